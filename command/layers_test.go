@@ -19,7 +19,7 @@ import (
 const module = "github.com/leadlog/leadlog"
 
 // The packages that decide. They know facts, and nothing of stores, networks or clocks.
-var pure = []string{"command/account", "command/arrival", "command/claim", "command/field", "command/lead", "command/token", "command/visitor", "command/webhook"}
+var pure = []string{"command/account", "command/arrival", "command/claim", "command/expression", "command/field", "command/intake", "command/lead", "command/token", "command/visitor", "command/webhook"}
 
 // dependency is one import in one file that is no test.
 type dependency struct{ file, path string }
@@ -185,7 +185,11 @@ func TestDeciders_ArePure(t *testing.T) {
 		"github.com/go-json-experiment/json": true, "github.com/go-json-experiment/json/jsontext": true,
 		"github.com/oklog/ulid/v2": true, "github.com/nyaruka/phonenumbers": true,
 		"golang.org/x/text/unicode/norm": true, "golang.org/x/net/idna": true,
-		"code.dny.dev/ssrf": true, // for its table of addresses
+		"code.dny.dev/ssrf":                  true, // for its table of addresses
+		"golang.org/x/text/encoding/charmap": true, "golang.org/x/text/encoding/htmlindex": true,
+		"cel.dev/cel-go/cel": true, "cel.dev/cel-go/ext": true, "cel.dev/cel-go/interpreter": true, "cel.dev/cel-go/common/ast": true,
+		"cel.dev/cel-go/common/cost": true, "cel.dev/cel-go/common/operators": true,
+		"cel.dev/cel-go/common/types": true, "cel.dev/cel-go/common/types/ref": true, "cel.dev/cel-go/common/types/traits": true,
 	}
 	forbidden := []string{
 		"context/...", "database/...", "net", "net/http/...", "net/smtp", "net/rpc/...", "os/...", "log", "log/syslog", "syscall/...",
@@ -205,7 +209,7 @@ func TestDeciders_ArePure(t *testing.T) {
 			}
 			require.False(t, under(d.path, forbidden...), "%s imports %s", d.file, d.path)
 			if d.path == "log/slog" {
-				require.Equal(t, "command/token/value.go", d.file, "only a secret says how it is logged")
+				require.Contains(t, []string{"command/token/value.go", "command/intake/intake.go"}, d.file, "only a secret says how it is logged")
 			}
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
@@ -147,6 +149,11 @@ func suits(output *cel.Type, results []Type) bool {
 	case types.DynKind, types.AnyKind, types.TypeParamKind, types.NullTypeKind, types.ErrorKind:
 		return true
 	}
+	if output.Kind() == types.MapKind {
+		if key := output.Parameters()[0].Kind(); key != types.StringKind && key != types.DynKind && key != types.TypeParamKind {
+			return false
+		}
+	}
 	return slices.ContainsFunc(results, func(t Type) bool { return t.cel.Kind() == output.Kind() })
 }
 
@@ -171,7 +178,7 @@ func (p *Program) Bool(variables map[string]any) (value bool, steps uint64, err 
 	return bool(b), steps, nil
 }
 
-// JSON evaluates an expression and returns its result, and its cost. A result of null, and an optional without a value, is ErrAbsent.
+// JSON evaluates an expression and returns its result, and its cost. An optional without a value is null.
 func (p *Program) JSON(variables map[string]any) (value jsontext.Value, steps uint64, err error) {
 	result, steps, err := p.eval(variables)
 	if err != nil {
@@ -189,16 +196,7 @@ func (p *Program) eval(variables map[string]any) (result ref.Val, steps uint64, 
 	if err != nil {
 		return nil, steps, classified(err)
 	}
-	if optional, ok := result.(*types.Optional); ok {
-		if !optional.HasValue() {
-			return nil, steps, ErrAbsent
-		}
-		result = optional.GetValue()
-	}
-	if result == types.NullValue {
-		return nil, steps, ErrAbsent
-	}
-	return result, steps, nil
+	return plain(result), steps, nil
 }
 
 // classified maps an error of an evaluation to one that quotes nothing of the input.
@@ -224,7 +222,7 @@ func (assumed) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *
 }
 
 func (assumed) EstimateSize(node cost.AstNode) *cost.SizeEstimate {
-	if len(node.Path()) == 0 {
+	if len(node.Path()) == 0 && (node.ComputedSize() != nil || !selectsOptional(node.Expr())) {
 		return nil
 	}
 	size, text := cost.RangedSizeEstimate(0, assumedElements), cost.RangedSizeEstimate(0, assumedText)
@@ -233,4 +231,27 @@ func (assumed) EstimateSize(node cost.AstNode) *cost.SizeEstimate {
 	}
 	size.Key, size.Elem = &text, &text
 	return &size
+}
+
+// selectsOptional reports whether an expression is a chain of members of a variable in which one is optional, such as x.?y.z. CEL does
+// not know that it reads an input.
+func selectsOptional(e ast.Expr) bool {
+	optional := false
+	for {
+		switch e.Kind() {
+		case ast.IdentKind:
+			return optional
+		case ast.SelectKind:
+			e = e.AsSelect().Operand()
+		case ast.CallKind:
+			call := e.AsCall()
+			if call.FunctionName() != operators.OptSelect && call.FunctionName() != operators.OptIndex {
+				return false
+			}
+			optional = true
+			e = call.Args()[0]
+		default:
+			return false
+		}
+	}
 }

@@ -14,16 +14,19 @@ import (
 // functions are those that this package adds to CEL. All of them take a member that is missing for one that is empty.
 //
 //	pick(object, ["a", "b"])       the first of these members that is not empty, else null; of a list, its first element that is not
+//	first([a, b])                  the first of these values that is not empty, else null
 //	only(object, ["a", "b*"])      an object of these members; a name that ends in * stands for all that begin with it
 //	omit(object, ["a", "b*"])      an object of all other members
 //	merge([object, object])        an object of the members of all; of two with one name, the later, unless it is empty
-//	pairs(list, "key", "value")    an object made of a list of objects, each with the name and the value of a member
+//	pairs(list, "key", "value")    an object made of a list of objects, each with the name and the value of a member; names are cut
+//	                               to 50 characters, the most that a custom field may have
 //	words([text, text])            the texts that are not empty, with a space between them
 //	minor(amount, "INR")           an amount in a currency's smallest unit, as a decimal text: minor(1250, "INR") is "12.50"
 func functions() cel.EnvOption {
 	names := cel.ListType(cel.StringType)
 	return cel.Lib(library{[]cel.EnvOption{
 		cel.Function("pick", cel.Overload("pick_dyn_list", []*cel.Type{cel.DynType, names}, cel.DynType, cel.BinaryBinding(pick))),
+		cel.Function("first", cel.Overload("first_list", []*cel.Type{cel.ListType(cel.DynType)}, cel.DynType, cel.UnaryBinding(first))),
 		cel.Function("only", cel.Overload("only_dyn_list", []*cel.Type{cel.DynType, names}, Object.cel, cel.BinaryBinding(only))),
 		cel.Function("omit", cel.Overload("omit_dyn_list", []*cel.Type{cel.DynType, names}, Object.cel, cel.BinaryBinding(omit))),
 		cel.Function("merge", cel.Overload("merge_list", []*cel.Type{cel.ListType(cel.DynType)}, Object.cel, cel.UnaryBinding(merge))),
@@ -33,6 +36,7 @@ func functions() cel.EnvOption {
 		cel.Function("minor", cel.Overload("minor_dyn_string", []*cel.Type{cel.DynType, cel.StringType}, cel.StringType, cel.BinaryBinding(minor))),
 		cel.CostModel(
 			model("pick_dyn_list", cost.Length(cost.Arg(1)), anyResult()),
+			model("first_list", cost.Length(cost.Arg(0)), anyResult()),
 			model("only_dyn_list", members(0), objectResult()),
 			model("omit_dyn_list", members(0), objectResult()),
 			model("merge_list", cost.Sum(cost.Length(cost.Arg(0)), cost.Length(cost.Result())), objectResult()),
@@ -65,7 +69,7 @@ func objectResult() cost.QuantityExpr {
 }
 
 func pick(object, names ref.Val) ref.Val {
-	from, ok := object.(traits.Mapper)
+	from, ok := plain(object).(traits.Mapper)
 	if !ok {
 		return types.NullValue
 	}
@@ -74,15 +78,27 @@ func pick(object, names ref.Val) ref.Val {
 		if !found || empty(value) {
 			continue
 		}
-		if list, ok := value.(traits.Lister); ok {
-			for each := list.Iterator(); each.HasNext() == types.True; {
-				if one := each.Next(); !empty(one) {
-					return one
-				}
-			}
-			continue
+		list, ok := value.(traits.Lister)
+		if !ok {
+			return value
 		}
-		return value
+		one := first(list)
+		switch one.(type) {
+		case types.String: // a field that a form repeats
+			return one
+		case types.Null:
+		default:
+			return value
+		}
+	}
+	return types.NullValue
+}
+
+func first(values ref.Val) ref.Val {
+	for it := values.(traits.Lister).Iterator(); it.HasNext() == types.True; {
+		if value := plain(it.Next()); !empty(value) {
+			return value
+		}
 	}
 	return types.NullValue
 }
@@ -91,7 +107,7 @@ func only(object, names ref.Val) ref.Val { return choose(object, names, true) }
 func omit(object, names ref.Val) ref.Val { return choose(object, names, false) }
 
 func choose(object, names ref.Val, listed bool) ref.Val {
-	from, ok := object.(traits.Mapper)
+	from, ok := plain(object).(traits.Mapper)
 	chosen := make(map[ref.Val]ref.Val)
 	if !ok {
 		return asObject(chosen)
@@ -128,7 +144,7 @@ func choose(object, names ref.Val, listed bool) ref.Val {
 func merge(objects ref.Val) ref.Val {
 	merged := make(map[ref.Val]ref.Val)
 	for it := objects.(traits.Lister).Iterator(); it.HasNext() == types.True; {
-		one := it.Next()
+		one := plain(it.Next())
 		if empty(one) {
 			continue
 		}
@@ -138,7 +154,7 @@ func merge(objects ref.Val) ref.Val {
 		}
 		for each := from.Iterator(); each.HasNext() == types.True; {
 			key := each.Next()
-			if value := from.Get(key); !empty(value) {
+			if value := plain(from.Get(key)); !empty(value) {
 				merged[key] = value
 			}
 		}
@@ -146,37 +162,52 @@ func merge(objects ref.Val) ref.Val {
 	return asObject(merged)
 }
 
-// pairs takes a value that is a list of one element for the element, as lead ads have them.
 func pairs(list, key, value ref.Val) ref.Val {
 	made := make(map[ref.Val]ref.Val)
-	from, ok := list.(traits.Lister)
+	from, ok := plain(list).(traits.Lister)
 	if !ok {
 		return asObject(made)
 	}
 	for it := from.Iterator(); it.HasNext() == types.True; {
-		one, ok := it.Next().(traits.Mapper)
+		one, ok := plain(it.Next()).(traits.Mapper)
 		if !ok {
 			continue
 		}
 		name, _ := one.Find(key)
 		given, found := one.Find(value)
-		if _, ok := name.(types.String); !ok || !found {
+		if !found || empty(plain(given)) {
 			continue
 		}
-		if elements, ok := given.(traits.Lister); ok && elements.Size() == types.IntOne {
-			given = elements.Get(types.IntZero)
+		full, ok := plain(name).(types.String)
+		if !ok {
+			continue
 		}
-		if earlier, twice := made[name]; !twice || empty(earlier) {
-			made[name] = given
+		cut := types.String(shorten(string(full)))
+		if _, taken := made[cut]; taken {
+			cut = full
+		}
+		if _, taken := made[cut]; !taken {
+			made[cut] = plain(given)
 		}
 	}
 	return asObject(made)
 }
 
+// maxName is the longest name of a member that pairs makes, in characters.
+const maxName = 50
+
+func shorten(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	runes := []rune(name)
+	return string(runes[:min(len(runes), maxName)])
+}
+
 func words(texts ref.Val) ref.Val {
 	var all []string
 	for it := texts.(traits.Lister).Iterator(); it.HasNext() == types.True; {
-		switch one := it.Next().(type) {
+		switch one := plain(it.Next()).(type) {
 		case types.String:
 			if text := strings.TrimSpace(string(one)); text != "" {
 				all = append(all, text)
@@ -192,7 +223,7 @@ func words(texts ref.Val) ref.Val {
 // minor has as many decimals as ISO 4217 says the currency has.
 func minor(amount, code ref.Val) ref.Val {
 	var units int64
-	switch a := amount.(type) {
+	switch a := plain(amount).(type) {
 	case types.Int:
 		units = int64(a)
 	case types.String:
@@ -244,6 +275,18 @@ func exponent(code string) (decimals int, ok bool) {
 
 func asObject(members map[ref.Val]ref.Val) ref.Val {
 	return types.NewRefValMap(types.DefaultTypeAdapter, members)
+}
+
+// plain returns the value in an optional one, and null if there is none.
+func plain(v ref.Val) ref.Val {
+	optional, ok := v.(*types.Optional)
+	switch {
+	case !ok:
+		return v
+	case !optional.HasValue():
+		return types.NullValue
+	}
+	return optional.GetValue()
 }
 
 // empty reports whether a value counts as not given: null, a blank text, an empty list or object.

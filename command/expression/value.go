@@ -1,6 +1,9 @@
 package expression
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -13,53 +16,103 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Value returns a JSON value as an expression sees it: whole numbers that fit 64 bits are ints, all others are doubles, and a text is
-// cut after its first 40 KiB. The JSON must be valid.
-func Value(v jsontext.Value) any {
-	decoder := jsontext.NewDecoder(strings.NewReader(string(v)))
-	return valueOf(decoder)
+// Parse reads JSON as an expression sees it: whole numbers that fit 64 bits are ints, all others are doubles, and a text is cut after
+// its first 40 KiB. Beyond the grammar it refuses what stores and readers disagree about: invalid UTF-8, lone surrogates, NUL, keys
+// that come twice in an object, numbers that no double holds, and depth beyond 32. The error's text suits the sender.
+func Parse(raw []byte) (any, error) {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	value, err := read(decoder)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errTrailing
+	}
+	return value, nil
 }
 
-func valueOf(decoder *jsontext.Decoder) any {
+var (
+	errSyntax    = errors.New("is not valid JSON in UTF-8")
+	errTwice     = errors.New("has the same key twice")
+	errTrailing  = errors.New("has something after the JSON value")
+	errDeep      = errors.New("must be at most 32 levels deep")
+	errTooLarge  = errors.New("has a number that is too large")
+	errHasNUL    = errors.New("must not contain NUL")
+	maxJSONDepth = 32
+)
+
+func malformed(err error) error {
+	if errors.Is(err, jsontext.ErrDuplicateName) {
+		return errTwice
+	}
+	return errSyntax
+}
+
+func read(decoder *jsontext.Decoder) (any, error) {
 	token, err := decoder.ReadToken()
 	if err != nil {
-		return nil
+		return nil, malformed(err)
+	}
+	if decoder.StackDepth() > maxJSONDepth {
+		return nil, errDeep
 	}
 	switch token.Kind() {
 	case 't', 'f':
-		return token.Bool()
+		return token.Bool(), nil
 	case '"':
-		return Cut(token.String())
+		return text(token.String())
 	case '0':
 		return number(token.String())
 	case '[':
 		list := []any{}
-		for kind := decoder.PeekKind(); kind != ']' && kind != 0; kind = decoder.PeekKind() {
-			list = append(list, valueOf(decoder))
+		for decoder.PeekKind() != ']' {
+			element, err := read(decoder)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, element)
 		}
-		_, _ = decoder.ReadToken()
-		return list
+		_, err := decoder.ReadToken()
+		return list, err
 	case '{':
 		object := map[string]any{}
-		for decoder.PeekKind() == '"' {
-			name, _ := decoder.ReadToken()
+		for decoder.PeekKind() != '}' {
+			name, err := decoder.ReadToken()
+			if err != nil {
+				return nil, malformed(err)
+			}
 			key := name.String()
-			object[key] = valueOf(decoder)
+			if strings.ContainsRune(key, 0) {
+				return nil, errHasNUL
+			}
+			if object[key], err = read(decoder); err != nil {
+				return nil, err
+			}
 		}
-		_, _ = decoder.ReadToken()
-		return object
+		_, err := decoder.ReadToken()
+		return object, err
 	}
-	return nil
+	return nil, nil // null
 }
 
-func number(literal string) any {
+func text(s string) (any, error) {
+	if strings.ContainsRune(s, 0) {
+		return nil, errHasNUL
+	}
+	return Cut(s), nil
+}
+
+func number(literal string) (any, error) {
 	if !strings.ContainsAny(literal, ".eE") {
 		if whole, err := strconv.ParseInt(literal, 10, 64); err == nil {
-			return whole
+			return whole, nil
 		}
 	}
-	double, _ := strconv.ParseFloat(literal, 64)
-	return double
+	double, err := strconv.ParseFloat(literal, 64)
+	if err != nil {
+		return nil, errTooLarge
+	}
+	return double, nil
 }
 
 // Cut returns as much of a text as an expression sees.

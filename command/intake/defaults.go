@@ -1,0 +1,122 @@
+package intake
+
+import (
+	"maps"
+	"strings"
+)
+
+// DefaultMapping returns the expressions of a kind, by field. An intake's own replace them field by field.
+func DefaultMapping(kind string) map[string]string { return maps.Clone(defaults[kind]) }
+
+// Names of members, as lists in CEL.
+var (
+	formNames  = list("name", "your-name", "full_name", "fullname")
+	formEmails = list("email", "your-email", "email_address")
+	formPhones = list("phone", "tel", "your-tel", "mobile", "phone_number")
+	visitorIDs = list("visitorId", "visitor_id")
+
+	captureNames = list("name", "contactName", "contact_name", "fullName", "full_name")
+
+	campaign = list("utm_*", "gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id",
+		"page_url", "landing_page", "referrer")
+
+	// captured are the members of a capture's body that are not custom fields, and those of its answer.
+	captured = list("name", "contactName", "contact_name", "fullName", "full_name", "phone", "email", "status", "leadTemperature",
+		"opportunityValue", "visitorId", "visitor_id", "metadata", "customFields", "industryData", "fields",
+		"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId")
+)
+
+func list(names ...string) string { return `["` + strings.Join(names, `", "`) + `"]` }
+
+// without returns an expression for the body without the members of several lists.
+func without(lists ...string) string { return "omit(body, " + strings.Join(lists, " + ") + ")" }
+
+const (
+	firstAndLast = `words([pick(body, ["first_name"]), pick(body, ["last_name"])])`
+	parts        = `["first_name", "last_name"]`
+)
+
+var defaults = map[string]map[string]string{
+	Form: {
+		"name":            "first([pick(body, " + formNames + "), " + firstAndLast + "])",
+		"email":           "pick(body, " + formEmails + ")",
+		"phone":           "pick(body, " + formPhones + ")",
+		"visitorId":       "pick(body, " + visitorIDs + ")",
+		fieldMetadata:     "only(body, " + campaign + ")",
+		fieldCustomFields: without(formNames, parts, formEmails, formPhones, visitorIDs, campaign),
+		fieldDeliveryID:   `pick(headers, ["idempotency-key"])`,
+	},
+	Webhook: {
+		"name":             "first([pick(body, " + captureNames + " + " + formNames + "), " + firstAndLast + "])",
+		"email":            "pick(body, " + formEmails + ")",
+		"phone":            "pick(body, " + formPhones + ")",
+		"status":           `pick(body, ["status"])`,
+		"leadTemperature":  `pick(body, ["leadTemperature"])`,
+		"opportunityValue": `pick(body, ["opportunityValue"])`,
+		"visitorId":        "pick(body, " + visitorIDs + ")",
+		fieldMetadata:      "merge([only(body, " + campaign + "), pick(body, [\"metadata\"])])",
+		fieldCustomFields: "merge([" + without(captured, formNames, parts, formEmails, formPhones, campaign) +
+			`, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
+	},
+	StandardWebhooks: {
+		"name":             "pick(body, " + captureNames + ")",
+		"email":            `pick(body, ["email"])`,
+		"phone":            `pick(body, ["phone"])`,
+		"status":           `pick(body, ["status"])`,
+		"leadTemperature":  `pick(body, ["leadTemperature"])`,
+		"opportunityValue": `pick(body, ["opportunityValue"])`,
+		"visitorId":        "pick(body, " + visitorIDs + ")",
+		fieldMetadata:      `pick(body, ["metadata"])`,
+		fieldCustomFields:  "merge([" + without(captured) + `, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
+		fieldDeliveryID:    `pick(headers, ["webhook-id"])`,
+	},
+	GoogleLeadForm: {
+		"name": `first([pick(` + googleColumns + `, ["FULL_NAME"]),` +
+			` words([pick(` + googleColumns + `, ["FIRST_NAME"]), pick(` + googleColumns + `, ["LAST_NAME"])])])`,
+		"email":           `pick(` + googleColumns + `, ["EMAIL"])`,
+		"phone":           `pick(` + googleColumns + `, ["PHONE_NUMBER"])`,
+		fieldCustomFields: `omit(` + googleColumns + `, ["FULL_NAME", "FIRST_NAME", "LAST_NAME", "EMAIL", "PHONE_NUMBER"])`,
+		fieldMetadata: `merge([only(body, ["campaign_id", "form_id", "adgroup_id", "creative_id", "asset_group_id"]),` +
+			` {"gclid": body.?gcl_id}])`,
+		fieldDeliveryID: `body.lead_id`,
+	},
+	MetaLeadAds: {
+		"name": `first([pick(` + metaFields + `, ["full_name"]),` +
+			` words([pick(` + metaFields + `, ["first_name"]), pick(` + metaFields + `, ["last_name"])])])`,
+		"email": `pick(` + metaFields + `, ["email"])`,
+		"phone": `pick(` + metaFields + `, ["phone_number"])`,
+		fieldCustomFields: `omit(pairs(body.field_data.map(f, {"name": f.name, "value": size(f.values) == 1 ? f.values[0] : f.values}),` +
+			` "name", "value"), ["full_name", "first_name", "last_name", "email", "phone_number"])`,
+		fieldMetadata:   `only(body, ["page_id", "form_id", "ad_id", "ad_name", "adgroup_id", "adset_id", "adset_name", "campaign_id", "campaign_name", "platform"])`,
+		fieldDeliveryID: `body.leadgen_id`,
+	},
+	Typeform: {
+		"email": `first(body.form_response.answers.map(a, a.type == "email", a.email))`,
+		"phone": `first(body.form_response.answers.map(a, a.type == "phone_number", a.phone_number))`,
+		fieldCustomFields: `pairs(body.form_response.answers.map(a, !(a.type in ["email", "phone_number"]),` +
+			` {"key": a.field.?ref.or(a.field.?id), "value":` +
+			` a.type == "choice" ? dyn(a.choice.?label.or(a.choice.?other)) :` +
+			` a.type == "choices" ? dyn(a.choices.?labels.orValue([]) + (has(a.choices.other) ? [a.choices.other] : [])) :` +
+			` dyn(a[?a.type])}), "key", "value")`,
+		fieldMetadata:   `merge([{"form_id": body.form_response.?form_id}, body.form_response.?hidden])`,
+		fieldDeliveryID: `body.form_response.token`,
+	},
+	Razorpay: {
+		"name": `pick(` + razorpayNotes + `, ["name", "full_name"])`,
+		// Razorpay puts an address of its own where none was asked for.
+		"email":            razorpayPayment + `.email == "void@razorpay.com" ? null : ` + razorpayPayment + `.email`,
+		"phone":            razorpayPayment + `.contact`,
+		"opportunityValue": `minor(` + razorpayPayment + `.amount, ` + razorpayPayment + `.currency)`,
+		fieldCustomFields:  `omit(` + razorpayNotes + `, [])`,
+		fieldMetadata:      `merge([{"event": body.?event, "payment_id": ` + razorpayOptional + `.id, "order_id": ` + razorpayOptional + `.order_id}])`,
+		fieldDeliveryID:    `pick(headers, ["x-razorpay-event-id"])`,
+	},
+}
+
+const (
+	googleColumns    = `pairs(body.?user_column_data, "column_id", "string_value")`
+	metaFields       = `pairs(body.?field_data, "name", "values")`
+	razorpayPayment  = `body.payload.payment.entity`
+	razorpayOptional = `body.?payload.payment.entity`
+	razorpayNotes    = `body.?payload.payment.entity.notes`
+)

@@ -1,0 +1,283 @@
+package intake
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/expression"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Fields of a mapping, beside those of a capture.
+const (
+	fieldDeliveryID   = "deliveryId"
+	fieldSkip         = "skip"
+	fieldCustomFields = "customFields"
+	fieldMetadata     = "metadata"
+)
+
+// MaxDeliveryID is the longest delivery id in characters.
+const MaxDeliveryID = 200
+
+// target is a field that a mapping can set, and the types that its expression may have.
+type target struct {
+	name  string
+	types []expression.Type
+}
+
+// targets are all fields of a mapping, in the order in which they are computed.
+var targets = []target{
+	{fieldSkip, []expression.Type{expression.Bool}},
+	{fieldDeliveryID, []expression.Type{expression.Text, expression.Int}},
+	{"phone", []expression.Type{expression.Text, expression.Int}},
+	{"email", []expression.Type{expression.Text}},
+	{"name", []expression.Type{expression.Text}},
+	{"status", []expression.Type{expression.Text}},
+	{"leadTemperature", []expression.Type{expression.Text}},
+	{"opportunityValue", []expression.Type{expression.Text, expression.Int, expression.Uint, expression.Number}},
+	{"visitorId", []expression.Type{expression.Text}},
+	{fieldCustomFields, []expression.Type{expression.Object}},
+	{fieldMetadata, []expression.Type{expression.Object}},
+}
+
+// MappingFields returns the names of the fields that a mapping can set.
+func MappingFields() []string {
+	names := make([]string, len(targets))
+	for i, t := range targets {
+		names[i] = t.name
+	}
+	return names
+}
+
+// environment is what the expressions of mappings can refer to.
+var environment = expression.NewEnvironment(map[string]expression.Type{
+	"body": expression.Any, "headers": expression.Texts, "query": expression.Texts,
+})
+
+// Mapping computes the members of a capture's body from a post. It is safe for concurrent use.
+type Mapping struct {
+	settings event.IntakeSettings
+	programs []program
+}
+
+type program struct {
+	field string
+	run   *expression.Program
+}
+
+// Compile compiles the mapping of an intake: the settings' own expressions, and the kind's for the other fields. The error is
+// field.Errors, on mapping.<field>.
+func Compile(settings event.IntakeSettings) (*Mapping, error) {
+	var wrong field.Errors
+	for _, name := range slices.Sorted(maps.Keys(settings.Mapping)) {
+		if !slices.ContainsFunc(targets, func(t target) bool { return t.name == name }) {
+			wrong.Add("mapping."+shown(name), "is not known; the fields are "+strings.Join(MappingFields(), ", "))
+		}
+	}
+	m := &Mapping{settings: settings}
+	defaults := DefaultMapping(settings.Kind)
+	for _, t := range targets {
+		source, own := settings.Mapping[t.name]
+		if !own {
+			if source = defaults[t.name]; source == "" {
+				continue
+			}
+		}
+		run, err := environment.Compile(source, t.types...)
+		if err != nil {
+			wrong.Add("mapping."+t.name, err.Error())
+			continue
+		}
+		m.programs = append(m.programs, program{t.name, run})
+	}
+	if err := wrong.Err(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// shown is as much of a name as an error repeats.
+func shown(name string) string {
+	const most = 50
+	if utf8.RuneCountInString(name) <= most {
+		return name
+	}
+	return string([]rune(name)[:most]) + "…"
+}
+
+// Mapped is what a mapping makes of a post.
+type Mapped struct {
+	DeliveryID string
+	Test       bool   // the sender marked it as a test
+	Skip       bool   // the mapping says that it is not to be captured
+	Honeypot   bool   // a form's field that persons leave empty is filled
+	Challenge  string // the response token of a form's challenge
+
+	// Body has the members of a capture's body, for lead.ParseArrival. Its source is that of the intake.
+	Body map[string]jsontext.Value
+}
+
+// Map computes what a post means. With errors, it returns what could be computed. An error names the field, or body if the post
+// cannot be parsed, and quotes nothing of the post.
+//
+// What an expression reads and the post does not have counts as not given, except in customFields and metadata, where one missing
+// member would take all others with it.
+func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
+	var wrong field.Errors
+	mapped := Mapped{Body: make(map[string]jsontext.Value)}
+	body, err := r.parse()
+	if err != nil {
+		wrong.Add("body", err.Error())
+		return mapped, wrong
+	}
+	m.takeProofs(body, &mapped)
+	variables := map[string]any{"body": body, "headers": orNone(r.Headers), "query": orNone(r.Query)}
+	var total uint64
+	for _, p := range m.programs {
+		if total > expression.CostLimit {
+			wrong.Add(p.field, expression.ErrCost.Error())
+			continue
+		}
+		steps, err := mapped.set(p, variables)
+		total += steps
+		if err != nil {
+			wrong.Add(p.field, err.Error())
+		}
+	}
+	mapped.setSource(m.source())
+	return mapped, wrong
+}
+
+func orNone(texts map[string]string) map[string]string {
+	if texts == nil {
+		return map[string]string{}
+	}
+	return texts
+}
+
+func (m *Mapping) source() string {
+	if m.settings.Source != "" {
+		return m.settings.Source
+	}
+	return DefaultSource(m.settings.Kind)
+}
+
+// challengeFields are the names under which the scripts of challenges post their response tokens.
+var challengeFields = []string{"cf-turnstile-response", "h-captcha-response", "g-recaptcha-response"}
+
+// takeProofs takes out of the body what only proves something, and marks tests.
+func (m *Mapping) takeProofs(body any, mapped *Mapped) {
+	object, ok := body.(map[string]any)
+	if !ok {
+		return
+	}
+	switch m.settings.Kind {
+	case Form:
+		for _, name := range challengeFields {
+			if token, ok := object[name].(string); ok && mapped.Challenge == "" {
+				mapped.Challenge = token
+			}
+			delete(object, name)
+		}
+		if name := m.settings.Honeypot; name != "" {
+			switch filled := object[name].(type) {
+			case nil:
+			case string:
+				mapped.Honeypot = strings.TrimSpace(filled) != ""
+			default:
+				mapped.Honeypot = true
+			}
+			delete(object, name)
+		}
+	case GoogleLeadForm:
+		mapped.Test, _ = object["is_test"].(bool)
+		delete(object, googleKey)
+	}
+}
+
+// set computes one field.
+func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, err error) {
+	if p.field == fieldSkip {
+		mapped.Skip, steps, err = p.run.Bool(variables)
+		if errors.Is(err, expression.ErrAbsent) {
+			err = nil
+		}
+		return steps, err
+	}
+	value, steps, err := p.run.JSON(variables)
+	whole := p.field == fieldCustomFields || p.field == fieldMetadata
+	switch {
+	case errors.Is(err, expression.ErrAbsent) && !whole:
+		return steps, nil
+	case err != nil || value.Kind() == 'n':
+		return steps, err
+	case p.field == fieldDeliveryID:
+		return steps, mapped.setDeliveryID(value)
+	case whole && value.Kind() != '{':
+		return steps, errNotObject
+	}
+	mapped.Body[p.field] = value
+	return steps, nil
+}
+
+var (
+	errNotObject  = errors.New("must be an object")
+	errDeliveryID = errors.New("must be a text of at most 200 characters")
+)
+
+func (mapped *Mapped) setDeliveryID(value jsontext.Value) error {
+	id := string(value)
+	switch value.Kind() {
+	case '"':
+		raw, err := jsontext.AppendUnquote(nil, value)
+		if err != nil {
+			return errDeliveryID
+		}
+		id = strings.TrimSpace(string(raw))
+	case '0':
+		if _, err := strconv.ParseInt(id, 10, 64); err != nil {
+			return errDeliveryID
+		}
+	default:
+		return errDeliveryID
+	}
+	if utf8.RuneCountInString(id) > MaxDeliveryID {
+		return errDeliveryID
+	}
+	mapped.DeliveryID = id
+	return nil
+}
+
+// setSource makes the intake's source that of the lead, whatever the post says.
+func (mapped *Mapped) setSource(source string) {
+	quoted, _ := jsontext.AppendQuote(nil, source)
+	own := []byte(`{"source":`)
+	own = append(own, quoted...)
+	given := mapped.Body[fieldMetadata]
+	decoder := jsontext.NewDecoder(strings.NewReader(string(given)))
+	if _, err := decoder.ReadToken(); err == nil {
+		for decoder.PeekKind() == '"' {
+			name, err := decoder.ReadValue()
+			if err != nil {
+				break
+			}
+			name = name.Clone()
+			value, err := decoder.ReadValue()
+			if err != nil {
+				break
+			}
+			if string(name) == `"source"` {
+				continue
+			}
+			own = append(append(append(append(own, ','), name...), ':'), value...)
+		}
+	}
+	mapped.Body[fieldMetadata] = append(own, '}')
+}

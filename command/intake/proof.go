@@ -1,0 +1,275 @@
+package intake
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// ErrProof says that a post does not prove that its sender knows the intake's secret.
+var ErrProof = errors.New("missing or invalid proof")
+
+// Schemes by which senders of kind webhook prove that they know the secret.
+const (
+	SchemeHMAC   = "hmac"
+	SchemeBearer = "bearer"
+	SchemeBasic  = "basic"
+	SchemeHeader = "header"
+)
+
+// Tolerance is how far the timestamp of a signature may be from now.
+const Tolerance = 5 * time.Minute
+
+const (
+	googleKey           = "google_key"
+	headerMeta          = "X-Hub-Signature-256"
+	headerTypeform      = "Typeform-Signature"
+	headerRazorpay      = "X-Razorpay-Signature"
+	headerAuthorization = "Authorization"
+)
+
+// Verify checks the proof of a post over its raw body. Secrets are compared in constant time. The header is a function such as
+// http.Header.Get. The error is ErrProof.
+func Verify(settings event.IntakeSettings, secrets Secrets, header func(name string) string, body []byte, now time.Time) error {
+	proven := false
+	switch settings.Kind {
+	case Form:
+		proven = true // its address is public
+	case GoogleLeadForm:
+		proven = same(memberText(body, googleKey), secrets.Secret)
+	case MetaLeadAds:
+		proven = signed(header(headerMeta), "sha256=", sha256.New, decodeHex, secrets.Signing(), body)
+	case Typeform:
+		proven = signed(header(headerTypeform), "sha256=", sha256.New, decodeBase64, secrets.Secret, body)
+	case Razorpay:
+		proven = signed(header(headerRazorpay), "", sha256.New, decodeHex, secrets.Secret, body)
+	case StandardWebhooks:
+		proven = standardSigned(header, secrets.Secret, body, now)
+	case Webhook:
+		proven = webhookProven(settings.Signature, secrets.Secret, header, body)
+	}
+	if !proven {
+		return ErrProof
+	}
+	return nil
+}
+
+// same compares a secret in constant time. An empty secret equals nothing.
+func same(given, secret string) bool {
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(secret)) // so that the length does not show either
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && secret != ""
+}
+
+// signed reports whether a header has the HMAC of the body.
+func signed(header, prefix string, algorithm func() hash.Hash, decode func(string) ([]byte, error), secret string, body []byte) bool {
+	encoded, ok := strings.CutPrefix(strings.TrimSpace(header), prefix)
+	if !ok || encoded == "" || secret == "" {
+		return false
+	}
+	signature, err := decode(encoded)
+	if err != nil {
+		return false
+	}
+	mac := hmac.New(algorithm, []byte(secret))
+	_, _ = mac.Write(body) // a hash returns no error
+	return hmac.Equal(signature, mac.Sum(nil))
+}
+
+func decodeHex(s string) ([]byte, error) { return hex.DecodeString(s) }
+
+// decodeBase64 takes both alphabets, with padding and without.
+func decodeBase64(s string) ([]byte, error) {
+	s = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(s, "="))
+	return base64.RawStdEncoding.DecodeString(s)
+}
+
+// standardSecret begins the secrets of the Standard Webhooks specification.
+const standardSecret = "whsec_"
+
+// standardSigned checks a signature of the Standard Webhooks specification (standardwebhooks.com). The header may have several.
+func standardSigned(header func(string) string, secret string, body []byte, now time.Time) bool {
+	id, timestamp := header("webhook-id"), header("webhook-timestamp")
+	seconds, err := strconv.ParseInt(timestamp, 10, 64)
+	if err != nil || id == "" || secret == "" {
+		return false
+	}
+	if age := now.Sub(time.Unix(seconds, 0)); age > Tolerance || age < -Tolerance {
+		return false
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, standardSecret))
+	if err != nil || len(key) == 0 {
+		return false
+	}
+	mac := hmac.New(sha256.New, key)
+	_, _ = io.WriteString(mac, id+"."+timestamp+".")
+	_, _ = mac.Write(body)
+	sum := mac.Sum(nil)
+	for one := range strings.FieldsSeq(header("webhook-signature")) {
+		encoded, ok := strings.CutPrefix(one, "v1,")
+		if !ok {
+			continue
+		}
+		if signature, err := base64.StdEncoding.DecodeString(encoded); err == nil && hmac.Equal(signature, sum) {
+			return true
+		}
+	}
+	return false
+}
+
+func webhookProven(s *event.IntakeSignature, secret string, header func(string) string, body []byte) bool {
+	if s == nil {
+		return false
+	}
+	name := s.Header
+	if name == "" {
+		name = headerAuthorization
+	}
+	value := strings.TrimSpace(header(name))
+	switch s.Scheme {
+	case SchemeHMAC, "":
+		decode := decodeHex
+		if s.Encoding == "base64" {
+			decode = decodeBase64
+		}
+		return s.Header != "" && signed(value, s.Prefix, algorithm(s.Algorithm), decode, secret, body)
+	case SchemeBearer:
+		token, ok := credentials(value, "Bearer")
+		return ok && same(token, secret)
+	case SchemeBasic:
+		token, ok := credentials(value, "Basic")
+		pair, err := base64.StdEncoding.DecodeString(token)
+		return ok && err == nil && same(string(pair), secret)
+	case SchemeHeader:
+		token, ok := strings.CutPrefix(value, s.Prefix)
+		return s.Header != "" && ok && same(token, secret)
+	}
+	return false
+}
+
+func algorithm(name string) func() hash.Hash {
+	switch name {
+	case "sha1":
+		return sha1.New
+	case "sha512":
+		return sha512.New
+	}
+	return sha256.New
+}
+
+// credentials returns what follows the name of an authentication scheme, which has no letter case (RFC 9110, 11.1).
+func credentials(value, scheme string) (string, bool) {
+	name, rest, ok := strings.Cut(value, " ")
+	return strings.TrimSpace(rest), ok && strings.EqualFold(name, scheme)
+}
+
+// memberText returns a text of a JSON object; empty when the object has none of this name, or the name twice.
+func memberText(body []byte, name string) string {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(bytes.TrimPrefix(body, byteOrderMark)))
+	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
+		return ""
+	}
+	found := ""
+	for decoder.PeekKind() == '"' {
+		key, err := decoder.ReadToken()
+		if err != nil {
+			return ""
+		}
+		wanted := key.String() == name
+		value, err := decoder.ReadValue()
+		if err != nil {
+			return ""
+		}
+		if wanted && value.Kind() == '"' {
+			raw, err := jsontext.AppendUnquote(nil, value)
+			if err != nil {
+				return ""
+			}
+			found = string(raw)
+		}
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return ""
+	}
+	return found
+}
+
+// Answers reports whether a challenge of Meta has the intake's token.
+func (s Secrets) Answers(token string) bool { return same(token, s.Verifying()) }
+
+// maxHeaders is how many bytes of headers are kept.
+const maxHeaders = 16 << 10
+
+// credentialHeaders are never kept.
+var credentialHeaders = map[string]bool{
+	"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true, "x-api-key": true, "x-auth-token": true,
+	"x-hub-signature": true, "x-hub-signature-256": true, "typeform-signature": true, "x-razorpay-signature": true, "webhook-signature": true,
+}
+
+// VisibleHeaders returns the headers that a mapping may see, by names in lower case: all but credentials, cookies and signatures.
+// Of a header that comes several times it has the first. What is beyond 16 KiB is left out.
+func VisibleHeaders(settings event.IntakeSettings, header map[string][]string) map[string]string {
+	proof := ""
+	if settings.Signature != nil {
+		proof = strings.ToLower(settings.Signature.Header)
+	}
+	visible, size := make(map[string]string, len(header)), 0
+	for _, name := range sortedKeys(header) {
+		lower := strings.ToLower(name)
+		if credentialHeaders[lower] || lower == proof || len(header[name]) == 0 {
+			continue
+		}
+		value := strings.ToValidUTF8(strings.ReplaceAll(header[name][0], "\x00", ""), "\uFFFD")
+		if size += len(lower) + len(value); size > maxHeaders {
+			break
+		}
+		visible[lower] = value
+	}
+	return visible
+}
+
+// Masked returns the body of a post for people to read: without the proof that some kinds have in it.
+func Masked(kind string, body []byte) []byte {
+	if kind != GoogleLeadForm {
+		return body
+	}
+	secret := memberText(body, googleKey)
+	if secret == "" {
+		return body
+	}
+	var masked []byte
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(bytes.TrimPrefix(body, byteOrderMark)))
+	_, _ = decoder.ReadToken()
+	last := 0
+	for decoder.PeekKind() == '"' {
+		key, err := decoder.ReadToken()
+		if err != nil {
+			return nil
+		}
+		wanted := key.String() == googleKey
+		value, err := decoder.ReadValue()
+		if err != nil {
+			return nil
+		}
+		if wanted {
+			end := int(decoder.InputOffset())
+			masked = append(append(masked, bytes.TrimPrefix(body, byteOrderMark)[last:end-len(value)]...), `"***"`...)
+			last = end
+		}
+	}
+	return append(masked, bytes.TrimPrefix(body, byteOrderMark)[last:]...)
+}

@@ -1,0 +1,186 @@
+package intake
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/htmlindex"
+
+	"github.com/leadlog/leadlog/command/expression"
+)
+
+// Request is a post as it came, or what was fetched in its place.
+type Request struct {
+	ContentType string
+	Body        []byte
+	Headers     map[string]string // by names in lower case
+	Query       map[string]string
+}
+
+// maxFields is how many fields a form may have.
+const maxFields = 1000
+
+var (
+	errForm    = errors.New("is not a valid form")
+	errFields  = errors.New("must have at most 1000 fields")
+	errMedia   = errors.New("must be JSON or a form")
+	errCharset = errors.New("has a character set that is not known")
+	errNUL     = errors.New("must not contain NUL")
+)
+
+// byteOrderMark is what some programs put before UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// parse reads the body: JSON, or a form as an object of texts. A field that a form repeats is a list. The error's text suits the
+// sender.
+func (r Request) parse() (any, error) {
+	media, params, err := mime.ParseMediaType(r.ContentType)
+	if err != nil {
+		media, params = "", nil
+	}
+	body := bytes.TrimPrefix(r.Body, byteOrderMark)
+	switch {
+	case media == "application/x-www-form-urlencoded":
+		return parseURLEncoded(body, params["charset"])
+	case media == "multipart/form-data":
+		return parseMultipart(body, params["boundary"])
+	case media == "application/json", strings.HasSuffix(media, "+json"):
+		return parseJSON(body)
+	}
+	// Scripts that must not ask for permission first (sendBeacon) post JSON as text/plain, and some programs name no type at all.
+	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
+	case len(trimmed) == 0, trimmed[0] == '{', trimmed[0] == '[':
+		return parseJSON(trimmed)
+	case media == "" && bytes.IndexByte(trimmed, '=') > 0:
+		return parseURLEncoded(trimmed, "")
+	}
+	return nil, errMedia
+}
+
+func parseJSON(body []byte) (any, error) {
+	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
+		return map[string]any{}, nil
+	}
+	return expression.Parse(body)
+}
+
+// fields are those of a form, in the order in which they came, not yet decoded.
+type fields []struct{ name, value string }
+
+func (f *fields) add(name, value string) error {
+	if len(*f) == maxFields {
+		return errFields
+	}
+	*f = append(*f, struct{ name, value string }{name, value})
+	return nil
+}
+
+func parseURLEncoded(body []byte, charset string) (any, error) {
+	var all fields
+	for pair := range strings.SplitSeq(string(body), "&") {
+		if pair == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(name)
+		if err != nil {
+			return nil, errForm
+		}
+		if value, err = url.QueryUnescape(value); err != nil {
+			return nil, errForm
+		}
+		if err := all.add(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return all.object(charset)
+}
+
+// parseMultipart leaves files out.
+func parseMultipart(body []byte, boundary string) (any, error) {
+	if boundary == "" {
+		return nil, errForm
+	}
+	var all fields
+	reader := multipart.NewReader(bytes.NewReader(body), boundary)
+	for parts := 0; ; parts++ {
+		part, err := reader.NextPart()
+		switch {
+		case errors.Is(err, io.EOF):
+			return all.object("")
+		case err != nil:
+			return nil, errForm
+		case parts == maxFields:
+			return nil, errFields
+		}
+		if part.FormName() == "" || part.FileName() != "" {
+			continue
+		}
+		value, err := io.ReadAll(part)
+		if err != nil {
+			return nil, errForm
+		}
+		if err := all.add(part.FormName(), string(value)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// charsetField is the name of a hidden field that browsers fill in with the name of the form's encoding.
+const charsetField = "_charset_"
+
+// object decodes the fields. Without a character set they are UTF-8, or Windows-1252 if they are not valid UTF-8.
+func (f fields) object(charset string) (any, error) {
+	valid := true
+	for _, one := range f {
+		if one.name == charsetField && charset == "" {
+			charset = one.value
+		}
+		valid = valid && utf8.ValidString(one.name) && utf8.ValidString(one.value)
+	}
+	decode := func(s string) (string, error) { return s, nil }
+	if charset == "" && !valid {
+		decode = charmap.Windows1252.NewDecoder().String
+	} else if charset != "" && !strings.EqualFold(charset, "utf-8") {
+		found, err := htmlindex.Get(charset)
+		if err != nil {
+			return nil, errCharset
+		}
+		decode = found.NewDecoder().String
+	}
+	object := make(map[string]any, len(f))
+	for _, one := range f {
+		name, err := decode(one.name)
+		if err != nil {
+			return nil, errForm
+		}
+		value, err := decode(one.value)
+		if err != nil {
+			return nil, errForm
+		}
+		if strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0) {
+			return nil, errNUL
+		}
+		if name == charsetField || name == "" {
+			continue
+		}
+		value = expression.Cut(strings.ToValidUTF8(value, "\uFFFD"))
+		name = strings.ToValidUTF8(name, "\uFFFD")
+		switch earlier := object[name].(type) {
+		case nil:
+			object[name] = value
+		case string:
+			object[name] = []any{earlier, value}
+		case []any:
+			object[name] = append(earlier, value)
+		}
+	}
+	return object, nil
+}
