@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -9,25 +11,43 @@ import (
 	"sync"
 
 	"github.com/leadlog/leadlog/httpapi/openapi"
+	"github.com/leadlog/leadlog/httpapi/pagescript"
 )
 
 // published is a public document.
 type published struct {
 	media, policy string // policy is the Content-Security-Policy, if it is another than that of all answers
 	text          []byte
+	packed        []byte // with gzip; nil: it is only sent as it is
 	tag           string
 }
 
 func publish(media, policy string, text []byte) published {
 	sum := sha256.Sum256(text)
-	return published{media, policy, text, `"` + hex.EncodeToString(sum[:8]) + `"`}
+	return published{media: media, policy: policy, text: text, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+}
+
+// publishScript returns the script that pages load. Its tag is weak, since one tag stands for both codings.
+func publishScript(text []byte) published {
+	p := publish("text/javascript; charset=utf-8", "", text)
+	var packed bytes.Buffer
+	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err == nil {
+		_, _ = writer.Write(text) // a buffer takes everything
+		err = writer.Close()
+	}
+	if err != nil {
+		panic(err) // only an unknown level, which is a constant
+	}
+	p.packed, p.tag = packed.Bytes(), "W/"+p.tag
+	return p
 }
 
 // isNamed reports whether the caller has it already, by its ETag. A proxy that compresses makes the tag weak, which is fine here.
 func (p published) isNamed(header http.Header) bool {
 	for _, line := range header.Values("If-None-Match") {
 		for tag := range strings.SplitSeq(line, ",") {
-			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == p.tag {
+			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(p.tag, "W/") {
 				return true
 			}
 		}
@@ -35,8 +55,8 @@ func (p published) isNamed(header http.Header) bool {
 	return false
 }
 
-// documents are the API's document and its page, made when they are first requested.
-type documents struct{ document, page func() published }
+// documents are the API's document, its page and the script of pages, made when they are first requested.
+type documents struct{ document, page, script func() published }
 
 func newDocuments(base string) documents {
 	return documents{
@@ -47,6 +67,7 @@ func newDocuments(base string) documents {
 			page, policy := openapi.Page(base)
 			return publish("text/html; charset=utf-8", policy, page)
 		}),
+		script: sync.OnceValue(func() published { return publishScript(pagescript.Text()) }),
 	}
 }
 
@@ -54,11 +75,22 @@ func (x *exchange) showDocument() (answer, error) { return x.show(x.documents.do
 
 func (x *exchange) showPage() (answer, error) { return x.show(x.documents.page()) }
 
+// showScript answers with leadlog.js, which pages of any origin may load.
+func (x *exchange) showScript() (answer, error) {
+	header := x.w.Header()
+	header.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	header.Set("Access-Control-Allow-Origin", "*") // for script elements with crossorigin
+	header.Set("Vary", "Accept-Encoding")
+	return x.showFor(x.documents.script(), "public, max-age=3600, stale-while-revalidate=86400") // seconds
+}
+
 // show answers with a document, or 304 when the caller has it already.
-func (x *exchange) show(p published) (answer, error) {
+func (x *exchange) show(p published) (answer, error) { return x.showFor(p, "no-cache") }
+
+func (x *exchange) showFor(p published, caching string) (answer, error) {
 	header := x.w.Header()
 	header.Set("ETag", p.tag)
-	header.Set("Cache-Control", "no-cache")
+	header.Set("Cache-Control", caching)
 	if p.policy != "" {
 		header.Set("Content-Security-Policy", p.policy)
 	}
@@ -67,9 +99,14 @@ func (x *exchange) show(p published) (answer, error) {
 			x.w.WriteHeader(http.StatusNotModified)
 			return nil
 		}
+		text := p.text
+		if p.packed != nil && strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
+			header.Set("Content-Encoding", "gzip")
+			text = p.packed
+		}
 		header.Set("Content-Type", p.media)
-		header.Set("Content-Length", strconv.Itoa(len(p.text)))
-		_, _ = x.w.Write(p.text) // net/http handles a client that has disconnected
+		header.Set("Content-Length", strconv.Itoa(len(text)))
+		_, _ = x.w.Write(text) // net/http handles a client that has disconnected
 		return nil
 	}}, nil
 }

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/openapi"
+	"github.com/leadlog/leadlog/httpapi/pagescript"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -63,6 +65,7 @@ var described = sync.OnceValue(func() *description {
 	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("text/csv", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("text/javascript", openapi3filter.PlainBodyDecoder)
 	return d
 })
 
@@ -472,4 +475,30 @@ func TestMonitoring_Endpoints(t *testing.T) {
 	}
 	policy := s.request(call{method: http.MethodGet, path: "/crm/docs"}).header.Get("Content-Security-Policy")
 	require.Contains(t, policy, "style-src 'sha256-")
+}
+
+func TestScript_Headers(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.BasePath = "/crm" })
+	ask := func(header map[string]string) reply {
+		return s.request(call{method: http.MethodGet, path: "/crm/in/leadlog.js", header: header})
+	}
+	plain := ask(map[string]string{"Accept-Encoding": "identity"}).is(http.StatusOK)
+	require.Equal(t, string(pagescript.Text()), plain.raw)
+	for name, value := range map[string]string{
+		"Content-Type": "text/javascript; charset=utf-8", "Cross-Origin-Resource-Policy": "cross-origin", "Access-Control-Allow-Origin": "*",
+		"Cache-Control": "public, max-age=3600, stale-while-revalidate=86400", "Vary": "Accept-Encoding", "Set-Cookie": "",
+	} {
+		require.Equal(t, value, plain.header.Get(name))
+	}
+	packed := ask(map[string]string{"Accept-Encoding": "br, gzip"}).is(http.StatusOK)
+	require.Equal(t, "gzip", packed.header.Get("Content-Encoding"))
+	require.Less(t, len(packed.raw), 4<<10)
+	reader, err := gzip.NewReader(strings.NewReader(packed.raw))
+	require.NoError(t, err)
+	unpacked, err := io.ReadAll(reader)
+	require.NoError(t, err)
+	require.Equal(t, plain.raw, string(unpacked))
+	require.Empty(t, ask(map[string]string{"If-None-Match": packed.header.Get("ETag")}).is(http.StatusNotModified).raw)
+	require.Equal(t, "GET, HEAD", s.request(call{method: http.MethodPost, path: "/crm/in/leadlog.js"}).is(http.StatusMethodNotAllowed).header.Get("Allow"))
 }

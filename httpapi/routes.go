@@ -24,6 +24,9 @@ const (
 	activityPath = visitorPath + "/activity"
 )
 
+// scriptPath is beside the addresses of intakes, which the script derives from its own.
+const scriptPath = "/in/leadlog.js"
+
 // routes are all routes. A GET route answers HEAD too.
 func (a *api) routes() []route {
 	const (
@@ -79,6 +82,8 @@ func (a *api) routes() []route {
 
 		{put, accounts + "/{id}", scoped(adminScope), quota.Write, (*exchange).configureAccount},
 		{get, accounts + "/{id}", scoped(adminScope), quota.Read, (*exchange).showAccount},
+
+		{get, scriptPath, public, quota.Free, (*exchange).showScript},
 
 		{get, "/healthz", public, quota.Free, (*exchange).health},
 		{get, "/readyz", public, quota.Free, (*exchange).showReadiness},
