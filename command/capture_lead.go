@@ -203,6 +203,9 @@ func (c *capture) parse() (err error) {
 	if err != nil {
 		return err
 	}
+	if c.arrival.VisitorID != "" {
+		c.arrival.Visitor = c.claims.Visitor(c.Admission.Caller.Account, c.arrival.VisitorID)
+	}
 	c.phone, c.email = c.claimOn(claim.Phone, c.arrival.Phone), c.claimOn(claim.Email, c.arrival.Email)
 	return nil
 }

@@ -19,7 +19,10 @@ import (
 const module = "github.com/leadlog/leadlog"
 
 // The packages that decide. They know facts, and nothing of stores, networks or clocks.
-var pure = []string{"command/account", "command/arrival", "command/claim", "command/expression", "command/field", "command/intake", "command/lead", "command/token", "command/visitor", "command/webhook"}
+var pure = []string{
+	"command/account", "command/arrival", "command/claim", "command/expression", "command/field", "command/intake", "command/lead",
+	"command/token", "command/visitor", "command/webhook", "query/attribution",
+}
 
 // dependency is one import in one file that is no test.
 type dependency struct{ file, path string }

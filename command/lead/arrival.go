@@ -55,6 +55,7 @@ type Arrival struct {
 	UserAgent     string
 	VisitorID     string
 	Kept          event.KeptArrival // zero for most
+	Visitor       string            // the visitor's stream; the caller sets it
 }
 
 // Aliases of a field, first present wins.

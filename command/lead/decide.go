@@ -97,7 +97,8 @@ func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
 	}
 	created := event.LeadCreated{
 		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
-		VisitorID: a.VisitorID, KeptArrival: a.Kept, Changed: changes(State{}, event.LeadMerged{LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID}),
+		VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
+		Changed: changes(State{}, event.LeadMerged{LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID}),
 	}
 	if created.Name == "" {
 		created.Name, created.NameDerived = derivedName(a), true
@@ -140,7 +141,7 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 	var wrong field.Errors
 	merged := event.LeadMerged{
 		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
-		KeptArrival: a.Kept,
+		KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
 	}
 	if emailHeldBy != "" {
 		merged.Email, merged.EmailHeldBy = "", emailHeldBy

@@ -52,7 +52,25 @@ func ParseActivity(visitorID string, body map[string]jsontext.Value, now time.Ti
 		At:         r.at(now),
 		Properties: r.properties(),
 	}
+	acted.Touch, acted.Campaign = campaign(acted.URL)
 	return acted, r.wrong.Err()
+}
+
+// campaign returns whether a page's address has a utm parameter, and what of them is plain.
+func campaign(address string) (touch bool, plain event.Campaign) {
+	const prefix = "utm_"
+	if !strings.Contains(address, prefix) {
+		return false, plain
+	}
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return false, plain
+	}
+	query := parsed.Query()
+	for name, values := range query {
+		touch = touch || strings.HasPrefix(name, prefix) && !lead.Blank(values[0])
+	}
+	return touch, lead.Campaign(query.Get, "")
 }
 
 // validID reports whether a lead could have the id too.

@@ -158,3 +158,18 @@ func members(n int) string {
 
 // long16 is a text of 16 characters n times.
 func long16(n int) string { return strings.Repeat("0123456789abcdef", n) }
+
+func TestParseActivity_Campaign(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]event.VisitorActed{
+		"https://example.com/?utm_source=Google&utm_campaign=a%20b&utm_id=7": {Touch: true, Campaign: event.Campaign{UTMSource: "Google", UTMCampaign: "a b", UTMID: "7"}},
+		"https://example.com/?utm_medium=a%40example.com":                    {Touch: true},
+		"https://example.com/?utm_term=shoes":                                {Touch: true},
+		"https://example.com/?utm_source=&x=utm_":                            {},
+		"https://example.com/utm_source=x#utm_source=x":                      {},
+		"https://example.com/":                                               {},
+	} {
+		acted := accepted(t, `{"type":"page_view","url":"`+address+`"}`)
+		require.Equal(t, want, event.VisitorActed{Touch: acted.Touch, Campaign: acted.Campaign}, address)
+	}
+}

@@ -37,6 +37,7 @@ func samples() []Data {
 		Query: map[string]string{"utm_source": "newsletter"},
 	}
 	hash := bytes.Repeat([]byte{0x00, 0x7f, 0xff, 0x3e}, 8)
+	campaign := Campaign{UTMSource: "Google", UTMMedium: "cpc", UTMCampaign: "Größen & mehr", UTMID: "42"}
 	intake := IntakeSettings{
 		Name: "Größentabelle", Kind: "webhook", Source: "website", Enabled: true, Origins: []string{"https://example.com"},
 		Redirect: "https://example.com/danke?a=1&b=2", Honeypot: "url", Challenge: "turnstile", RateLimit: &rate, ExpectEvery: "24h0m0s",
@@ -52,7 +53,8 @@ func samples() []Data {
 				Name: "Zoë \"Zo\" Müller", Phone: "+491701234567", Email: "zoe@example.com", Status: "new",
 				Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", OpportunityValue: "0", CustomFields: fields,
 			}, NameDerived: true, Source: "facebook ads", Metadata: meta,
-			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1", Changed: []string{"name", "phone"},
+			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1",
+			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Campaign: campaign, Changed: []string{"name", "phone"},
 			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
 		},
 		LeadMerged{
@@ -61,7 +63,8 @@ func samples() []Data {
 				Temperature: "hot", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "1999.90", CustomFields: fields,
 			},
 			EmailHeldBy: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Metadata: meta,
-			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2", Changed: []string{"status"},
+			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2",
+			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Campaign: campaign, Changed: []string{"status"},
 			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
 		},
 		LeadUpdated{
@@ -142,7 +145,7 @@ func samples() []Data {
 		JWTsRevoked{NotBefore: at},
 		VisitorActed{
 			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe", Referrer: "android-app://com.example",
-			At: at, Properties: fields,
+			At: at, Properties: fields, Touch: true, Campaign: campaign,
 		},
 		VisitorForgotten{Keys: []string{"-9007199254740993", "7"}},
 		ArrivalReceived{

@@ -34,6 +34,15 @@ func (a KeptArrival) SeenAt(fact time.Time) time.Time {
 	return a.ReceivedAt
 }
 
+// Campaign says which campaign a person came by, in the terms of the utm parameters of a page's address. It is no personal data: who
+// makes a fact leaves out what could name a person.
+type Campaign struct {
+	UTMSource   string `json:"utmSource,omitzero"`
+	UTMMedium   string `json:"utmMedium,omitzero"`
+	UTMCampaign string `json:"utmCampaign,omitzero"`
+	UTMID       string `json:"utmId,omitzero"`
+}
+
 // LeadCreated says that a new person arrived. All values are as decided at the time, with defaults filled in for stage,
 // temperature and source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {
@@ -45,7 +54,9 @@ type LeadCreated struct {
 	IP          string                    `json:"ip,omitzero"`          // of the person, as given or from the connection
 	UserAgent   string                    `json:"userAgent,omitzero"`   // likewise
 	VisitorID   string                    `json:"visitorId,omitzero"`
+	Visitor     string                    `json:"visitor,omitzero"` // the visitor's stream, which has no personal data
 	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields that the arrival gave
+	Campaign
 	KeptArrival
 }
 
@@ -60,7 +71,9 @@ type LeadMerged struct {
 	IP          string                    `json:"ip,omitzero"`
 	UserAgent   string                    `json:"userAgent,omitzero"`
 	VisitorID   string                    `json:"visitorId,omitzero"`
+	Visitor     string                    `json:"visitor,omitzero"` // the visitor's stream, which has no personal data
 	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
+	Campaign
 	KeptArrival
 }
 

@@ -15,6 +15,8 @@ type VisitorActed struct {
 	Referrer   string                    `json:"referrer,omitzero"`
 	At         time.Time                 `json:"at"` // by the caller's clock when it gave one; whole milliseconds, UTC
 	Properties map[string]jsontext.Value `json:"properties,omitzero"`
+	Touch      bool                      `json:"touch,omitzero"` // the URL has a utm parameter, whose value may be personal
+	Campaign                             // of the URL
 }
 
 // VisitorForgotten says that the events before it must no longer be read. Others may follow it: the browser still has the id that

@@ -20,11 +20,12 @@ type declaration struct {
 var declared = map[string]declaration{
 	event.LeadCreated{}.EventType(): {
 		personal: list("name phone email customFields metadata ip userAgent visitorId"),
-		plain:    list("contactUID nameDerived status leadTemperature opportunityId opportunityValue source changed intakeId arrivalId receivedAt"),
+		plain:    list("contactUID nameDerived status leadTemperature opportunityId opportunityValue source visitor changed" + campaign + arrival),
 	},
 	event.LeadMerged{}.EventType(): {
 		personal: list("name phone email customFields metadata ip userAgent visitorId"),
-		plain:    list("source newSource emailHeldBy status leadTemperature opportunityId opportunityValue changed intakeId arrivalId receivedAt"),
+		plain: list("source newSource emailHeldBy status leadTemperature opportunityId opportunityValue visitor changed" + campaign +
+			arrival),
 	},
 	event.LeadUpdated{}.EventType(): {
 		personal: list("name phone email customFields removedFields"),
@@ -45,7 +46,7 @@ var declared = map[string]declaration{
 
 	event.VisitorActed{}.EventType(): {
 		personal: list("visitorId url title referrer properties"),
-		plain:    list("type at"),
+		plain:    list("type at touch" + campaign),
 	},
 	event.VisitorForgotten{}.EventType(): {plain: list("keys"), bare: true},
 
@@ -100,6 +101,12 @@ var declared = map[string]declaration{
 	},
 	event.JWTsRevoked{}.EventType(): {plain: list("notBefore")},
 }
+
+// Members of event.Campaign and event.KeptArrival.
+const (
+	campaign = " utmSource utmMedium utmCampaign utmId"
+	arrival  = " intakeId arrivalId receivedAt"
+)
 
 func list(names string) []string { return strings.Fields(names) }
 

@@ -2,8 +2,10 @@ package forget
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,23 +17,26 @@ import (
 // table is a table with personal data, in a copy of the views.
 type table struct {
 	name     string
-	visitors bool   // otherwise of leads
+	visitors bool   // of visitors
+	leads    bool   // of leads
 	wins     string // the table that counts those of its leads that are won, if there is one
+	personal string // the table of touches: what of them is personal, which goes while they stay
 }
 
 // copiedTables lists these tables, of all copies of views in the database.
 func copiedTables(ctx context.Context, tx pgx.Tx) ([]table, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT format('%I.%I', n.nspname, c.relname), c.relname = 'visitor_activity',
-		       CASE c.relname WHEN 'lead' THEN coalesce(to_regclass(format('%I.won_day', n.nspname))::text, '') ELSE '' END
+		SELECT format('%I.%I', n.nspname, c.relname), c.relname IN ('visitor_activity', 'touch'), c.relname <> 'visitor_activity',
+		       CASE c.relname WHEN 'lead' THEN coalesce(to_regclass(format('%I.won_day', n.nspname))::text, '') ELSE '' END,
+		       CASE c.relname WHEN 'touch' THEN format('%I.touch_personal', n.nspname) ELSE '' END
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'source_history', 'visitor_activity')
+		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'source_history', 'visitor_activity', 'touch')
 		   AND obj_description(n.oid, 'pg_namespace') LIKE $1 || '%'`, schema.CopyMarker)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t table, err error) {
-		err = row.Scan(&t.name, &t.visitors, &t.wins)
+		err = row.Scan(&t.name, &t.visitors, &t.leads, &t.wins, &t.personal)
 		return t, err
 	})
 }
@@ -53,15 +58,42 @@ func eachTable(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, t table) error
 
 // rows returns the condition that selects the rows to remove from a table, and its arguments.
 func (f Forgotten) rows(of table) (condition string, arguments []any) {
-	if !of.visitors {
-		return `lead_id = ANY ($1)`, []any{f.Leads}
+	conditions := []string{}
+	if of.leads {
+		arguments = append(arguments, f.Leads)
+		conditions = append(conditions, `lead_id = ANY ($1)`)
 	}
-	streams, before := slices.Collect(maps.Keys(f.Visitors)), []int64{}
-	for _, stream := range streams {
-		before = append(before, int64(f.Visitors[stream]))
+	if of.visitors {
+		streams, before := slices.Collect(maps.Keys(f.Visitors)), []int64{}
+		for _, stream := range streams {
+			before = append(before, int64(f.Visitors[stream]))
+		}
+		arguments = append(arguments, streams, before)
+		n := len(arguments)
+		conditions = append(conditions, fmt.Sprintf(`EXISTS (SELECT FROM unnest($%d::text[], $%d::bigint[]) AS gone (stream, before)
+	                 WHERE gone.stream = %s COLLATE "C" AND c.position < gone.before)`, n-1, n, of.stream()))
 	}
-	return `EXISTS (SELECT FROM unnest($1::text[], $2::bigint[]) AS gone (stream, before)
-	                 WHERE gone.stream = c.stream COLLATE "C" AND c.position < gone.before)`, []any{streams, before}
+	return strings.Join(conditions, " OR "), arguments
+}
+
+// stream is the expression for the stream of a row's visitor.
+func (t table) stream() string {
+	if t.personal != "" {
+		return `CASE c.kind WHEN 'visit' THEN c.visitor END`
+	}
+	return `c.stream`
+}
+
+// remove is the statement that removes rows.
+func (t table) remove(condition string) string {
+	switch {
+	case t.personal != "":
+		return `WITH gone AS (UPDATE ` + t.name + ` AS c SET erased = true WHERE NOT erased AND (` + condition + `) RETURNING position)
+			DELETE FROM ` + t.personal + ` AS p USING gone WHERE p.position = gone.position`
+	case t.wins != "":
+		return discounting(`DELETE FROM `+t.name+` AS c WHERE `+condition, t.wins)
+	}
+	return `DELETE FROM ` + t.name + ` AS c WHERE ` + condition
 }
 
 // SweepCopies removes leads and visitors from all copies of views in the database. A copy that is begun later does not get them,
@@ -69,11 +101,7 @@ func (f Forgotten) rows(of table) (condition string, arguments []any) {
 func SweepCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	return eachTable(ctx, tx, func(tx pgx.Tx, t table) error {
 		condition, arguments := gone.rows(t)
-		remove := `DELETE FROM ` + t.name + ` AS c WHERE ` + condition
-		if t.wins != "" {
-			remove = discounting(remove, t.wins)
-		}
-		if _, err := tx.Exec(ctx, remove, arguments...); err != nil || t.wins == "" {
+		if _, err := tx.Exec(ctx, t.remove(condition), arguments...); err != nil || t.wins == "" {
 			return err
 		}
 		_, err := tx.Exec(ctx, `DELETE FROM `+t.wins+` WHERE leads = 0`)
@@ -98,6 +126,9 @@ func inCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err e
 			return nil
 		}
 		condition, arguments := gone.rows(t)
+		if t.personal != "" {
+			condition = `NOT erased AND (` + condition + `)`
+		}
 		return tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+t.name+` AS c WHERE `+condition+`)`, arguments...).Scan(&found)
 	})
 	return found, err
@@ -113,11 +144,16 @@ func withdraw(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Po
 		if !t.visitors {
 			return nil
 		}
-		_, err := tx.Exec(ctx, `DELETE FROM `+t.name+` WHERE stream = $1 AND position = ANY ($2)`, visitor, positions)
+		_, err := tx.Exec(ctx, t.remove(t.stream()+` = $1 AND position = ANY ($2)`), visitor, positions)
 		return err
 	}
-	if err := remove(tx, table{name: schema.Views + ".visitor_activity", visitors: true}); err != nil {
-		return err
+	for _, t := range []table{
+		{name: schema.Views + ".visitor_activity", visitors: true},
+		{name: schema.Views + ".touch", visitors: true, personal: schema.Views + ".touch_personal"},
+	} {
+		if err := remove(tx, t); err != nil {
+			return err
+		}
 	}
 	return eachTable(ctx, tx, remove)
 }

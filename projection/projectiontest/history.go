@@ -98,6 +98,7 @@ func (h *History) createLead(t testing.TB, account string) {
 		Source: pick(h, sources...), Metadata: h.odd(), IP: "198.51.100.1", UserAgent: "browser",
 		VisitorID: pick(h, "", "visitor"), Changed: pick(h, nil, []string{"name", "phone"}),
 	}
+	created.Visitor, created.Campaign = visitorOf(account, created.VisitorID), h.campaign()
 	if n%2 == 0 {
 		created.Email = fmt.Sprintf("p%d@example.com", n)
 		created.OpportunityID, created.OpportunityValue = h.world.NewID(), pick(h, "0", "1200.50")
@@ -114,11 +115,26 @@ func (h *History) mergeLead(t testing.TB, account string) {
 		}, Metadata: h.odd(), VisitorID: pick(h, "", "another"),
 		Changed: pick(h, nil, []string{"status"}),
 	}
+	merged.Visitor, merged.Campaign = visitorOf(account, merged.VisitorID), h.campaign()
 	facts := []event.Data{merged}
 	if merged.Name != "" && merged.Status != "" { // of a lead that has had the address, or not
 		facts = append(facts, event.LeadReleased{Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
 	}
 	h.world.Append(t, account, event.LeadStream(pick(h, h.Leads[account]...)), facts...)
+}
+
+func (h *History) campaign() event.Campaign {
+	return event.Campaign{
+		UTMSource: pick(h, "", "Google"), UTMMedium: pick(h, "", "cpc", "email"), UTMCampaign: pick(h, "", "diwali", "Größe"), UTMID: pick(h, "", "7"),
+	}
+}
+
+// visitorOf is a visitor's stream.
+func visitorOf(account, id string) string {
+	if id == "" {
+		return ""
+	}
+	return event.VisitorStream(account, id)
 }
 
 // joinLeads makes one lead of two: the sources, visitors and fields that they have in common, and those that they do not.
@@ -194,11 +210,16 @@ func (h *History) arrival(t testing.TB, account string) {
 }
 
 func (h *History) activity(t testing.TB, account string) {
-	visitor := pick(h, "visitor", "another")
+	visitor, touch := pick(h, "visitor", "another"), pick(h, false, true)
+	campaign := event.Campaign{}
+	if touch {
+		campaign = h.campaign()
+	}
 	h.world.Append(t, account, event.VisitorStream(account, visitor), event.VisitorActed{
 		VisitorID: visitor, Kind: pick(h, "page_view", "custom"), URL: pick(h, "", "https://example.com/?a=1&b=<2>"),
 		Title: pick(h, "", "Größe"), Referrer: pick(h, "", "https://example.org/"),
 		At: Start.Add(time.Duration(h.random.IntN(1000)) * time.Millisecond), Properties: h.odd(),
+		Touch: touch, Campaign: campaign,
 	})
 }
 

@@ -29,6 +29,7 @@ const (
 	Lead            = "lead"
 	SourceHistory   = "source_history"
 	SourceDay       = "source_day"
+	Touch           = "touch"
 	Token           = "token"
 	TokenEvent      = "token_event"
 	Account         = "account"

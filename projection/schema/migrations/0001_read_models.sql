@@ -208,6 +208,62 @@ COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The 
 COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the sender''s clock.';
 COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
 
+-- Rows are appended in the order of the log, and change in an erasure alone. A report as of a position counts the rows up to it.
+CREATE TABLE views.touch (
+    position     bigint      NOT NULL,
+    touch_id     text        COLLATE "C" NOT NULL,
+    account      text        COLLATE "C" NOT NULL,
+    lead_id      text        COLLATE "C" NOT NULL,
+    at           timestamptz NOT NULL,
+    kind         text        COLLATE "C" NOT NULL,
+    source       text        COLLATE "C" NOT NULL,
+    utm_source   text        COLLATE "C" NOT NULL,
+    utm_medium   text        COLLATE "C" NOT NULL,
+    utm_campaign text        COLLATE "C" NOT NULL,
+    utm_id       text        COLLATE "C" NOT NULL,
+    credential   text        COLLATE "C" NOT NULL,
+    intake_id    text        COLLATE "C" NOT NULL,
+    visitor      text        COLLATE "C" NOT NULL,
+    erased       boolean     NOT NULL,
+    CONSTRAINT touch_position PRIMARY KEY (position)
+);
+
+CREATE INDEX touch_at ON views.touch (account, at, position);
+CREATE INDEX touch_lead ON views.touch (lead_id) WHERE lead_id <> '';
+CREATE INDEX touch_visitor ON views.touch (visitor) WHERE visitor <> '';
+
+COMMENT ON TABLE views.touch IS 'One row for each arrival of a lead, and for each visit by a campaign. Nothing in it is personal.';
+COMMENT ON COLUMN views.touch.touch_id IS 'The event.';
+COMMENT ON COLUMN views.touch.lead_id IS 'Whom the arrival came to, before any join; empty for a visit, and kept after an erasure.';
+COMMENT ON COLUMN views.touch.kind IS 'created, merged or visit.';
+COMMENT ON COLUMN views.touch.source IS 'Empty for a visit.';
+COMMENT ON COLUMN views.touch.credential IS 'token:{id}, user:{sub}, intake:{id} or system:{what}.';
+COMMENT ON COLUMN views.touch.visitor IS 'Stream of the visitor: whose visit it is, or whom the arrival links with the lead; empty: none.';
+COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
+
+CREATE TABLE views.touch_personal (
+    position   bigint NOT NULL,
+    account    text   COLLATE "C" NOT NULL,
+    metadata   json   NOT NULL,
+    request_id text   NOT NULL,
+    CONSTRAINT touch_personal_position PRIMARY KEY (position)
+);
+
+COMMENT ON TABLE views.touch_personal IS 'What is personal in a touch. It has no row for one that is erased.';
+COMMENT ON COLUMN views.touch_personal.metadata IS 'As the arrival gave it. Of a visit: the parameters of the URL, with page_url and referrer.';
+
+CREATE TABLE views.touch_join (
+    lead_id  text   COLLATE "C" NOT NULL,
+    position bigint NOT NULL,
+    into_id  text   COLLATE "C" NOT NULL,
+    account  text   COLLATE "C" NOT NULL,
+    CONSTRAINT touch_join_lead PRIMARY KEY (lead_id, position)
+);
+
+CREATE INDEX touch_join_into ON views.touch_join (into_id);
+
+COMMENT ON TABLE views.touch_join IS 'Whom the touches of a lead belong to, from a position on: the last row up to a position says it. A lead without a row has its own.';
+
 CREATE TABLE views.token (
     token_id     text        COLLATE "C" NOT NULL,
     account      text        COLLATE "C" NOT NULL,

@@ -1,0 +1,199 @@
+package view
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Touch has a row for each arrival of a lead, and for each visit by a campaign. A row stays as it was written, so that a report as of
+// any position can be made again: joins have rows of their own, and an erasure removes what is personal, which is in another table.
+type Touch struct{}
+
+// Kinds of touches.
+const (
+	kindCreated = "created"
+	kindMerged  = "merged"
+	kindVisit   = "visit"
+)
+
+func (Touch) Name() string     { return schema.Touch }
+func (Touch) Version() int     { return 1 }
+func (Touch) Tables() []string { return []string{"touch", "touch_personal", "touch_join"} }
+func (Touch) Filter() eventstore.Filter {
+	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.VisitorPrefix}}
+}
+
+func (v Touch) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	return v.Prepare(batch)(ctx, tx)
+}
+
+// Prepare implements projection.Preparer. An erasure is about rows that were written before it, so a batch is cut there.
+func (Touch) Prepare(batch []projection.Event) projection.Write {
+	parts := []*touches{newTouches(len(batch))}
+	for i := range batch {
+		part := parts[len(parts)-1]
+		if part.add(&batch[i]); part.erased != nil || part.forgotten != nil {
+			parts = append(parts, newTouches(len(batch)-i-1))
+		}
+	}
+	return func(ctx context.Context, tx pgx.Tx) error {
+		for _, part := range parts {
+			if err := part.write(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// touches are the rows of a part of a batch, and the erasure that ends it.
+type touches struct {
+	plain, personal, joins rows
+	erased                 []string // leads
+	forgotten              []string // streams of visitors
+}
+
+func newTouches(count int) *touches {
+	return &touches{plain: makeRows(count, 300), personal: makeRows(count, 300)}
+}
+
+func (t *touches) add(e *projection.Event) {
+	switch data := e.Data.(type) {
+	case event.LeadCreated:
+		t.touch(e, kindCreated, data.Source, data.Campaign, data.KeptArrival, data.Visitor, data.Metadata)
+	case event.LeadMerged:
+		t.touch(e, kindMerged, data.Source, data.Campaign, data.KeptArrival, data.Visitor, data.Metadata)
+	case event.VisitorActed:
+		if data.Touch {
+			t.visit(e, &data)
+		}
+	case event.LeadJoined:
+		t.join(e, data.From)
+		for _, id := range data.Joined {
+			t.join(e, id)
+		}
+	case event.LeadErased:
+		t.erased = append(data.Leads, event.LeadID(e.Stream))
+	case event.VisitorForgotten:
+		if len(data.Keys) == 0 { // else forget.Eraser.ForgetVisitor erases the rows
+			t.forgotten = []string{e.Stream}
+		}
+	}
+}
+
+// touch adds an arrival.
+func (t *touches) touch(e *projection.Event, kind, source string, of event.Campaign, kept event.KeptArrival, visitor string,
+	metadata map[string]jsontext.Value,
+) {
+	t.row(e, kind, source, of, visitor)
+	t.plain.text(event.LeadID(e.Stream))
+	t.plain.timestamp(kept.SeenAt(e.At))
+	t.plain.text(kept.IntakeID)
+	t.details(e, metadata)
+}
+
+// visit adds an activity.
+func (t *touches) visit(e *projection.Event, acted *event.VisitorActed) {
+	t.row(e, kindVisit, "", acted.Campaign, e.Stream)
+	t.plain.text("")
+	t.plain.timestamp(acted.At)
+	t.plain.text("")
+	t.details(e, visitMetadata(acted))
+}
+
+// touchColumns are in the order in which row, touch and visit write them.
+var touchColumns = []string{
+	"position", "touch_id", "account", "kind", "source", "utm_source", "utm_medium", "utm_campaign", "utm_id", "credential",
+	"visitor", "erased", "lead_id", "at", "intake_id",
+}
+
+func (t *touches) row(e *projection.Event, kind, source string, of event.Campaign, visitor string) {
+	r := &t.plain
+	r.row(len(touchColumns))
+	r.bigint(int64(e.Position))
+	r.text(e.ID.String())
+	r.text(e.Metadata.Account)
+	r.text(kind)
+	r.text(source)
+	r.text(of.UTMSource)
+	r.text(of.UTMMedium)
+	r.text(of.UTMCampaign)
+	r.text(of.UTMID)
+	r.text(schema.TouchCredential(e.Metadata.Credential))
+	r.text(visitor)
+	r.boolean(e.Erased)
+}
+
+func (t *touches) details(e *projection.Event, metadata map[string]jsontext.Value) {
+	if e.Erased {
+		return
+	}
+	t.personal.row(4)
+	t.personal.bigint(int64(e.Position))
+	t.personal.text(e.Metadata.Account)
+	t.personal.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendObject(buffer, metadata) })
+	t.personal.text(e.Metadata.RequestID)
+}
+
+func (t *touches) join(e *projection.Event, from string) {
+	t.joins.row(4)
+	t.joins.text(from)
+	t.joins.bigint(int64(e.Position))
+	t.joins.text(event.LeadID(e.Stream))
+	t.joins.text(e.Metadata.Account)
+}
+
+// visitMetadata are the parameters of a visit's URL, and its address and referrer, by the names that a capture's metadata give them.
+func visitMetadata(acted *event.VisitorActed) map[string]jsontext.Value {
+	metadata := map[string]jsontext.Value{}
+	put := func(name, value string) {
+		quoted, err := jsontext.AppendQuote(nil, value)
+		if err == nil && value != "" && !strings.ContainsRune(value, 0) { // which PostgreSQL cannot store
+			metadata[name] = quoted
+		}
+	}
+	if parsed, err := url.Parse(acted.URL); err == nil {
+		for name, values := range parsed.Query() {
+			put(name, values[0])
+		}
+	}
+	put("page_url", acted.URL)
+	put("referrer", acted.Referrer)
+	return metadata
+}
+
+func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
+	if err := t.plain.insert(ctx, tx, "touch", touchColumns...); err != nil {
+		return err
+	}
+	if err := t.personal.insert(ctx, tx, "touch_personal", "position", "account", "metadata", "request_id"); err != nil {
+		return err
+	}
+	if err := t.joins.insert(ctx, tx, "touch_join", "lead_id", "position", "into_id", "account"); err != nil {
+		return err
+	}
+	for _, gone := range []struct {
+		column string
+		values []string
+	}{{`lead_id`, t.erased}, {`kind = 'visit' AND visitor`, t.forgotten}} {
+		if len(gone.values) == 0 {
+			continue
+		}
+		_, err := tx.Exec(ctx, `
+			WITH gone AS (UPDATE touch SET erased = true WHERE `+gone.column+` = ANY ($1) AND NOT erased RETURNING position)
+			DELETE FROM touch_personal p USING gone WHERE p.position = gone.position`, gone.values)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

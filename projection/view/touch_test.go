@@ -1,0 +1,90 @@
+package view_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
+)
+
+// touchRows are the touches of the view, a line each, without ids and times.
+func touchRows(t *testing.T, w *projectiontest.World) []string {
+	t.Helper()
+	return pgtest.Rows[string](t, w.Pool, `
+		SELECT concat_ws(' ', kind, source, utm_source, utm_medium, utm_campaign, utm_id, credential, erased, coalesce(p.metadata::text, '-'))
+		  FROM views.touch t LEFT JOIN views.touch_personal p USING (position) ORDER BY t.position`)
+}
+
+func TestTouch_RowPerArrivalAndVisit(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	lead, visitor := event.LeadStream(w.NewID()), event.VisitorStream("acme", "hash")
+	w.Append(t, "acme", visitor,
+		event.VisitorActed{VisitorID: "v", Kind: "page_view", URL: "https://example.com/", At: projectiontest.Start},
+		event.VisitorActed{
+			VisitorID: "v", Kind: "page_view", URL: "https://example.com/?utm_source=Google&gclid=g%22", Referrer: "https://example.org/", At: projectiontest.Start,
+			Touch: true, Campaign: event.Campaign{UTMSource: "Google"},
+		})
+	w.Append(t, "acme", lead,
+		event.LeadCreated{
+			Source: "website", Visitor: visitor, Campaign: event.Campaign{UTMMedium: "cpc"},
+			Metadata: map[string]jsontext.Value{"utm_medium": jsontext.Value(`"cpc"`)},
+		},
+		event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}},
+		event.LeadMerged{Source: "website", Campaign: event.Campaign{UTMCampaign: "diwali", UTMID: "7"}})
+	w.Project(t)
+	require.Equal(t, []string{
+		`visit  Google    user:urn:ada f {"gclid":"g\"","page_url":"https://example.com/?utm_source=Google&gclid=g%22","referrer":"https://example.org/","utm_source":"Google"}`,
+		`created website  cpc   user:urn:ada f {"utm_medium":"cpc"}`,
+		`merged website   diwali 7 user:urn:ada f {}`,
+	}, touchRows(t, w))
+}
+
+func TestTouch_ErasureKeepsNumbers(t *testing.T) {
+	t.Parallel()
+	for name, batch := range map[string]int{"event by event": 1, "at once": 100} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := projectiontest.New(t)
+			first, second, other := w.NewID(), w.NewID(), w.NewID()
+			visitor := event.VisitorStream("acme", "hash")
+			visit := event.VisitorActed{VisitorID: "v", Kind: "page_view", URL: "https://example.com/?utm_id=1", At: projectiontest.Start, Touch: true, Campaign: event.Campaign{UTMID: "1"}}
+			for _, id := range []string{first, second, other} {
+				w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Source: "website", Visitor: visitor})
+			}
+			w.Append(t, "acme", visitor, visit)
+			w.Append(t, "acme", event.LeadStream(second), event.LeadJoinedInto{Into: first})
+			w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second}, event.LeadErased{Leads: []string{second}, Visitors: []string{visitor}})
+			w.Append(t, "acme", visitor, event.VisitorForgotten{}, visit)
+			projectiontest.CatchUp(t, w.RunnerOf(t, batch, view.All()...))
+			const details = `{"page_url":"https://example.com/?utm_id=1","utm_id":"1"}`
+			require.Equal(t, []string{
+				`created website     user:urn:ada t -`,
+				`created website     user:urn:ada t -`,
+				`created website     user:urn:ada f {}`,
+				`visit     1 user:urn:ada t -`,
+				`visit     1 user:urn:ada f ` + details,
+			}, touchRows(t, w))
+			require.Equal(t, []string{second + " " + first}, pgtest.Rows[string](t, w.Pool, `SELECT lead_id || ' ' || into_id FROM views.touch_join`))
+		})
+	}
+}
+
+// The last row up to a position has the lead that the touches of another belong to, also through several joins.
+func TestTouch_JoinsAsIntervals(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	a, b, c := w.NewID(), w.NewID(), w.NewID()
+	into := w.Append(t, "acme", event.LeadStream(b), event.LeadJoined{From: a})
+	again := w.Append(t, "acme", event.LeadStream(c), event.LeadJoined{From: b, Joined: []string{a}})
+	w.Project(t)
+	rows := pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', CASE position WHEN `+strconv.FormatUint(uint64(into), 10)+` THEN 'first' WHEN `+strconv.FormatUint(uint64(again), 10)+` THEN 'second' END,
+		lead_id, into_id) FROM views.touch_join ORDER BY position, lead_id`)
+	require.Equal(t, []string{"first " + a + " " + b, "second " + a + " " + c, "second " + b + " " + c}, rows)
+}
