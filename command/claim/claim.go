@@ -109,6 +109,12 @@ func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 	return n.sum(nil, data)
 }
 
+// Tag authenticates a text that an account is given and gives back, such as a cursor. It cannot be made without the key.
+func (n Names) Tag(account, text string) []byte {
+	data := []byte("leadlog tag\x00" + account + "\x00" + text)
+	return n.sum(nil, data)[:hashLength]
+}
+
 // Fingerprint identifies the key without giving it away.
 func (n Names) Fingerprint() []byte {
 	return n.sum(nil, []byte("leadlog claim key"))[:hashLength]

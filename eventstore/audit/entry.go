@@ -87,6 +87,9 @@ func shown(data event.Data) any {
 	return nil
 }
 
+// Shown returns what auditors see of the data of an event that is a leaf, as JSON: nothing of a token's hash.
+func Shown(data event.Data) (jsontext.Value, error) { return json.Marshal(shown(data)) }
+
 // Moment writes a time as all answers do.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 

@@ -167,14 +167,20 @@ func (s *subscription) capacity(end eventstore.Position) int {
 
 // query selects what matches between two positions.
 func (s *subscription) query(after, end eventstore.Position) (string, []any) {
+	query, arguments := matching(s.filter, after, end)
+	return query + ` ORDER BY position`, arguments
+}
+
+// matching is query without an order.
+func matching(filter eventstore.Filter, after, end eventstore.Position) (string, []any) {
 	query := selectEvents + `WHERE position > $1 AND position <= $2`
 	arguments := []any{int64(after), int64(end)}
-	if len(s.filter.Types) > 0 {
-		arguments = append(arguments, s.filter.Types)
+	if len(filter.Types) > 0 {
+		arguments = append(arguments, filter.Types)
 		query += fmt.Sprintf(` AND type = ANY ($%d)`, len(arguments))
 	}
 	var begins []string
-	for _, prefix := range s.filter.StreamPrefixes {
+	for _, prefix := range filter.StreamPrefixes {
 		if past, ok := behind(prefix); ok {
 			arguments = append(arguments, prefix, past)
 			begins = append(begins, fmt.Sprintf(`stream >= $%d AND stream < $%d`, len(arguments)-1, len(arguments)))
@@ -186,7 +192,7 @@ func (s *subscription) query(after, end eventstore.Position) (string, []any) {
 	if len(begins) > 0 {
 		query += ` AND (` + strings.Join(begins, ` OR `) + `) IS TRUE`
 	}
-	return query + ` ORDER BY position`, arguments
+	return query, arguments
 }
 
 // behind returns the upper bound, exclusive, of the texts that begin with a prefix, in the byte order of collation "C". Comparing

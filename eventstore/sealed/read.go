@@ -202,6 +202,20 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 	}
 }
 
+// ReadRange implements eventstore.RangeReader. The keys of all its events are looked up together.
+func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
+	events, reached, err := eventstore.ReadRange(ctx, s.Store, r)
+	if err != nil {
+		return nil, 0, err
+	}
+	items := make([]eventstore.Item, len(events))
+	for i := range events {
+		items[i].Event = &events[i]
+	}
+	_, err = s.openAll(ctx, items, nil)
+	return events, reached, err
+}
+
 // readAhead holds the items that a subscription has read and its consumer has not. With it, one query looks up the keys of up to
 // 2000 events, and reads from the log go on while the consumer works; otherwise a replay would take a round trip for each event.
 type readAhead struct {

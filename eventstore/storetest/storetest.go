@@ -60,6 +60,7 @@ func (s suite) run(t *testing.T) {
 	s.apart(t, "log", wholeLogTests())
 	s.apart(t, "subscriptions", subscriptionTests())
 	s.together(t, "filters", filterTests())
+	s.apart(t, "ranges", rangeTests())
 	s.together(t, "races", raceTests())
 	s.apart(t, "many writers", manyWritersTests())
 	s.together(t, "interruptions", interruptionTests())

@@ -246,6 +246,10 @@ func (l measuredLog) Append(ctx context.Context, writes ...eventstore.Write) (ev
 	return position, err
 }
 
+func (l measuredLog) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
+	return eventstore.ReadRange(ctx, l.EventLog, r)
+}
+
 // poolMetrics report, at each scrape, the connections to PostgreSQL and the waits for one.
 type poolMetrics struct {
 	views *pgxpool.Pool

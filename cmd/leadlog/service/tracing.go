@@ -206,6 +206,10 @@ func (l tracedLog) Append(ctx context.Context, writes ...eventstore.Write) (even
 	return position, err
 }
 
+func (l tracedLog) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
+	return eventstore.ReadRange(ctx, l.EventLog, r)
+}
+
 // tracedAge is how old an event may be for its projection to join its trace. Without it, a replay would add a span to every trace
 // there ever was.
 const tracedAge = time.Hour

@@ -1,0 +1,30 @@
+package event
+
+import "strings"
+
+// Kinds of an account's own events: those that its change feed has. The kind decides which scope a reader needs.
+const (
+	LeadKind    = "lead"
+	TokenKind   = "token"
+	WebhookKind = "webhook"
+	IntakeKind  = "intake"
+	AccountKind = "account"
+)
+
+// FeedKind returns the kind of a type, by its stored name; empty for one that is internal and in no feed: claims, samples of uses,
+// records of reading, and what visitors did, which the leads that they are show.
+func FeedKind(eventType string) string { return feedKinds[eventType] }
+
+var feedKinds = func() map[string]string {
+	kinds := map[string]string{}
+	for eventType := range catalogue {
+		switch kind, _, _ := strings.Cut(eventType, "."); kind {
+		case LeadKind, TokenKind, WebhookKind, IntakeKind, AccountKind:
+			kinds[eventType] = kind
+		}
+	}
+	for _, internal := range Types(LeadRevealed{}, TokenUsed{}) {
+		delete(kinds, internal)
+	}
+	return kinds
+}()
