@@ -222,6 +222,18 @@ COMMENT ON COLUMN views.account.quarantine_days IS 'How long the body of an arri
 COMMENT ON COLUMN views.account.won_stages IS 'The stages that count as a conversion.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
+CREATE TABLE views.account_place (
+    "position" bigint NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    CONSTRAINT account_place_key PRIMARY KEY (account, "position") INCLUDE (kind)
+);
+CREATE INDEX account_place_position ON views.account_place USING btree ("position");
+COMMENT ON TABLE views.account_place IS 'An index of the log by account. The log is divided into blocks of some hundred events; a row is the first event of an account and kind in a block.';
+COMMENT ON COLUMN views.account_place."position" IS 'Of an event, so that every engine can read from here on.';
+COMMENT ON COLUMN views.account_place.account IS 'Empty: a block begins here.';
+COMMENT ON COLUMN views.account_place.kind IS 'Of event, as change feeds select by: lead, token, webhook, intake or account.';
+
 CREATE TABLE views.arrival (
     arrival_id text COLLATE "C" NOT NULL,
     "position" bigint NOT NULL,

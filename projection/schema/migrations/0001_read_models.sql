@@ -400,6 +400,20 @@ COMMENT ON TABLE views.place IS 'An index of the log by time: at most one row a 
 COMMENT ON COLUMN views.place.position IS 'Of an event, so that every engine can read from here on.';
 COMMENT ON COLUMN views.place.at IS 'The latest time of all events up to this one.';
 
+CREATE TABLE views.account_place (
+    position bigint NOT NULL,
+    account  text   COLLATE "C" NOT NULL,
+    kind     text   COLLATE "C" NOT NULL,
+    CONSTRAINT account_place_key PRIMARY KEY (account, position) INCLUDE (kind)
+);
+
+CREATE INDEX account_place_position ON views.account_place (position);
+
+COMMENT ON TABLE views.account_place IS 'An index of the log by account. The log is divided into blocks of some hundred events; a row is the first event of an account and kind in a block.';
+COMMENT ON COLUMN views.account_place.position IS 'Of an event, so that every engine can read from here on.';
+COMMENT ON COLUMN views.account_place.account IS 'Empty: a block begins here.';
+COMMENT ON COLUMN views.account_place.kind IS 'Of event, as change feeds select by: lead, token, webhook, intake or account.';
+
 -- Secrets and keys.
 --
 -- The log does not have them, so nothing brings them back. When the schema views was dropped to build it again, this file
