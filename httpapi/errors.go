@@ -89,6 +89,7 @@ var failures = []struct {
 	{errNoTokenEvent, http.StatusNotFound, "No token event at this position", "", 0},
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},
 	{query.ErrNotFound, http.StatusNotFound, "Not found", "", 0},
+	{query.ErrOtherLog, http.StatusGone, "The cursor is of another log: start again without one", "CURSOR_OF_ANOTHER_LOG", 0},
 
 	{errNoKeys, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{errOverloaded, http.StatusServiceUnavailable, unavailable, "", retryBehind},

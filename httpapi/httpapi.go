@@ -68,7 +68,7 @@ type Options struct {
 	ConsoleKey []byte
 	// ConsoleCodes are the one-time codes that sign in to the console; nil: there are none.
 	ConsoleCodes *console.Codes
-	// Stopping, when closed, ends the streams of the console. It may be nil.
+	// Stopping, when closed, ends the streams of the console, and requests that wait for events. It may be nil.
 	Stopping <-chan struct{}
 
 	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.

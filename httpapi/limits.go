@@ -232,6 +232,7 @@ const (
 	defaultLivePages  = 256
 	defaultExports    = 64 // a slowly read one holds a few MiB
 	defaultStreams    = 64
+	maxPolls          = 512
 )
 
 // load counts the work of the process, so that further work is refused before it takes memory.
@@ -243,6 +244,7 @@ type load struct {
 	pages    budget // of the console that are kept up to date
 	exports  budget // of the API and the console
 	streams  budget // requests that read the events of a stream
+	polls    budget // requests that wait for events of the change feed
 }
 
 func newLoad(o Options) *load {
@@ -257,6 +259,7 @@ func newLoad(o Options) *load {
 		pages:    newBudget(pages, max(pages/2, 1)),
 		exports:  newBudget(exports, max(exports/2, 1)),
 		streams:  newBudget(streams, max(streams/8, 1)),
+		polls:    newBudget(min(maxPolls, max(requests/4, 1)), min(maxPolls/8, max(requests/16, 1))),
 	}
 }
 

@@ -40,6 +40,7 @@ func registerLoad(registry *prometheus.Registry, l *load) {
 		"leadlog_console_live_pages":      {"Live pages of the console.", &l.pages},
 		"leadlog_http_exports":            {"Exports in flight.", &l.exports},
 		"leadlog_http_streams":            {"Requests that read the events of a stream.", &l.streams},
+		"leadlog_http_polls":              {"Requests that wait for events of the change feed.", &l.polls},
 	} {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
 			func() float64 { return float64(one.of.inUse()) }))

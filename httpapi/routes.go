@@ -54,6 +54,8 @@ func (a *api) routes() []route {
 		{post, activityPath, capturing, quota.Activity, (*exchange).recordActivity},
 		{del, visitorPath, scoped("leads:write"), quota.Write, (*exchange).deleteVisitor},
 
+		{get, "/api/v1/crm/events", scoped("leads:read"), quota.Read, (*exchange).listEvents},
+
 		{get, "/api/v1/crm/sources/history", scoped("leads:read"), quota.Read, (*exchange).sourceHistory},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), quota.Read, (*exchange).sourceReport},
 

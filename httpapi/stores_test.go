@@ -44,6 +44,9 @@ func TestOnEventStoreDB(t *testing.T) {
 		"account rate":         TestQuota_AccountRateInEveryProcess,
 		"audit trail":          TestAudit_Formats,
 		"minPosition":          TestMinPosition_ViewBehind,
+		"feed":                 TestFeed_SameAsEventLists,
+		"feed's wait":          TestFeed_WaitEndsAtEvent,
+		"feed and erasure":     TestFeed_Erasure,
 	} {
 		t.Run(name, test)
 	}

@@ -423,7 +423,11 @@ func joinedSources(s lead.State, p Page) (List[SourceEntry], error) {
 // WithClaims lets the Reader find a lead by phone or email on the log, where a claim names its owner. Without it, every row of the
 // account is read: the view has no index on phones and emails, because maintaining an index of random keys would be the most
 // expensive part of a capture.
-func WithClaims(names claim.Names) Option { return func(r *Reader) { r.claims = &names } }
+//
+// Cursors that are sealed then are those of every process with the same key.
+func WithClaims(names claim.Names) Option {
+	return func(r *Reader) { r.claims, r.tags = &names, names }
+}
 
 // owning adds the condition that a lead is the one which the claims on the filter's phone and email name. A lead keeps the
 // claims on values that it had before, so the filter's own conditions on phone and email stay.

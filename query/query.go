@@ -8,6 +8,7 @@ package query
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -63,7 +64,9 @@ type Reader struct {
 	leads *eventstore.Folds[lead.State]
 	now   func() time.Time
 
-	claims  *claim.Names  // nil: not known
+	claims  *claim.Names // nil: not known
+	tags    claim.Names  // of cursors that are sealed
+	wakes   *feedWakes
 	timeout time.Duration // of WaitFor
 	few     int           // leads, for searches
 }
@@ -77,10 +80,18 @@ func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = n
 // New returns a Reader of the views in the pool's database and of their log.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
 	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, few: fewLeads}
+	r.tags, r.wakes = claim.NewNames(randomKey()), &feedWakes{store: store, waiting: map[string]map[*FeedWait]struct{}{}}
 	for _, option := range options {
 		option(r)
 	}
 	return r
+}
+
+// randomKey is the key of a Reader that is not given one: its cursors are its own.
+func randomKey() []byte {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return key
 }
 
 const (

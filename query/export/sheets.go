@@ -24,6 +24,20 @@ func TokenEvents() Sheet[query.TokenEvent] {
 	}
 }
 
+// Events are an account's own events, as its change feed has them.
+func Events() Sheet[query.FeedEvent] {
+	return Sheet[query.FeedEvent]{
+		Name:    "events",
+		Columns: []string{"id", "type", "at", "actor", "requestId", "stream", "revision", "position", "erased", "data"},
+		Row: func(e query.FeedEvent) []string {
+			return []string{
+				e.ID, e.Type, moment(e.At), e.Actor, e.RequestID, e.Stream, strconv.FormatInt(int64(e.Revision), 10),
+				strconv.FormatUint(uint64(e.Position), 10), strconv.FormatBool(e.Erased), string(e.Data),
+			}
+		},
+	}
+}
+
 // Sources is the source history.
 func Sources() Sheet[query.SourceEntry] {
 	return Sheet[query.SourceEntry]{

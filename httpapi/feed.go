@@ -1,0 +1,191 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/export"
+)
+
+// Limits of a request for the change feed.
+const (
+	maxFeedLimit = 1000
+	maxFeedWait  = 30 // seconds
+)
+
+// feedScopes are the scopes for kinds of events, besides that of the route. What the caller may not read is left out.
+var feedScopes = map[string]string{
+	event.LeadKind: "leads:read", event.TokenKind: "audit:read", event.AccountKind: "audit:read",
+	event.WebhookKind: "webhooks:read", event.IntakeKind: "intakes:read",
+}
+
+// feedRequest is what a request for the feed asks for.
+type feedRequest struct {
+	types []string // stored
+	epoch string
+	after eventstore.Position
+	limit int
+	whole bool // no limit was given
+	wait  time.Duration
+}
+
+func (x *exchange) feedRequest() (f feedRequest, err error) {
+	p := x.params()
+	f.limit, f.whole = defaultLimit, true
+	if value := p.get("limit"); value != "" {
+		f.limit, err = strconv.Atoi(value)
+		if f.whole = false; err != nil || f.limit < 1 || f.limit > maxFeedLimit {
+			p.wrong.Add("limit", "must be a whole number from 1 to 1000")
+		}
+	}
+	if value := p.get("wait"); value != "" {
+		seconds, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(seconds >= 0 && seconds <= maxFeedWait) {
+			p.wrong.Add("wait", "must be a number of seconds from 0 to 30")
+		}
+		f.wait = time.Duration(seconds * float64(time.Second))
+	}
+	var patterns, kinds []string
+	if value := p.text("types"); value != "" {
+		patterns = strings.Split(value, ",")
+	}
+	for kind, scope := range feedScopes {
+		if x.jwt.May(scope) {
+			kinds = append(kinds, kind)
+		}
+	}
+	var known bool
+	if f.types, known = query.FeedTypes(kinds, patterns); !known {
+		p.wrong.Add("types", "must be types of events such as lead.created or lead.*, separated by commas")
+	}
+	cursor := p.text("after")
+	if err := p.wrong.Err(); err != nil {
+		return f, err
+	}
+	if f.epoch, err = x.Query.Epoch(x.ctx); err != nil {
+		return f, err
+	}
+	f.after, err = x.Query.FeedPosition(x.ctx, x.caller.Account, f.epoch, cursor)
+	if errors.Is(err, query.ErrCursor) {
+		err = field.Errors{{Field: "after", Message: "is not a cursor of this account's feed"}}
+	}
+	return f, err
+}
+
+// listEvents answers with the account's own events in the order of the log: a page as JSON or JSON lines or, as JSON lines without a
+// limit, all up to the end of the log. If there are none, it waits for as long as the request says.
+func (x *exchange) listEvents() (answer, error) {
+	f, err := x.feedRequest()
+	if err != nil {
+		return answer{}, err
+	}
+	x.w.Header().Add("Vary", "Accept")
+	lines := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaNDJSON) == mediaNDJSON
+	page, err := x.awaitEvents(f)
+	if err != nil {
+		return answer{}, err
+	}
+	next := x.Query.FeedCursor(x.caller.Account, f.epoch, page.End)
+	if !lines {
+		return answer{body: listEnvelope{Success: true, Data: page.Events, NextCursor: &next}}, nil
+	}
+	x.w.Header().Set(nextCursorHeader, next)
+	events := func(yield func(query.FeedEvent, error) bool) {
+		for _, e := range page.Events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+	if f.whole && page.More {
+		x.w.Header().Del(nextCursorHeader)
+		events = both(events, x.Query.FeedAll(x.detached(), x.caller.Account, f.types, page.End))
+	}
+	return streamed(x, mediaNDJSON, export.Events(), func(yield func(query.FeedEvent, error) bool) {
+		for e, err := range events {
+			if err == nil {
+				e.Cursor = x.Query.FeedCursor(x.caller.Account, f.epoch, e.Position)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}), nil
+}
+
+// nextCursorHeader has the cursor that continues after a page of JSON lines, which may have no lines.
+const nextCursorHeader = "X-Next-Cursor"
+
+// both yields one sequence and then another.
+func both[T any](first, then iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, items := range []iter.Seq2[T, error]{first, then} {
+			for item, err := range items {
+				if !yield(item, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// awaitEvents reads a page of the feed. While it is empty, and until the wait is over, the client is gone or the service stops, it
+// reads again whenever there may be an event. A waiting request holds no connection to the database. Each account may have a
+// limited number of them.
+func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
+	if f.wait == 0 {
+		return x.readEvents(f)
+	}
+	leave, err := x.load.polls.of(x.caller.Account).enter()
+	if err != nil {
+		return page, err
+	}
+	defer leave()
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // nothing more is read, and that must not end the wait
+	over := time.NewTimer(f.wait)
+	defer over.Stop()
+	changes := x.Query.AwaitFeed(x.caller.Account, f.types) // before the read, so that nothing falls between
+	defer changes.Close()
+	for last := false; ; {
+		page, err = x.readEvents(f)
+		if f.after = page.End; err != nil || last || len(page.Events) > 0 {
+			return page, err
+		}
+		if page.More {
+			continue
+		}
+		select {
+		case <-changes.Woken:
+		case <-over.C:
+			last = true
+		case <-x.Stopping:
+			return page, nil
+		case <-x.r.Context().Done():
+			return page, nil
+		}
+		if err := x.stillAdmitted(); err != nil {
+			return page, err
+		}
+		x.cancel()
+		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
+	}
+}
+
+// readEvents reads a page, as one of the account's concurrent reads of streams.
+func (x *exchange) readEvents(f feedRequest) (query.FeedPage, error) {
+	leave, err := x.enterStream()
+	if err != nil {
+		return query.FeedPage{}, err
+	}
+	defer leave()
+	return x.Query.Feed(x.ctx, x.caller.Account, f.types, f.after, f.limit)
+}

@@ -1,0 +1,441 @@
+package query
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// ErrOtherLog reports a cursor of another log, or of a later state of this one than a restored backup has.
+var ErrOtherLog = errors.New("cursor of another log")
+
+// FeedEvent is an event of an account, as its change feed shows it. Of an erased person, Data has what is not personal.
+type FeedEvent struct {
+	ID        string              `json:"id"`
+	Type      string              `json:"type"` // public: without version
+	At        Timestamp           `json:"at"`
+	Actor     string              `json:"actor"`
+	RequestID string              `json:"requestId"`
+	Stream    string              `json:"stream"`
+	Revision  eventstore.Revision `json:"revision"`
+	Position  eventstore.Position `json:"position"`
+	Data      jsontext.Value      `json:"data"`
+	Erased    bool                `json:"erased"`
+	Cursor    string              `json:"cursor,omitzero"` // continues behind this event; in JSON lines
+}
+
+// FeedTypes returns the stored types that a change feed shows of some kinds, such as event.LeadKind, and of the public names that
+// patterns select; no patterns select all. A pattern is a name, or the beginning of names and a * behind it. Known is false if there is one that
+// no type of any kind is like.
+func FeedTypes(kinds, patterns []string) (types []string, known bool) {
+	for _, pattern := range patterns {
+		if !slices.ContainsFunc(event.Catalogue(), func(t string) bool { return event.FeedKind(t) != "" && like(t, pattern) }) {
+			return nil, false
+		}
+	}
+	for _, t := range event.Catalogue() {
+		selected := len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool { return like(t, pattern) })
+		if selected && slices.Contains(kinds, event.FeedKind(t)) {
+			types = append(types, t)
+		}
+	}
+	return types, true
+}
+
+func like(eventType, pattern string) bool {
+	name := event.PublicName(eventType)
+	if begin, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, begin)
+	}
+	return name == pattern
+}
+
+// A cursor of the feed is the position of the last event, with the log that it is of, and a tag: base64url of
+// tag (16 bytes), position (8 bytes), epoch.
+
+// FeedCursor returns the cursor that continues after a position of a log, for an account.
+func (r *Reader) FeedCursor(account, epoch string, position eventstore.Position) string {
+	text := append(binary.BigEndian.AppendUint64(nil, uint64(position)), epoch...)
+	return base64.RawURLEncoding.EncodeToString(append(r.tags.Tag(account, string(text)), text...))
+}
+
+// FeedPosition reads a cursor of an account; an empty one is the beginning of the log. The errors are ErrCursor, if the account was
+// not given this cursor, and ErrOtherLog.
+func (r *Reader) FeedPosition(ctx context.Context, account, epoch, cursor string) (eventstore.Position, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	const tagSize, head = 16, 16 + 8
+	if len(cursor) > maxCursor || strings.ContainsAny(cursor, "\r\n") {
+		return 0, ErrCursor
+	}
+	sealed, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(sealed) < head || subtle.ConstantTimeCompare(r.tags.Tag(account, string(sealed[tagSize:])), sealed[:tagSize]) != 1 {
+		return 0, ErrCursor
+	}
+	position := eventstore.Position(binary.BigEndian.Uint64(sealed[tagSize:]))
+	if string(sealed[head:]) != epoch {
+		return 0, ErrOtherLog
+	}
+	end, err := r.store.Head(ctx)
+	if err == nil && position > end {
+		err = ErrOtherLog
+	}
+	return position, err
+}
+
+// Epoch identifies the log that cursors of the feed are of.
+func (r *Reader) Epoch(ctx context.Context) (string, error) { return r.store.Epoch(ctx) }
+
+// FeedPage is a part of an account's change feed.
+type FeedPage struct {
+	Events []FeedEvent
+	End    eventstore.Position // up to which everything was read; the log gave it
+	More   bool                // the log goes on behind End: at most Limit events are read, and only for a limited time
+}
+
+const (
+	// feedTime is how long one read of the feed may look for events, so that a request is answered in time. The next one goes on.
+	feedTime = 2 * time.Second
+	// feedBytes bounds the payload of a page, except for the last read of the log.
+	feedBytes = 4 << 20
+)
+
+// Feed returns what follows a position in an account's change feed: at most limit events of the stored types, in the order of the
+// log, each once. It reads up to the head of the log, whether or not the views have come that far.
+func (r *Reader) Feed(ctx context.Context, account string, types []string, after eventstore.Position, limit int) (FeedPage, error) {
+	page := FeedPage{Events: []FeedEvent{}, End: after}
+	head, err := r.store.Head(ctx)
+	if err != nil || len(types) == 0 {
+		page.End = max(after, head)
+		return page, err
+	}
+	search := feedSearch{Reader: r, account: account, kinds: kindsOf(types), head: head, at: after, scanned: after}
+	if search.indexed, err = r.indexedUpTo(ctx, head); err != nil {
+		return page, err
+	}
+	bytes := 0
+	for began := time.Now(); search.scanned < head && len(page.Events) < limit && bytes < feedBytes && time.Since(began) < feedTime; {
+		part, err := search.next(ctx)
+		if err != nil {
+			return page, err
+		}
+		part.Filter, part.Account, part.Limit = eventstore.Filter{Types: types}, account, limit-len(page.Events)
+		events, reached, err := eventstore.ReadRange(ctx, r.store, part)
+		if err != nil {
+			return page, err
+		}
+		for _, e := range events {
+			bytes += len(e.Data)
+			shown, err := newFeedEvent(e)
+			if err != nil {
+				return page, err
+			}
+			page.Events = append(page.Events, shown)
+		}
+		search.read(part, events, reached)
+	}
+	page.End, page.More = search.at, search.scanned < head
+	return page, nil
+}
+
+// FeedAll yields everything that Feed returns, up to where the log ends at present. It ends after yielding an error. While the
+// consumer works on one page, the next is read.
+func (r *Reader) FeedAll(ctx context.Context, account string, types []string, after eventstore.Position) iter.Seq2[FeedEvent, error] {
+	const limit = 2000
+	type answer struct {
+		FeedPage
+		err error
+	}
+	return func(yield func(FeedEvent, error) bool) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		head, err := r.store.Head(ctx)
+		if err != nil {
+			yield(FeedEvent{}, err)
+			return
+		}
+		read := func(after eventstore.Position) <-chan answer {
+			answered := make(chan answer, 1)
+			go func() {
+				page, err := r.Feed(ctx, account, types, after, limit)
+				answered <- answer{page, err}
+			}()
+			return answered
+		}
+		for next := read(after); next != nil; {
+			page := <-next
+			if next = nil; page.err == nil && page.More && page.End < head {
+				next = read(page.End)
+			}
+			for _, e := range page.Events {
+				if e.Position > head || !yield(e, nil) {
+					return
+				}
+			}
+			if page.err != nil {
+				yield(FeedEvent{}, page.err)
+			}
+		}
+	}
+}
+
+func kindsOf(types []string) []string {
+	kinds := map[string]struct{}{}
+	for _, t := range types {
+		kinds[event.FeedKind(t)] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(kinds))
+}
+
+// indexedUpTo returns how far the index of the log by account has come: 0 when it is of another log.
+func (r *Reader) indexedUpTo(ctx context.Context, head eventstore.Position) (eventstore.Position, error) {
+	epoch, err := r.store.Epoch(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var position int64
+	err = r.pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1 AND epoch = $2`, schema.Place, epoch).Scan(&position)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && eventstore.Position(position) > head {
+		return 0, nil
+	}
+	return eventstore.Position(position), schema.Unavailable(err)
+}
+
+// feedSearch finds the parts of the log that may have events of an account.
+type feedSearch struct {
+	*Reader
+	account string
+	kinds   []string
+	head    eventstore.Position
+	indexed eventstore.Position // the index has everything up to here
+
+	at      eventstore.Position // every event up to here was read; the log gave it
+	scanned eventstore.Position // and so was every event up to here, where perhaps none is
+	parts   []eventstore.Range  // to be read next
+}
+
+// next returns the next part of the log to read.
+func (s *feedSearch) next(ctx context.Context) (eventstore.Range, error) {
+	if len(s.parts) == 0 && s.scanned < s.indexed {
+		if err := s.look(ctx); err != nil {
+			return eventstore.Range{}, err
+		}
+	}
+	if len(s.parts) == 0 { // what the index does not have
+		s.at = max(s.at, s.indexed)
+		s.parts = []eventstore.Range{{After: s.at, Until: s.head}}
+	}
+	part := s.parts[0]
+	part.After = max(part.After, s.at)
+	return part, nil
+}
+
+// read notes how far a part was read.
+func (s *feedSearch) read(part eventstore.Range, events []eventstore.Recorded, reached eventstore.Position) {
+	s.at, s.scanned = max(s.at, part.After), reached
+	if n := len(events); n > 0 {
+		s.at = events[n-1].Position
+	}
+	if reached < part.Until {
+		s.at = reached
+		return
+	}
+	if s.parts = s.parts[1:]; reached == s.head {
+		s.at = reached
+	}
+}
+
+// lookAhead is how many rows of the index are read at a time.
+const lookAhead = 32
+
+// selectPlaces selects rows of the index from the block on that has a position: each with the row of any account before it, the
+// beginning of its block and that of the next.
+const selectPlaces = `
+	SELECT p.position,
+	       coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.position < p.position), 0),
+	       coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.account = '' AND b.position <= p.position), 0),
+	       coalesce((SELECT min(b.position) FROM views.account_place b WHERE b.account = '' AND b.position > p.position), $4)
+	  FROM views.account_place p
+	 WHERE p.account = $1 AND p.kind = ANY ($2) AND p.position <= $4
+	   AND p.position >= coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.account = '' AND b.position <= $3), 0)
+	 ORDER BY p.position LIMIT $5`
+
+// look fills parts from the index. Neighbouring blocks make one part.
+func (s *feedSearch) look(ctx context.Context) error {
+	rows, err := s.pool.Query(ctx, selectPlaces, s.account, s.kinds, int64(s.scanned), int64(s.indexed), lookAhead)
+	if err != nil {
+		return schema.Unavailable(err)
+	}
+	var position, before, begins, ends int64
+	_, err = pgx.ForEachRow(rows, []any{&position, &before, &begins, &ends}, func() error {
+		until := min(eventstore.Position(ends), s.indexed)
+		if until <= s.scanned {
+			return nil
+		}
+		if n := len(s.parts); n > 0 && s.parts[n-1].Until >= eventstore.Position(begins) {
+			s.parts[n-1].Until = max(s.parts[n-1].Until, until)
+			return nil
+		}
+		s.parts = append(s.parts, eventstore.Range{After: eventstore.Position(before), Until: until})
+		return nil
+	})
+	return schema.Unavailable(err)
+}
+
+func newFeedEvent(r eventstore.Recorded) (FeedEvent, error) {
+	data, err := feedData(r)
+	if err != nil {
+		return FeedEvent{}, fmt.Errorf("event at position %d: %w", r.Position, err)
+	}
+	return FeedEvent{
+		ID: r.ID.String(), Type: event.PublicName(r.Type), At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID,
+		Stream: r.Stream, Revision: r.Revision, Position: r.Position, Data: data, Erased: r.Erased,
+	}, nil
+}
+
+// feedData returns the data of an event as the list of the events of its lead, or of its token, shows it. What only concerns the
+// service is left out: the place that a token, endpoint or intake holds, and the claims of an erased lead.
+func feedData(r eventstore.Recorded) (jsontext.Value, error) {
+	kind := event.FeedKind(r.Type)
+	if kind == event.LeadKind && r.Type != (event.LeadErased{}).EventType() {
+		return eventData(r), nil
+	}
+	data, err := r.Decode()
+	if err != nil {
+		return nil, err
+	}
+	if kind == event.TokenKind {
+		return audit.Shown(data)
+	}
+	shown, err := json.Marshal(data, json.Deterministic(true), asAnswered)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(shown, &members); err != nil {
+		return nil, err
+	}
+	for _, internal := range []string{"slot", "claims", "visitors"} {
+		delete(members, internal)
+	}
+	return json.Marshal(members, json.Deterministic(true))
+}
+
+// feedWakes wakes those who wait for events of an account. While there are any, one subscription follows the log for all.
+type feedWakes struct {
+	store eventstore.Store
+
+	mu      sync.Mutex
+	waiting map[string]map[*FeedWait]struct{} // by account
+	stop    context.CancelFunc                // ends the subscription; nil: there is none
+}
+
+// FeedWait is one who waits for events of an account.
+type FeedWait struct {
+	Woken   <-chan struct{} // receives when there may be an event
+	woken   chan struct{}
+	account string
+	types   []string
+	wakes   *feedWakes
+}
+
+// AwaitFeed begins to wait for events of an account of some stored types. A read of the feed that begins after it has returned
+// misses no event for which it is not woken later. Close must be called.
+func (r *Reader) AwaitFeed(account string, types []string) *FeedWait {
+	woken := make(chan struct{}, 1)
+	w := &FeedWait{Woken: woken, woken: woken, account: account, types: types, wakes: r.wakes}
+	r.wakes.mu.Lock()
+	defer r.wakes.mu.Unlock()
+	if r.wakes.waiting[account] == nil {
+		r.wakes.waiting[account] = map[*FeedWait]struct{}{}
+	}
+	r.wakes.waiting[account][w] = struct{}{}
+	if r.wakes.stop == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		r.wakes.stop = stop
+		go r.wakes.follow(ctx)
+	}
+	return w
+}
+
+// Close ends the wait.
+func (w *FeedWait) Close() {
+	w.wakes.mu.Lock()
+	defer w.wakes.mu.Unlock()
+	if delete(w.wakes.waiting[w.account], w); len(w.wakes.waiting[w.account]) == 0 {
+		delete(w.wakes.waiting, w.account)
+	}
+	if len(w.wakes.waiting) == 0 && w.wakes.stop != nil {
+		w.wakes.stop()
+		w.wakes.stop = nil
+	}
+}
+
+// follow follows the log until the context ends. Whenever it begins to, it wakes all: they may have read before that.
+func (w *feedWakes) follow(ctx context.Context) {
+	types, _ := FeedTypes([]string{event.LeadKind, event.TokenKind, event.WebhookKind, event.IntakeKind, event.AccountKind}, nil)
+	for ctx.Err() == nil {
+		head, err := w.store.Head(ctx)
+		if err == nil {
+			w.wakeAll()
+			for item, err := range w.store.Subscribe(ctx, head, eventstore.Filter{Types: types}) {
+				if err != nil {
+					break
+				}
+				if item.Event != nil {
+					w.wake(item.Event)
+				}
+			}
+		}
+		_ = eventstore.Sleep(ctx, feedRetry)
+	}
+}
+
+// feedRetry is the pause after the log could not be followed.
+const feedRetry = 250 * time.Millisecond
+
+func (w *feedWakes) wake(e *eventstore.Recorded) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for waiting := range w.waiting[e.Metadata.Account] {
+		if slices.Contains(waiting.types, e.Type) {
+			waiting.wake()
+		}
+	}
+}
+
+func (w *feedWakes) wakeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, all := range w.waiting {
+		for waiting := range all {
+			waiting.wake()
+		}
+	}
+}
+
+func (w *FeedWait) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}

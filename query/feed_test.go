@@ -1,0 +1,215 @@
+package query_test
+
+import (
+	"context"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
+	"github.com/leadlog/leadlog/query"
+)
+
+var everyKind = []string{event.LeadKind, event.TokenKind, event.WebhookKind, event.IntakeKind, event.AccountKind}
+
+// busyLog has some thousand events of acme, and few of globex among them.
+func busyLog(t *testing.T, w *projectiontest.World) {
+	t.Helper()
+	for i := range 40 {
+		facts := make([]event.Data, 200)
+		for j := range facts {
+			facts[j] = event.LeadUpdated{LeadFields: event.LeadFields{Status: "new"}}
+		}
+		w.Append(t, "acme", event.LeadStream(w.NewID()), facts...)
+		switch i {
+		case 3, 21:
+			w.Append(t, "globex", event.LeadStream(w.NewID()), event.LeadRefused{Source: "api"}, event.LeadRevealed{What: "lead"})
+			w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: "x"})
+		case 30:
+			id := w.NewID()
+			w.Append(t, "globex", event.TokenStream(id), event.TokenCreated{Name: "crm", Hash: []byte("hash")})
+			w.Append(t, "globex", event.TokenUseStream(id, projectiontest.Start), event.TokenUsed{}, event.TokenRefused{Reason: "deleted"})
+		case 31:
+			w.Append(t, "globex", event.WebhookStream(w.NewID()), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}, Slot: 2})
+		}
+	}
+}
+
+func TestFeed_OnceEachInOrder(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	busyLog(t, w)
+	projectiontest.CatchUp(t, w.Runner(t, view.Place{}))
+	w.WriteHistory(t, 5, 100) // not in the index
+	head := storetest.Head(t, w.Store)
+	var all []eventstore.Recorded
+	for item, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		if item.Event != nil {
+			all = append(all, *item.Event)
+		}
+		if item.Position == head {
+			break
+		}
+	}
+	reader := query.New(w.Pool, w.Store)
+	rapid.Check(t, func(rt *rapid.T) {
+		account := rapid.SampledFrom([]string{"acme", "globex"}).Draw(rt, "account")
+		pattern := rapid.SampledFrom([]string{"", "lead.*", "token.*", "webhook.registered", "*"}).Draw(rt, "types")
+		var patterns []string
+		if pattern != "" {
+			patterns = []string{pattern}
+		}
+		types, known := query.FeedTypes(everyKind, patterns)
+		require.True(rt, known)
+		after := eventstore.Position(rapid.IntRange(0, int(head)).Draw(rt, "after"))
+		var want, got []string
+		for _, e := range all {
+			if e.Position > after && e.Metadata.Account == account && slices.Contains(types, e.Type) {
+				want = append(want, e.ID.String())
+			}
+		}
+		for {
+			limit := rapid.IntRange(1, 1000).Draw(rt, "limit")
+			page, err := reader.Feed(t.Context(), account, types, after, limit)
+			require.NoError(rt, err)
+			require.LessOrEqual(rt, len(page.Events), limit)
+			for _, e := range page.Events {
+				got = append(got, e.ID)
+			}
+			if !page.More {
+				require.Equal(rt, head, page.End)
+				break
+			}
+			require.Greater(rt, page.End, after)
+			after = page.End
+		}
+		require.Equal(rt, want, got)
+	})
+	types, _ := query.FeedTypes(everyKind, nil)
+	n := 0
+	for e, err := range reader.FeedAll(t.Context(), "acme", types, 0) {
+		require.NoError(t, err)
+		require.NotEmpty(t, e.ID)
+		n++
+	}
+	want := 0
+	for _, e := range all {
+		if e.Metadata.Account == "acme" && slices.Contains(types, e.Type) {
+			want++
+		}
+	}
+	require.Equal(t, want, n)
+}
+
+// scanned counts the positions that ranges have.
+type scanned struct {
+	eventstore.Store
+	positions atomic.Uint64
+}
+
+func (s *scanned) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
+	events, reached, err := eventstore.ReadRange(ctx, s.Store, r)
+	s.positions.Add(uint64(reached - r.After))
+	return events, reached, err
+}
+
+func TestFeed_QuietAccountScansFewEvents(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	busyLog(t, w)
+	projectiontest.CatchUp(t, w.Runner(t, view.Place{}))
+	store := &scanned{Store: w.Store}
+	types, _ := query.FeedTypes(everyKind, []string{"webhook.*"})
+	page, err := query.New(w.Pool, store).Feed(t.Context(), "globex", types, 0, 10)
+	require.NoError(t, err)
+	require.False(t, page.More)
+	require.Len(t, page.Events, 1)
+	require.JSONEq(t, `{"url":"https://example.com","events":["*"]}`, string(page.Events[0].Data), "without its slot")
+	require.Less(t, store.positions.Load(), uint64(storetest.Head(t, w.Store)/2))
+}
+
+func TestFeedTypes_Patterns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kinds, patterns string
+		want            string
+		known           bool
+	}{
+		{"token", "", "token.created.v1 token.deleted.v1 token.expiring.v1 token.refused.v1 token.rotated.v1", true},
+		{"lead token", "lead.created token.d*", "lead.created.v1 token.deleted.v1", true},
+		{"lead", "token.*", "", true},
+		{"lead", "lead.revealed", "", false},
+		{"lead token", "claim.*", "", false},
+		{"lead", "lead.created lead", "", false},
+		{"account", "*", "account.configured.v1 account.jwtsrevoked.v1", true},
+	} {
+		types, known := query.FeedTypes(strings.Fields(c.kinds), strings.Fields(c.patterns))
+		require.Equal(t, c.want, strings.Join(types, " "), c)
+		require.Equal(t, c.known, known, c)
+	}
+}
+
+func TestFeedCursor_BoundToAccountAndLog(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	end := w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadUpdated{}, event.LeadUpdated{})
+	reader := query.New(w.Pool, w.Store, query.WithClaims(claim.NewNames([]byte("key"))))
+	epoch, err := reader.Epoch(t.Context())
+	require.NoError(t, err)
+	read := func(account, cursor string) (eventstore.Position, error) {
+		return reader.FeedPosition(t.Context(), account, epoch, cursor)
+	}
+	cursor := reader.FeedCursor("acme", epoch, end)
+	got, err := read("acme", cursor)
+	require.NoError(t, err)
+	require.Equal(t, end, got)
+	got, err = read("acme", "")
+	require.NoError(t, err)
+	require.Zero(t, got)
+
+	_, err = read("globex", cursor)
+	require.ErrorIs(t, err, query.ErrCursor, "of another account")
+	_, err = read("acme", reader.FeedCursor("acme", "other", end))
+	require.ErrorIs(t, err, query.ErrOtherLog)
+	_, err = read("acme", reader.FeedCursor("acme", epoch, end+1))
+	require.ErrorIs(t, err, query.ErrOtherLog, "a log that was restored to an earlier state")
+	_, err = read("acme", query.New(w.Pool, w.Store).FeedCursor("acme", epoch, end))
+	require.ErrorIs(t, err, query.ErrCursor, "made with another key")
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	require.NoError(t, err)
+	for i := range raw {
+		forged := slices.Clone(raw)
+		forged[i] ^= 1
+		_, err := read("acme", base64.RawURLEncoding.EncodeToString(forged))
+		require.ErrorIs(t, err, query.ErrCursor, "byte %d", i)
+	}
+}
+
+func FuzzFeedPosition(f *testing.F) {
+	reader := query.New(nil, nil, query.WithClaims(claim.NewNames([]byte("key"))))
+	f.Add(reader.FeedCursor("acme", "epoch", 7))
+	f.Add("")
+	f.Add("AAAA")
+	f.Fuzz(func(t *testing.T, cursor string) {
+		position, err := reader.FeedPosition(t.Context(), "acme", "another", cursor)
+		if cursor == "" {
+			require.NoError(t, err)
+		} else if cursor == reader.FeedCursor("acme", "epoch", 7) {
+			require.ErrorIs(t, err, query.ErrOtherLog)
+		} else {
+			require.ErrorIs(t, err, query.ErrCursor)
+			require.Zero(t, position)
+		}
+	})
+}
