@@ -107,13 +107,13 @@ func TestSchema_ViewTablesAreIndependent(t *testing.T) {
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	pgtest.Exec(t, pool, `CREATE SCHEMA shadow`)
 	tables := pgtest.Rows[string](t, pool, `SELECT tablename FROM pg_tables WHERE schemaname = 'views' AND tablename NOT LIKE 'migration%'`)
-	require.Len(t, tables, 18)
+	require.Contains(t, tables, "lead")
 	for _, table := range tables {
 		pgtest.Exec(t, pool, fmt.Sprintf(`CREATE TABLE shadow.%[1]s (LIKE views.%[1]s INCLUDING ALL)`, table))
 	}
 	pgtest.Exec(t, pool, `DROP SCHEMA views CASCADE`)
 	left := pgtest.Value[int](t, pool, `SELECT count(*) FROM pg_tables WHERE schemaname = 'shadow'`)
-	require.Equal(t, 18, left)
+	require.Equal(t, len(tables), left)
 }
 
 func TestUnavailable_Errors(t *testing.T) {
