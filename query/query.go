@@ -53,6 +53,7 @@ const (
 	EndpointView        = schema.Endpoint
 	VisitorActivityView = schema.VisitorActivity
 	RefusedView         = schema.Refused
+	TouchView           = schema.Touch
 	DeliveryQueue       = schema.FanOut // not a view, but it follows the log like one
 )
 

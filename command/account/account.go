@@ -85,6 +85,17 @@ func Stage(stages []string, name string) (string, bool) {
 	return "", false
 }
 
+// FoldStage folds a stage's name, so that the names by which Stage finds one stage become one.
+func FoldStage(name string) string {
+	return strings.ToLower(strings.Map(func(r rune) rune {
+		least := r
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			least = min(least, other)
+		}
+		return least
+	}, norm.NFC.String(name)))
+}
+
 // ValidID reports whether a text may name an account: 1 to 64 of A-Z, a-z, 0-9, _ and -.
 func ValidID(id string) bool {
 	if id == "" || len(id) > 64 {

@@ -338,6 +338,21 @@ COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
 COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
 COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be rebuilt.';
 
+CREATE TABLE views.lead_change (
+    "position" bigint NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    lead_id text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    CONSTRAINT lead_change_position PRIMARY KEY ("position")
+);
+CREATE INDEX lead_change_lead ON views.lead_change USING btree (lead_id);
+CREATE INDEX lead_change_stage ON views.lead_change USING btree (account, stage, lead_id) WHERE (stage <> ''::text);
+COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, and each value that no arrival gave, in the order of the log.';
+COMMENT ON COLUMN views.lead_change.stage IS 'Folded, for it is compared without regard to case; empty: it stays.';
+COMMENT ON COLUMN views.lead_change.value IS 'Of the opportunity; empty: it stays.';
+
 CREATE TABLE views.place (
     "position" bigint NOT NULL,
     at timestamp with time zone NOT NULL,
@@ -493,6 +508,8 @@ CREATE TABLE views.touch (
     intake_id text COLLATE "C" NOT NULL,
     visitor text COLLATE "C" NOT NULL,
     erased boolean NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
     CONSTRAINT touch_position PRIMARY KEY ("position")
 );
 CREATE INDEX touch_at ON views.touch USING btree (account, at, "position");
@@ -506,6 +523,8 @@ COMMENT ON COLUMN views.touch.source IS 'Empty for a visit.';
 COMMENT ON COLUMN views.touch.credential IS 'token:{id}, user:{sub}, intake:{id} or system:{what}.';
 COMMENT ON COLUMN views.touch.visitor IS 'Stream of the visitor: whose visit it is, or whom the arrival links with the lead; empty: none.';
 COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
+COMMENT ON COLUMN views.touch.stage IS 'Of a lead that the arrival created, folded; else empty.';
+COMMENT ON COLUMN views.touch.value IS 'Of the opportunity, as the arrival gave it; else empty.';
 
 CREATE TABLE views.touch_join (
     lead_id text COLLATE "C" NOT NULL,
@@ -558,3 +577,15 @@ CREATE TABLE views.won_day (
 ) WITH (fillfactor=50);
 COMMENT ON TABLE views.won_day IS 'Leads that are won now, by the day (UTC) on which they were opened and the source that opened them.';
 COMMENT ON COLUMN views.won_day.value IS 'Of their opportunities, together.';
+
+CREATE TABLE views.won_stages (
+    "position" bigint NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL,
+    stages jsonb NOT NULL,
+    first text COLLATE "C" NOT NULL,
+    CONSTRAINT won_stages_position PRIMARY KEY ("position")
+);
+CREATE INDEX won_stages_account ON views.won_stages USING btree (account, "position");
+COMMENT ON TABLE views.won_stages IS 'The stages that count as a conversion, folded, from each setting of an account on.';
+COMMENT ON COLUMN views.won_stages.first IS 'Of the pipeline, folded: where new leads are.';

@@ -3,11 +3,14 @@ package view
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -16,6 +19,7 @@ import (
 
 // Touch has a row for each arrival of a lead, and for each visit by a campaign. A row stays as it was written, so that a report as of
 // any position can be made again: joins have rows of their own, and an erasure removes what is personal, which is in another table.
+// Beside them it has what attribution needs: changes of a lead's stage and value, and which stages are won.
 type Touch struct{}
 
 // Kinds of touches.
@@ -25,11 +29,13 @@ const (
 	kindVisit   = "visit"
 )
 
-func (Touch) Name() string     { return schema.Touch }
-func (Touch) Version() int     { return 1 }
-func (Touch) Tables() []string { return []string{"touch", "touch_personal", "touch_join"} }
+func (Touch) Name() string { return schema.Touch }
+func (Touch) Version() int { return 1 }
+func (Touch) Tables() []string {
+	return []string{"touch", "touch_personal", "touch_join", "lead_change", "won_stages"}
+}
 func (Touch) Filter() eventstore.Filter {
-	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.VisitorPrefix}}
+	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix}}
 }
 
 func (v Touch) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
@@ -58,6 +64,7 @@ func (Touch) Prepare(batch []projection.Event) projection.Write {
 // touches are the rows of a part of a batch, and the erasure that ends it.
 type touches struct {
 	plain, personal, joins rows
+	changes, settings      rows
 	erased                 []string // leads
 	forgotten              []string // streams of visitors
 }
@@ -69,9 +76,17 @@ func newTouches(count int) *touches {
 func (t *touches) add(e *projection.Event) {
 	switch data := e.Data.(type) {
 	case event.LeadCreated:
-		t.touch(e, kindCreated, data.Source, data.Campaign, data.KeptArrival, data.Visitor, data.Metadata)
+		t.touch(e, kindCreated, data.Source, data.Campaign, data.KeptArrival, data.Visitor, data.Metadata, &data.LeadFields)
+		if slices.Contains(data.Changed, "status") {
+			t.change(e, data.SeenAt(e.At), event.LeadFields{Status: data.Status})
+		}
 	case event.LeadMerged:
-		t.touch(e, kindMerged, data.Source, data.Campaign, data.KeptArrival, data.Visitor, data.Metadata)
+		t.touch(e, kindMerged, data.Source, data.Campaign, data.KeptArrival, data.Visitor, data.Metadata, &event.LeadFields{OpportunityValue: data.OpportunityValue})
+		t.change(e, e.At, event.LeadFields{Status: data.Status})
+	case event.LeadUpdated:
+		t.change(e, e.At, data.LeadFields)
+	case event.AccountConfigured:
+		t.setting(e, &data)
 	case event.VisitorActed:
 		if data.Touch {
 			t.visit(e, &data)
@@ -81,6 +96,7 @@ func (t *touches) add(e *projection.Event) {
 		for _, id := range data.Joined {
 			t.join(e, id)
 		}
+		t.change(e, e.At, event.LeadFields{OpportunityValue: data.OpportunityValue})
 	case event.LeadErased:
 		t.erased = append(data.Leads, event.LeadID(e.Stream))
 	case event.VisitorForgotten:
@@ -92,12 +108,14 @@ func (t *touches) add(e *projection.Event) {
 
 // touch adds an arrival.
 func (t *touches) touch(e *projection.Event, kind, source string, of event.Campaign, kept event.KeptArrival, visitor string,
-	metadata map[string]jsontext.Value,
+	metadata map[string]jsontext.Value, sets *event.LeadFields,
 ) {
 	t.row(e, kind, source, of, visitor)
 	t.plain.text(event.LeadID(e.Stream))
 	t.plain.timestamp(kept.SeenAt(e.At))
 	t.plain.text(kept.IntakeID)
+	t.plain.text(account.FoldStage(sets.Status))
+	t.plain.text(sets.OpportunityValue)
 	t.details(e, metadata)
 }
 
@@ -107,13 +125,15 @@ func (t *touches) visit(e *projection.Event, acted *event.VisitorActed) {
 	t.plain.text("")
 	t.plain.timestamp(acted.At)
 	t.plain.text("")
+	t.plain.text("")
+	t.plain.text("")
 	t.details(e, visitMetadata(acted))
 }
 
 // touchColumns are in the order in which row, touch and visit write them.
 var touchColumns = []string{
 	"position", "touch_id", "account", "kind", "source", "utm_source", "utm_medium", "utm_campaign", "utm_id", "credential",
-	"visitor", "erased", "lead_id", "at", "intake_id",
+	"visitor", "erased", "lead_id", "at", "intake_id", "stage", "value",
 }
 
 func (t *touches) row(e *projection.Event, kind, source string, of event.Campaign, visitor string) {
@@ -152,6 +172,37 @@ func (t *touches) join(e *projection.Event, from string) {
 	t.joins.text(e.Metadata.Account)
 }
 
+// change adds a stage or a value that is not to be found by a touch.
+func (t *touches) change(e *projection.Event, at time.Time, sets event.LeadFields) {
+	if sets.Status == "" && sets.OpportunityValue == "" {
+		return
+	}
+	t.changes.row(6)
+	t.changes.bigint(int64(e.Position))
+	t.changes.text(e.Metadata.Account)
+	t.changes.text(event.LeadID(e.Stream))
+	t.changes.timestamp(at)
+	t.changes.text(account.FoldStage(sets.Status))
+	t.changes.text(sets.OpportunityValue)
+}
+
+// setting adds the stages that count as a conversion.
+func (t *touches) setting(e *projection.Event, configured *event.AccountConfigured) {
+	t.settings.row(5)
+	t.settings.bigint(int64(e.Position))
+	t.settings.text(event.AccountID(e.Stream))
+	t.settings.timestamp(e.At)
+	stages, first := []string{}, ""
+	for _, stage := range configured.CountsAsWon() {
+		stages = append(stages, account.FoldStage(stage))
+	}
+	if len(configured.Stages) > 0 {
+		first = account.FoldStage(configured.Stages[0])
+	}
+	t.settings.jsonbBy(func(buffer []byte) ([]byte, error) { return event.AppendList(buffer, stages) })
+	t.settings.text(first)
+}
+
 // visitMetadata are the parameters of a visit's URL, and its address and referrer, by the names that a capture's metadata give them.
 func visitMetadata(acted *event.VisitorActed) map[string]jsontext.Value {
 	metadata := map[string]jsontext.Value{}
@@ -179,6 +230,12 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if err := t.joins.insert(ctx, tx, "touch_join", "lead_id", "position", "into_id", "account"); err != nil {
+		return err
+	}
+	if err := t.changes.insert(ctx, tx, "lead_change", "position", "account", "lead_id", "at", "stage", "value"); err != nil {
+		return err
+	}
+	if err := t.settings.insert(ctx, tx, "won_stages", "position", "account", "at", "stages", "first"); err != nil {
 		return err
 	}
 	for _, gone := range []struct {

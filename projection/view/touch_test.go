@@ -88,3 +88,28 @@ func TestTouch_JoinsAsIntervals(t *testing.T) {
 		lead_id, into_id) FROM views.touch_join ORDER BY position, lead_id`)
 	require.Equal(t, []string{"first " + a + " " + b, "second " + a + " " + c, "second " + b + " " + c}, rows)
 }
+
+func TestTouch_StagesAndValues(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	id := w.NewID()
+	w.Append(t, "acme", event.AccountStream("acme"),
+		event.AccountConfigured{Stages: []string{"Neu", "Won"}},
+		event.AccountConfigured{Stages: []string{"Neu", "Won"}, WonStages: []string{"Won", "Übergeben"}})
+	w.Append(t, "acme", event.LeadStream(id),
+		event.LeadCreated{Source: "website", LeadFields: event.LeadFields{Status: "Neu", OpportunityValue: "5"}, Changed: []string{"opportunityValue"}},
+		event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Status: "WON"}},
+		event.LeadMerged{Source: "website"},
+		event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha"}},
+		event.LeadUpdated{LeadFields: event.LeadFields{OpportunityValue: "7.5"}},
+		event.LeadJoined{From: w.NewID(), OpportunityValue: "9"})
+	w.Append(t, "acme", event.LeadStream(w.NewID()),
+		event.LeadCreated{Source: "website", LeadFields: event.LeadFields{Status: "Won"}, Changed: []string{"status"}})
+	w.Project(t)
+	require.Equal(t, []string{`created neu 5`, `merged  `, `merged  `, `created won `},
+		pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', kind, stage, value) FROM views.touch ORDER BY position`))
+	require.Equal(t, []string{`won/`, `/7.5`, `/9`, `won/`},
+		pgtest.Rows[string](t, w.Pool, `SELECT stage || '/' || value FROM views.lead_change ORDER BY position`))
+	require.Equal(t, []string{`acme ["won"] neu`, `acme ["won", "übergeben"] neu`},
+		pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', account, stages, first) FROM views.won_stages ORDER BY position`))
+}

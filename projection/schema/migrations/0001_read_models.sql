@@ -225,6 +225,8 @@ CREATE TABLE views.touch (
     intake_id    text        COLLATE "C" NOT NULL,
     visitor      text        COLLATE "C" NOT NULL,
     erased       boolean     NOT NULL,
+    stage        text        COLLATE "C" NOT NULL,
+    value        text        COLLATE "C" NOT NULL,
     CONSTRAINT touch_position PRIMARY KEY (position)
 );
 
@@ -240,6 +242,8 @@ COMMENT ON COLUMN views.touch.source IS 'Empty for a visit.';
 COMMENT ON COLUMN views.touch.credential IS 'token:{id}, user:{sub}, intake:{id} or system:{what}.';
 COMMENT ON COLUMN views.touch.visitor IS 'Stream of the visitor: whose visit it is, or whom the arrival links with the lead; empty: none.';
 COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
+COMMENT ON COLUMN views.touch.stage IS 'Of a lead that the arrival created, folded; else empty.';
+COMMENT ON COLUMN views.touch.value IS 'Of the opportunity, as the arrival gave it; else empty.';
 
 CREATE TABLE views.touch_personal (
     position   bigint NOT NULL,
@@ -261,6 +265,37 @@ CREATE TABLE views.touch_join (
 );
 
 CREATE INDEX touch_join_into ON views.touch_join (into_id);
+
+CREATE TABLE views.lead_change (
+    position bigint      NOT NULL,
+    account  text        COLLATE "C" NOT NULL,
+    lead_id  text        COLLATE "C" NOT NULL,
+    at       timestamptz NOT NULL,
+    stage    text        COLLATE "C" NOT NULL,
+    value    text        COLLATE "C" NOT NULL,
+    CONSTRAINT lead_change_position PRIMARY KEY (position)
+);
+
+CREATE INDEX lead_change_lead ON views.lead_change (lead_id);
+CREATE INDEX lead_change_stage ON views.lead_change (account, stage, lead_id) WHERE stage <> '';
+
+COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, and each value that no arrival gave, in the order of the log.';
+COMMENT ON COLUMN views.lead_change.stage IS 'Folded, for it is compared without regard to case; empty: it stays.';
+COMMENT ON COLUMN views.lead_change.value IS 'Of the opportunity; empty: it stays.';
+
+CREATE TABLE views.won_stages (
+    position bigint      NOT NULL,
+    account  text        COLLATE "C" NOT NULL,
+    at       timestamptz NOT NULL,
+    stages   jsonb       NOT NULL,
+    first    text        COLLATE "C" NOT NULL,
+    CONSTRAINT won_stages_position PRIMARY KEY (position)
+);
+
+CREATE INDEX won_stages_account ON views.won_stages (account, position);
+
+COMMENT ON TABLE views.won_stages IS 'The stages that count as a conversion, folded, from each setting of an account on.';
+COMMENT ON COLUMN views.won_stages.first IS 'Of the pipeline, folded: where new leads are.';
 
 COMMENT ON TABLE views.touch_join IS 'Whom the touches of a lead belong to, from a position on: the last row up to a position says it. A lead without a row has its own.';
 

@@ -1,0 +1,166 @@
+package attribution
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// History is what attribution needs to know of one lead: all of it, so that it can be asked as of any position. Nothing of it is
+// personal, so an erased lead has the same history as before.
+type History struct {
+	Stages  []Stage // in the order of the log
+	Values  []Value // likewise
+	Touches []Seen  // of the lead, and of those that were joined into it
+	Joined  int64   // where it became part of another lead; 0: it did not
+}
+
+// Stage says that a lead was put at a stage. It may have been there before.
+type Stage struct {
+	Position int64
+	At       int64  // Unix milliseconds
+	Name     string // folded
+}
+
+// Value says what a lead's opportunity is worth from a position on.
+type Value struct {
+	Position int64
+	Units    uint64
+}
+
+// Seen is a touch, and where it became one of the lead: at its own position, or at that of a later join, or of the arrival that
+// linked a visitor.
+type Seen struct {
+	Touch
+	Since int64
+	Visit bool
+}
+
+// Won are the stages that count as a conversion, by the position from which on they do.
+type Won []WonStages
+
+// WonStages are those that one setting of an account names, folded.
+type WonStages struct {
+	Position int64
+	Stages   []string
+}
+
+// NewWonStages folds the stages of a setting.
+func NewWonStages(position int64, stages []string) WonStages {
+	won := WonStages{Position: position}
+	for _, stage := range stages {
+		won.Stages = append(won.Stages, account.FoldStage(stage))
+	}
+	return won
+}
+
+// AsOf returns the stages that count as of a position, for all history before it.
+func (w Won) AsOf(position int64) []string {
+	stages := event.DefaultWonStages() // which are their own folds
+	for _, setting := range w {
+		if setting.Position <= position {
+			stages = setting.Stages
+		}
+	}
+	return stages
+}
+
+// Moment is a conversion without its touches.
+type Moment struct {
+	At    int64 // Unix milliseconds
+	Value uint64
+}
+
+// AsOf returns when the lead last came to a won stage from one that is not, if it is at a won stage as of a position.
+func (h *History) AsOf(position int64, won []string) (m Moment, converted bool) {
+	if h.Joined > 0 && h.Joined <= position {
+		return m, false
+	}
+	for _, s := range h.Stages {
+		if s.Position > position {
+			break
+		}
+		is := slices.Contains(won, s.Name)
+		if is && !converted {
+			m.At = s.At
+		}
+		converted = is
+	}
+	if !converted {
+		return Moment{}, false
+	}
+	for _, v := range h.Values {
+		if v.Position <= position {
+			m.Value = v.Units
+		}
+	}
+	return m, true
+}
+
+// Conversion returns the lead's conversion as of a position, if it has one, with all touches known by then. Visits count if asked for.
+func (h *History) Conversion(lead string, position int64, won []string, visits bool) (c Conversion, converted bool) {
+	m, converted := h.AsOf(position, won)
+	if !converted {
+		return c, false
+	}
+	return Conversion{Lead: lead, At: m.At, Value: m.Value, Touches: Known(h.Touches, position, visits)}, true
+}
+
+// Known returns the touches that are known as of a position. Visits count if asked for.
+func Known(touches []Seen, position int64, visits bool) []Touch {
+	known := make([]Touch, 0, len(touches))
+	for _, t := range touches {
+		if t.Since <= position && (visits || !t.Visit) {
+			known = append(known, t.Touch)
+		}
+	}
+	return known
+}
+
+// Span is a conversion as it is as of all positions from Since on, and before Until.
+type Span struct {
+	Moment
+	Since, Until int64
+}
+
+// Forever is the end of a span that has none yet.
+const Forever = 1<<63 - 1
+
+// Spans returns the lead's conversions over the whole log, in order. Their touches are those of the history.
+func (h *History) Spans(won Won) (spans []Span) {
+	var changes []int64
+	for _, s := range h.Stages {
+		changes = append(changes, s.Position)
+	}
+	for _, v := range h.Values {
+		changes = append(changes, v.Position)
+	}
+	for _, w := range won {
+		changes = append(changes, w.Position)
+	}
+	if h.Joined > 0 {
+		changes = append(changes, h.Joined)
+	}
+	slices.Sort(changes)
+	for _, position := range slices.Compact(changes) {
+		m, converted := h.AsOf(position, won.AsOf(position))
+		if n := len(spans) - 1; n >= 0 && spans[n].Until == Forever {
+			if converted && spans[n].Moment == m {
+				continue
+			}
+			spans[n].Until = position
+		}
+		if converted {
+			spans = append(spans, Span{m, position, Forever})
+		}
+	}
+	return spans
+}
+
+// Sort brings what was added in any order into the order of the log.
+func (h *History) Sort() {
+	slices.SortStableFunc(h.Stages, func(a, b Stage) int { return cmp.Compare(a.Position, b.Position) })
+	slices.SortStableFunc(h.Values, func(a, b Value) int { return cmp.Compare(a.Position, b.Position) })
+}

@@ -1,0 +1,181 @@
+package attribution
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Channel is by what a touch came: a value for each key, empty for none.
+type Channel struct{ Source, Medium, Campaign, UTMSource, Intake, Credential string }
+
+// Key returns the value of a key.
+func (c Channel) Key(by Key) string {
+	switch by {
+	case ByMedium:
+		return c.Medium
+	case ByCampaign:
+		return c.Campaign
+	case ByUTMSource:
+		return c.UTMSource
+	case ByIntake:
+		return c.Intake
+	case ByCredential:
+		return c.Credential
+	}
+	return c.Source
+}
+
+// CredentialOf returns a credential of an event as touches have it: user:{sub} for jwt:{sub}.
+func CredentialOf(credential string) string {
+	if subject, ok := strings.CutPrefix(credential, "jwt:"); ok {
+		return "user:" + subject
+	}
+	return credential
+}
+
+// Ledger folds the events of one account into the histories of its leads.
+type Ledger struct {
+	by       Key
+	leads    map[string]*History
+	linked   map[string][]string // by lead, the streams of the visitors that it is linked with
+	visitors map[string]*visitor // by stream
+	won      Won
+}
+
+type visitor struct {
+	visits []Touch
+	leads  []string
+}
+
+// NewLedger returns an empty ledger, of touches with one key.
+func NewLedger(by Key) *Ledger {
+	return &Ledger{by: by, leads: map[string]*History{}, linked: map[string][]string{}, visitors: map[string]*visitor{}}
+}
+
+// Add folds an event, and returns whose history it changed, unless it is that of the account. Events come in the order of the log;
+// those that attribution does not need are ignored. Nothing that is read is personal, so an event whose person is forgotten counts as
+// before.
+func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
+	id := event.LeadID(fact.Stream)
+	switch data := fact.Data.(type) {
+	case event.LeadCreated:
+		l.arrive(id, fact, position, data.Source, data.Campaign, data.KeptArrival, data.Visitor)
+		l.set(id, data.SeenAt(fact.At), position, data.LeadFields)
+	case event.LeadMerged:
+		l.arrive(id, fact, position, data.Source, data.Campaign, data.KeptArrival, data.Visitor)
+		l.set(id, fact.At, position, data.LeadFields)
+	case event.LeadUpdated:
+		l.set(id, fact.At, position, data.LeadFields)
+	case event.LeadJoined:
+		l.join(id, data.From, position)
+		l.set(id, fact.At, position, event.LeadFields{OpportunityValue: data.OpportunityValue})
+		return []string{id, data.From}
+	case event.VisitorActed:
+		if data.Touch {
+			return l.visit(fact, position, &data)
+		}
+		return nil
+	case event.AccountConfigured:
+		l.won = append(l.won, NewWonStages(position, data.CountsAsWon()))
+		return nil
+	default:
+		return nil
+	}
+	return []string{id}
+}
+
+// Lead returns a lead's history; of one that is not there, an empty one.
+func (l *Ledger) Lead(id string) *History {
+	h := l.leads[id]
+	if h == nil {
+		h = &History{}
+		l.leads[id] = h
+	}
+	return h
+}
+
+// Won returns the stages that count as a conversion.
+func (l *Ledger) Won() Won { return l.won }
+
+// Leads yields all leads, in the order of their ids.
+func (l *Ledger) Leads() iter.Seq2[string, *History] {
+	return func(yield func(string, *History) bool) {
+		for _, id := range slices.Sorted(maps.Keys(l.leads)) {
+			if !yield(id, l.leads[id]) {
+				return
+			}
+		}
+	}
+}
+
+func (l *Ledger) arrive(id string, fact *event.Fact, position int64, source string, of event.Campaign, kept event.KeptArrival, visitor string) {
+	key := Channel{source, of.UTMMedium, of.UTMCampaign, of.UTMSource, kept.IntakeID, CredentialOf(fact.Metadata.Credential)}.Key(l.by)
+	h := l.Lead(id)
+	h.Touches = append(h.Touches, Seen{Touch: Touch{kept.SeenAt(fact.At).UnixMilli(), position, key}, Since: position})
+	l.link(id, visitor, position)
+}
+
+func (l *Ledger) set(id string, at time.Time, position int64, fields event.LeadFields) {
+	h := l.Lead(id)
+	if fields.Status != "" {
+		h.Stages = append(h.Stages, Stage{position, at.UnixMilli(), account.FoldStage(fields.Status)})
+	}
+	if units, ok := ParseValue(fields.OpportunityValue); ok && fields.OpportunityValue != "" {
+		h.Values = append(h.Values, Value{position, units})
+	}
+}
+
+// join gives one lead the touches of another.
+func (l *Ledger) join(into, from string, position int64) {
+	h, source := l.Lead(into), l.Lead(from)
+	source.Joined = position
+	for _, t := range source.Touches {
+		if !t.Visit { // those come with the visitors
+			h.Touches = append(h.Touches, Seen{t.Touch, position, false})
+		}
+	}
+	for _, stream := range l.linked[from] {
+		l.link(into, stream, position)
+	}
+}
+
+// link gives a lead all visits of a visitor.
+func (l *Ledger) link(id, stream string, position int64) {
+	if stream == "" || slices.Contains(l.linked[id], stream) {
+		return
+	}
+	l.linked[id] = append(l.linked[id], stream)
+	v := l.visitor(stream)
+	v.leads = append(v.leads, id)
+	h := l.Lead(id)
+	for _, t := range v.visits {
+		h.Touches = append(h.Touches, Seen{t, position, true})
+	}
+}
+
+func (l *Ledger) visitor(stream string) *visitor {
+	v := l.visitors[stream]
+	if v == nil {
+		v = &visitor{}
+		l.visitors[stream] = v
+	}
+	return v
+}
+
+func (l *Ledger) visit(fact *event.Fact, position int64, data *event.VisitorActed) []string {
+	key := Channel{"", data.UTMMedium, data.UTMCampaign, data.UTMSource, "", CredentialOf(fact.Metadata.Credential)}.Key(l.by)
+	v := l.visitor(fact.Stream)
+	t := Touch{data.At.UnixMilli(), position, key}
+	v.visits = append(v.visits, t)
+	for _, id := range v.leads {
+		h := l.Lead(id)
+		h.Touches = append(h.Touches, Seen{t, position, true})
+	}
+	return v.leads
+}
