@@ -91,8 +91,9 @@ var defaults = map[string]map[string]string{
 		fieldDeliveryID: `body.leadgen_id`,
 	},
 	Typeform: {
-		"email": `first(body.form_response.answers.map(a, a.type == "email", a.email))`,
-		"phone": `first(body.form_response.answers.map(a, a.type == "phone_number", a.phone_number))`,
+		"email":     `first(body.form_response.answers.map(a, a.type == "email", a.email))`,
+		"phone":     `first(body.form_response.answers.map(a, a.type == "phone_number", a.phone_number))`,
+		"visitorId": "pick(body.form_response.?hidden, " + visitorIDs + ")",
 		fieldCustomFields: `pairs(body.form_response.answers.map(a, !(a.type in ["email", "phone_number"]),` +
 			` {"key": a.field.?ref.or(a.field.?id), "value":` +
 			` a.type == "choice" ? dyn(a.choice.?label.or(a.choice.?other)) :` +

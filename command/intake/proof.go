@@ -12,6 +12,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -247,29 +248,25 @@ func Masked(kind string, body []byte) []byte {
 	if kind != GoogleLeadForm {
 		return body
 	}
-	secret := memberText(body, googleKey)
-	if secret == "" {
+	body = bytes.TrimPrefix(body, byteOrderMark)
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(body))
+	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
 		return body
 	}
-	var masked []byte
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(bytes.TrimPrefix(body, byteOrderMark)))
-	_, _ = decoder.ReadToken()
-	last := 0
 	for decoder.PeekKind() == '"' {
 		key, err := decoder.ReadToken()
 		if err != nil {
-			return nil
+			return body
 		}
-		wanted := key.String() == googleKey
+		proof := key.String() == googleKey
 		value, err := decoder.ReadValue()
 		if err != nil {
-			return nil
+			return body
 		}
-		if wanted {
+		if proof {
 			end := int(decoder.InputOffset())
-			masked = append(append(masked, bytes.TrimPrefix(body, byteOrderMark)[last:end-len(value)]...), `"***"`...)
-			last = end
+			return slices.Concat(body[:end-len(value)], []byte(`"***"`), body[end:])
 		}
 	}
-	return append(masked, bytes.TrimPrefix(body, byteOrderMark)[last:]...)
+	return body
 }

@@ -113,7 +113,7 @@ func parseMultipart(body []byte, boundary string) (any, error) {
 	for parts := 0; ; parts++ {
 		part, err := reader.NextPart()
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF) && (parts > 0 || bytes.Contains(body, []byte("--"+boundary))):
 			return all.object("")
 		case err != nil:
 			return nil, errForm

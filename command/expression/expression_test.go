@@ -1,0 +1,202 @@
+package expression
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+)
+
+var environment = NewEnvironment(map[string]Type{"body": Any, "headers": Texts})
+
+func evaluated(t testing.TB, source, body string) (string, error) {
+	t.Helper()
+	program, err := environment.Compile(source, Text, Int, Uint, Number, Bool, Object)
+	require.NoError(t, err, source)
+	parsed, err := Parse([]byte(body))
+	require.NoError(t, err, body)
+	value, steps, err := program.JSON(map[string]any{"body": parsed, "headers": map[string]string{"a": "b"}})
+	require.LessOrEqual(t, steps, uint64(CostLimit))
+	return string(value), err
+}
+
+func TestJSON_Values(t *testing.T) {
+	t.Parallel()
+	const body = `{"b": {"z": 1, "a": [null, true, "é\n\u2028"]}, "whole": 9007199254740993, "half": 2.50, "big": 1e30, "tiny": 1e-9, "neg": -0.5, "n": null}`
+	for source, want := range map[string]string{
+		`body.b`: `{"a":[null,true,"é\n` + "\u2028" + `"],"z":1}`, `body.whole`: `9007199254740993`, `body.half`: `2.5`, `body.big`: `1e+30`,
+		`body.tiny`: `1e-09`, `body.neg`: `-0.5`, `body.n`: `null`, `body.?gone`: `null`, `body.?half`: `2.5`, `headers["a"]`: `"b"`, `headers`: `{"a":"b"}`,
+		`string(body.whole) + "x"`: `"9007199254740993x"`, `{"b": body.?gone, "a": body.?half}`: `{"a":2.5,"b":null}`, `double(body.whole) / 2.0 > 1.0`: `true`,
+		`timestamp("2026-01-02T03:04:05Z")  == timestamp("2026-01-02T03:04:05Z")`: `true`, `body.b.a.map(x, x == true)[1]`: `true`,
+		`{"d": duration("90s")}`: `{"d":"90s"}`, `7u`: `7`, `"A,B".lowerAscii().split(",")[1]`: `"b"`,
+	} {
+		got, err := evaluated(t, source, body)
+		require.NoError(t, err, source)
+		require.Equal(t, want, got, source)
+	}
+}
+
+func TestJSON_Errors(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]error{
+		`body.gone`: ErrAbsent, `body.s.x`: errType, `body.gone.x`: ErrAbsent, `body.l[5]`: ErrAbsent, `headers["x"]`: ErrAbsent, `body.s + 1`: errType,
+		`1 / body.zero`: errFailed, `int(body.s)`: errFailed, `{"x": bytes(body.s)}`: errResult, `1.0 / double(body.zero)`: errResult,
+		`{"a\x00": 1}`: errNUL,
+	} {
+		_, err := evaluated(t, source, `{"s": "secret", "l": [1, 2], "zero": 0}`)
+		require.ErrorIs(t, err, want, source)
+		if err != nil {
+			require.NotContains(t, err.Error(), "secret")
+		}
+	}
+}
+
+func TestBool_OnlyBooleans(t *testing.T) {
+	t.Parallel()
+	program, err := environment.Compile(`body`, Bool)
+	require.NoError(t, err)
+	value, _, err := program.Bool(map[string]any{"body": true})
+	require.NoError(t, err)
+	require.True(t, value)
+	_, _, err = program.Bool(map[string]any{"body": "true"})
+	require.ErrorIs(t, err, errType)
+}
+
+func TestFunctions(t *testing.T) {
+	t.Parallel()
+	const body = `{"a": " ", "b": "B", "list": ["", "x", "y"], "objects": [{"k": 1}], "utm_source": "s", "utm_medium": "m", "n": 5,
+		"pairs": [{"k": "a", "v": 1}, {"k": "a", "v": 2}, {"k": "b"}, {"k": "c", "v": ""}, {"k": 5, "v": 1}, "x"]}`
+	for source, want := range map[string]string{
+		`pick(body, ["a", "b"])`: `"B"`, `pick(body, ["gone"])`: `null`, `pick(body, ["list"])`: `"x"`, `pick(body, ["objects"])`: `[{"k":1}]`,
+		`pick(body.n, ["a"])`: `null`, `pick(body.?gone.more, ["a"])`: `null`, `pick(headers, ["a"])`: `"b"`,
+		`first([body.?gone, body.a, body.b])`: `"B"`, `first([])`: `null`,
+		`only(body, ["utm_*", "n", "gone"])`: `{"n":5,"utm_medium":"m","utm_source":"s"}`, `only(body.list, ["a"])`: `{}`,
+		`omit(body, ["utm_*", "list", "objects", "pairs"])`: `{"a":" ","b":"B","n":5}`, `omit(null, [])`: `{}`,
+		`merge([{"a": 1, "b": 2}, null, body.?gone, {"b": "", "c": 3}, {"a": 4}])`: `{"a":4,"b":2,"c":3}`,
+		`pairs(body.pairs, "k", "v")`: `{"a":1}`, `pairs(body.?gone, "k", "v")`: `{}`, `pairs("x", "k", "v")`: `{}`,
+		`words([body.b, body.a, null, body.?gone, "C "])`: `"B C"`, `words([])`: `""`,
+		`minor(1250, "INR")`: `"12.50"`, `minor(-5, "KWD")`: `"-0.005"`, `minor(null, "INR")`: `""`, `minor("7", "JPY")`: `"7"`, `minor(12345, "CLF")`: `"1.2345"`,
+	} {
+		got, err := evaluated(t, source, body)
+		require.NoError(t, err, source)
+		require.Equal(t, want, got, source)
+	}
+	for _, source := range []string{`merge([5])`, `words([5])`, `minor(1.5, "INR")`, `minor(1, "1NR")`, `minor("x", "INR")`, `minor(1, body.n)`, `only(body, [dyn(5)])`} {
+		_, err := evaluated(t, source, body)
+		require.Error(t, err, source)
+	}
+}
+
+func TestPairs_CutsLongNames(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", 60)
+	got, err := evaluated(t, `pairs(body, "k", "v")`, `[{"k": "`+long+`1", "v": 1}, {"k": "`+long+`2", "v": 2}]`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"`+long[:100]+`": 1, "`+long+`2": 2}`, got, "what cannot be cut without loss is kept as it is")
+}
+
+// Expressions that could run for long, or grow without bound, do not compile.
+func TestCompile_RejectsBombs(t *testing.T) {
+	t.Parallel()
+	doubled := "[1]"
+	for range 24 {
+		doubled += ".map(a, [a, a])"
+	}
+	grown := `"aaaaaaaaaa"`
+	for range 12 {
+		grown += `.replace("a", "aaaaaaaaaa")`
+	}
+	for name, source := range map[string]string{
+		"three loops":       `body.a.all(x, body.b.all(y, body.c.all(z, x == y || y == z)))`,
+		"doubling compared": doubled + " == " + doubled,
+		"doubling, dynamic": "dyn(" + doubled + ") == dyn(" + doubled + ")",
+		"string growth":     grown + ` == ""`,
+		"input growth":      `body.s.replace("a", "` + strings.Repeat("b", 1500) + `").replace("b", "` + strings.Repeat("c", 300) + `")`,
+		"format growth":     `"%.999999999f".format([1.5])`,
+		"long":              strings.Repeat("1+", 1200) + "1",
+		"nested":            strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100),
+		"nested lists":      "size(" + strings.Repeat("[", 100) + strings.Repeat("]", 100) + ")",
+		"regexp repetition": `body.s.matches("(((a{30}){30}){30})")`,
+		"regexp of 1000":    `body.s.matches("a{1000}")`,
+		"regexp broken":     `body.s.matches("(")`,
+		"NUL":               "1 \x00",
+		"unknown function":  `open("/etc/passwd") == ""`,
+		"no result":         ``,
+	} {
+		_, err := environment.Compile(source, Text, Int, Bool)
+		require.Error(t, err, name)
+		require.Less(t, len(err.Error()), 400, name)
+	}
+}
+
+// What compiles because inputs are assumed to be small is stopped when they are not.
+func TestEval_StopsAtCost(t *testing.T) {
+	t.Parallel()
+	list := "[" + strings.Repeat(`"aaaaaaaaaaaaaaaaaaaaaaaa",`, 20_000) + `"b"]`
+	text := `"` + strings.Repeat("a", 1<<20) + `"`
+	for name, source := range map[string]string{
+		"loop":      `body.l.all(x, x != "c")`,
+		"two loops": `body.l.all(x, body.l.all(y, x != "c" || y != "c"))`,
+		"map":       `body.l.map(x, x + "b").size()`,
+		"replace":   `body.s.replace("a", "` + strings.Repeat("b", 100) + `")`,
+		"concat":    `[1, 2, 3, 4, 5, 6, 7, 8].map(x, body.s + body.s + body.s + body.s + body.s + body.s + body.s + body.s).size()`,
+	} {
+		_, err := evaluated(t, source, `{"l": `+list+`, "s": `+text+`}`)
+		require.ErrorIs(t, err, ErrCost, name)
+	}
+}
+
+// A result may refer to one value many times, and be larger than all that was computed.
+func TestJSON_BoundsResult(t *testing.T) {
+	t.Parallel()
+	_, err := evaluated(t, `{"a": [1,2,3,4,5,6,7,8].map(x, [body.s, body.s, body.s, body.s, body.s])}`, `{"s": "`+strings.Repeat("a", 1<<20)+`"}`)
+	require.ErrorIs(t, err, errLarge)
+}
+
+func TestParse_CutsLongTexts(t *testing.T) {
+	t.Parallel()
+	parsed, err := Parse([]byte(`"` + strings.Repeat("€", maxText) + `"`))
+	require.NoError(t, err)
+	require.Len(t, parsed, maxText-maxText%3)
+	require.Equal(t, strings.Repeat("€", maxText/3), parsed)
+}
+
+func FuzzCompile(f *testing.F) {
+	for _, source := range []string{
+		`body.a.exists(x, x.b == "c") ? pick(body, ["a"]) : null`, `merge([omit(body, ["a*"]), {"b": body.?c}])`, `minor(body.n, "INR")`,
+		`pairs(body.l, "k", "v")`, `words([body.s, headers["a"]])`, `body.s.matches("a+")`, `"%s".format([body])`, `[1].map(a, [a, a])`,
+		`body.l.transformMapEntry(i, v, {string(i): v})`, `optional.of(body).?s.orValue("x")`, `"a".replace("a", body.s)`,
+	} {
+		f.Add(source, []byte(`{"a": [{"b": "c"}], "s": "text", "n": 5, "l": [{"k": "x", "v": 1}]}`))
+	}
+	f.Fuzz(func(t *testing.T, source string, body []byte) {
+		program, err := environment.Compile(source, Text, Object, Bool, Int, Number)
+		if err != nil {
+			require.Less(t, len(err.Error()), 1000)
+			return
+		}
+		parsed, err := Parse(body)
+		if err != nil {
+			return
+		}
+		variables := map[string]any{"body": parsed, "headers": map[string]string{"a": "b"}}
+		value, steps, err := program.JSON(variables)
+		require.LessOrEqual(t, steps, uint64(CostLimit))
+		if err != nil {
+			return
+		}
+		require.True(t, value.IsValid())
+		again, _, _ := program.JSON(variables)
+		require.Equal(t, string(value), string(again))
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"a": [1, -2.5e3, "x", null, true, {}]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if _, err := Parse(raw); err == nil {
+			require.True(t, jsontext.Value(raw).IsValid())
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package intake
+
+import (
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Whatever is posted, a mapping gives the members of a capture in their shortest form, the same each time, or says what is wrong.
+func FuzzMap(f *testing.F) {
+	mappings := map[string]*Mapping{}
+	for _, kind := range Kinds() {
+		mappings[kind] = compiled(f, event.IntakeSettings{Kind: kind, Honeypot: "fax"})
+	}
+	for kind, name := range map[string]string{
+		GoogleLeadForm: "google_lead_form.json", MetaLeadAds: "meta_lead.json", Typeform: "typeform.json", Razorpay: "razorpay.json",
+		StandardWebhooks: "standard_webhooks.json",
+	} {
+		f.Add(kind, "application/json", sample(f, name))
+	}
+	f.Add(Form, "application/x-www-form-urlencoded", []byte("name=A&tel=1&a=%E9&a=2&_charset_=utf-8"))
+	f.Add(Form, "multipart/form-data; boundary=b", []byte("--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b--\r\n"))
+	f.Add(Webhook, "", []byte(`{"metadata": {"source": "x", "a": [1, 2.50, 1e3]}, "customFields": {"b": {"c": null}}}`))
+	f.Fuzz(func(t *testing.T, kind, media string, body []byte) {
+		m := mappings[kind]
+		if m == nil {
+			return
+		}
+		r := Request{ContentType: media, Body: body}
+		mapped, wrong := m.Map(r)
+		again, _ := m.Map(r)
+		require.Equal(t, mapped, again)
+		for name, value := range mapped.Body {
+			require.True(t, value.IsValid(), name)
+			shortest := value.Clone()
+			require.NoError(t, shortest.Compact())
+			require.Equal(t, string(shortest), string(value), name)
+			require.True(t, utf8.Valid(value))
+		}
+		for _, one := range wrong {
+			require.NotEmpty(t, one.Field)
+		}
+		if len(wrong) == 0 {
+			_, _ = lead.ParseArrival(mapped.Body, lead.Rules{Region: "IN", Stages: []string{"new"}}, lead.Client{})
+		}
+	})
+}
+
+func FuzzChanges(f *testing.F) {
+	f.Add(sample(f, "meta_post.json"), sample(f, "meta_lead.json"))
+	f.Fuzz(func(t *testing.T, post, fetched []byte) {
+		changes, err := Changes(post)
+		if err != nil {
+			return
+		}
+		for _, change := range changes {
+			_, err := LeadURL(event.IntakeSettings{}, Secrets{}, change.Body)
+			require.NoError(t, err)
+			if merged, err := Fetched(change.Body, fetched); err == nil {
+				require.True(t, jsontext.Value(merged).IsValid())
+			}
+		}
+	})
+}
+
+func FuzzMasked(f *testing.F) {
+	f.Add(sample(f, "google_lead_form.json"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		secret := memberText(body, googleKey)
+		masked := Masked(GoogleLeadForm, body)
+		if secret != "" {
+			require.Equal(t, "***", memberText(masked, googleKey))
+		}
+	})
+}
