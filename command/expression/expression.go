@@ -112,7 +112,7 @@ func (e *Environment) Compile(source string, results ...Type) (*Program, error) 
 	if err != nil || estimate.Max > CostLimit {
 		return nil, fmt.Errorf("could cost more than %d steps with lists of %d elements", CostLimit, assumedElements)
 	}
-	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(CostLimit))
+	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostTracking(actual{}), cel.CostLimit(CostLimit))
 	if err != nil {
 		return nil, errors.New("has a constant that is not valid")
 	}

@@ -2,72 +2,88 @@ package intake
 
 import (
 	"maps"
+	"slices"
 	"strings"
 )
 
 // DefaultMapping returns the expressions of a kind, by field. An intake's own replace them field by field.
 func DefaultMapping(kind string) map[string]string { return maps.Clone(defaults[kind]) }
 
-// Names of members, as lists in CEL.
+// Names of members.
 var (
-	formNames  = list("name", "your-name", "full_name", "fullname")
-	formEmails = list("email", "your-email", "email_address")
-	formPhones = list("phone", "tel", "your-tel", "mobile", "phone_number")
-	visitorIDs = list("visitorId", "visitor_id")
+	formNames  = names{"name", "your-name", "full_name", "fullname"}
+	formParts  = names{"first_name", "last_name"}
+	formEmails = names{"email", "your-email", "email_address"}
+	formPhones = names{"phone", "tel", "your-tel", "mobile", "phone_number"}
+	visitorIDs = names{"visitorId", "visitor_id"}
 
-	captureNames = list("name", "contactName", "contact_name", "fullName", "full_name")
+	captureNames = names{"name", "contactName", "contact_name", "fullName", "full_name"}
 
-	campaign = list("utm_*", "gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id",
-		"page_url", "landing_page", "referrer")
+	campaign = names{"utm_*", "gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id",
+		"page_url", "landing_page", "referrer"}
 
 	// captured are the members of a capture's body that are not custom fields, and those of its answer.
-	captured = list("name", "contactName", "contact_name", "fullName", "full_name", "phone", "email", "status", "leadTemperature",
+	captured = names{"name", "contactName", "contact_name", "fullName", "full_name", "phone", "email", "status", "leadTemperature",
 		"opportunityValue", "visitorId", "visitor_id", "metadata", "customFields", "industryData", "fields",
-		"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId")
+		"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId"}
 )
 
-func list(names ...string) string { return `["` + strings.Join(names, `", "`) + `"]` }
+type names []string
 
-// without returns an expression for the body without the members of several lists.
-func without(lists ...string) string { return "omit(body, " + strings.Join(lists, " + ") + ")" }
+// String returns the names as a list in CEL.
+func (n names) String() string { return `["` + strings.Join(n, `", "`) + `"]` }
+
+// all returns the names of several lists, each once.
+func all(lists ...names) names {
+	var joined names
+	for _, name := range slices.Concat(lists...) {
+		if !slices.Contains(joined, name) {
+			joined = append(joined, name)
+		}
+	}
+	return joined
+}
+
+func bodyOf(n names) string      { return "pick(body, " + n.String() + ")" }
+func bodyOnly(n names) string    { return "only(body, " + n.String() + ")" }
+func bodyWithout(n names) string { return "omit(body, " + n.String() + ")" }
 
 const (
 	firstAndLast = `words([pick(body, ["first_name"]), pick(body, ["last_name"])])`
-	parts        = `["first_name", "last_name"]`
 )
 
 var defaults = map[string]map[string]string{
 	Form: {
-		"name":            "first([pick(body, " + formNames + "), " + firstAndLast + "])",
-		"email":           "pick(body, " + formEmails + ")",
-		"phone":           "pick(body, " + formPhones + ")",
-		"visitorId":       "pick(body, " + visitorIDs + ")",
-		fieldMetadata:     "only(body, " + campaign + ")",
-		fieldCustomFields: without(formNames, parts, formEmails, formPhones, visitorIDs, campaign),
+		"name":            "first([" + bodyOf(formNames) + ", " + firstAndLast + "])",
+		"email":           bodyOf(formEmails),
+		"phone":           bodyOf(formPhones),
+		"visitorId":       bodyOf(visitorIDs),
+		fieldMetadata:     bodyOnly(campaign),
+		fieldCustomFields: bodyWithout(all(formNames, formParts, formEmails, formPhones, visitorIDs, campaign)),
 		fieldDeliveryID:   `pick(headers, ["idempotency-key"])`,
 	},
 	Webhook: {
-		"name":             "first([pick(body, " + captureNames + " + " + formNames + "), " + firstAndLast + "])",
-		"email":            "pick(body, " + formEmails + ")",
-		"phone":            "pick(body, " + formPhones + ")",
+		"name":             "first([" + bodyOf(all(captureNames, formNames)) + ", " + firstAndLast + "])",
+		"email":            bodyOf(formEmails),
+		"phone":            bodyOf(formPhones),
 		"status":           `pick(body, ["status"])`,
 		"leadTemperature":  `pick(body, ["leadTemperature"])`,
 		"opportunityValue": `pick(body, ["opportunityValue"])`,
-		"visitorId":        "pick(body, " + visitorIDs + ")",
-		fieldMetadata:      "merge([only(body, " + campaign + "), pick(body, [\"metadata\"])])",
-		fieldCustomFields: "merge([" + without(captured, formNames, parts, formEmails, formPhones, campaign) +
+		"visitorId":        bodyOf(visitorIDs),
+		fieldMetadata:      "merge([" + bodyOnly(campaign) + ", pick(body, [\"metadata\"])])",
+		fieldCustomFields: "merge([" + bodyWithout(all(captured, formNames, formParts, formEmails, formPhones, campaign)) +
 			`, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
 	},
 	StandardWebhooks: {
-		"name":             "pick(body, " + captureNames + ")",
+		"name":             bodyOf(captureNames),
 		"email":            `pick(body, ["email"])`,
 		"phone":            `pick(body, ["phone"])`,
 		"status":           `pick(body, ["status"])`,
 		"leadTemperature":  `pick(body, ["leadTemperature"])`,
 		"opportunityValue": `pick(body, ["opportunityValue"])`,
-		"visitorId":        "pick(body, " + visitorIDs + ")",
+		"visitorId":        bodyOf(visitorIDs),
 		fieldMetadata:      `pick(body, ["metadata"])`,
-		fieldCustomFields:  "merge([" + without(captured) + `, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
+		fieldCustomFields:  "merge([" + bodyWithout(captured) + `, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
 		fieldDeliveryID:    `pick(headers, ["webhook-id"])`,
 	},
 	GoogleLeadForm: {
@@ -93,7 +109,7 @@ var defaults = map[string]map[string]string{
 	Typeform: {
 		"email":     `first(body.form_response.answers.map(a, a.type == "email", a.email))`,
 		"phone":     `first(body.form_response.answers.map(a, a.type == "phone_number", a.phone_number))`,
-		"visitorId": "pick(body.form_response.?hidden, " + visitorIDs + ")",
+		"visitorId": "pick(body.form_response.?hidden, " + visitorIDs.String() + ")",
 		fieldCustomFields: `pairs(body.form_response.answers.map(a, !(a.type in ["email", "phone_number"]),` +
 			` {"key": a.field.?ref.or(a.field.?id), "value":` +
 			` a.type == "choice" ? dyn(a.choice.?label.or(a.choice.?other)) :` +
