@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
@@ -24,6 +25,8 @@ type CaptureLead struct {
 	IdempotencyKey string
 	// Source, unless empty, replaces the source that the body names. It is for imports, which are a source themselves.
 	Source string
+	// Keep lets an arrival whose fields are wrong be kept, if the account wants that.
+	Keep bool
 	// DryRun asks what would become of the arrival, without appending anything. Ids that would be new are then empty, and the
 	// position is 0.
 	DryRun bool
@@ -74,6 +77,7 @@ func (h *Handlers) dryRun(ctx context.Context, cmd CaptureLead) (LeadCaptured, e
 		store: draft.On(h.store), claims: h.claims, directory: h.directory, leads: h.leads, holders: newCache[string, string](2),
 		log: h.log, now: h.now, entropy: h.entropy,
 	}
+	cmd.Keep = false
 	answer, err := onDraft.newCapture(cmd).answer(ctx)
 	if refused, ok := errors.AsType[*LeadRefused](err); ok && !refused.Replayed {
 		refused.Position = 0
@@ -321,6 +325,9 @@ func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal, phone, emai
 	checks := c.checks()
 	if c.kept != nil {
 		refused := event.ArrivalRefused{Code: refusal.Fact.Code, LeadID: refusal.Fact.LeadID, Other: refusal.Fact.Other}
+		if was := c.kept.was; was.State == arrival.Refused && refused == (event.ArrivalRefused{Code: was.Code, LeadID: was.LeadID, Other: was.Other}) {
+			return &LeadRefused{Refusal: refusal} // nothing has changed
+		}
 		if outcome, err = c.keep(refused); err != nil {
 			return err
 		}

@@ -27,8 +27,9 @@ type oblivion struct {
 	mu     sync.Mutex
 	keys   map[string]bool
 	shown  map[string]bool
-	linked map[string]bool // of visitors, with another lead too
-	copied map[string]bool // by lead, or by the stream of a visitor
+	linked map[string]bool               // of visitors, with another lead too
+	copied map[string]bool               // by lead, or by the stream of a visitor
+	posted func(leads []string) []string // arrivals of leads that are shown as kept; nil: none
 }
 
 // forgetting is an oblivion as one process sees it: step is asked before each thing that it does, and stops the process.
@@ -100,6 +101,14 @@ func (f forgetting) Linked(_ context.Context, _ string, streams []string, _ even
 	})
 }
 
+func (f forgetting) Arrivals(_ context.Context, _ string, leads []string) (ids []string, err error) {
+	return ids, f.do(func() {
+		if f.posted != nil {
+			ids = f.posted(leads)
+		}
+	})
+}
+
 func (f forgetting) Sweep(_ context.Context, gone forget.Forgotten) error {
 	return f.do(func() {
 		for _, id := range slices.AppendSeq(slices.Clone(gone.Leads), maps.Keys(gone.Visitors)) {
@@ -126,8 +135,16 @@ func TestEraseLead_ResumesAfterStop(t *testing.T) {
 		require.NoError(t, first.err)
 		id := first.answer.Lead.ID
 		w.capture(w.process(), `{"phone":"+919876500077","visitorId":"v-2","metadata":{"source":"website"}}`, "")
+		posted, err := w.process().ReceiveArrival(t.Context(), arriving(`{"phone":"+919876500077"}`))
+		require.NoError(t, err)
 		gone := &oblivion{
-			keys:  map[string]bool{event.LeadStream(id): true, visitors[0]: true, visitors[1]: true},
+			posted: func(leads []string) []string {
+				if state := w.arrival(posted.ID); slices.Contains(leads, state.LeadID) && !state.Deleted {
+					return []string{posted.ID}
+				}
+				return nil
+			},
+			keys:  map[string]bool{event.LeadStream(id): true, event.ArrivalStream(posted.ID): true, visitors[0]: true, visitors[1]: true},
 			shown: map[string]bool{visitors[0]: true, visitors[1]: true}, copied: map[string]bool{id: true, visitors[0]: true, visitors[1]: true},
 		}
 		erase := func(step func() error) (forget.LeadErased, error) {
@@ -142,7 +159,7 @@ func TestEraseLead_ResumesAfterStop(t *testing.T) {
 			return done, err
 		}
 		left := stops
-		_, err := erase(func() error {
+		_, err = erase(func() error {
 			if left--; left < 0 {
 				return errKilled
 			}
@@ -164,6 +181,8 @@ func TestEraseLead_ResumesAfterStop(t *testing.T) {
 		require.Empty(t, gone.keys, "stop %d", stops)
 		require.Empty(t, gone.shown, "stop %d", stops)
 		require.Empty(t, gone.copied, "stop %d", stops)
+		require.Equal(t, event.DiscardedErased, w.arrival(posted.ID).Discarded)
+		require.Empty(t, w.arrival(posted.ID).LeadID)
 		done, err := erase(func() error { return nil })
 		require.NoError(t, err)
 		require.True(t, done.Again)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -92,41 +93,17 @@ func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (Arri
 	return answer, err
 }
 
-func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (ArrivalReceived, error) {
-	answer := ArrivalReceived{ID: event.ArrivalID(c.kept.stream)}
-	var err error
-	switch {
-	case cmd.Mapped.Test:
-		answer.State = arrival.Discarded
-		answer.Position, err = c.keepAlone(ctx, event.ArrivalDiscarded{Reason: event.DiscardedTest})
-	case cmd.Mapped.Skip:
-		answer.State = arrival.Discarded
-		answer.Position, err = c.keepAlone(ctx, event.ArrivalDiscarded{Reason: event.DiscardedSkip})
-	case cmd.Pending:
+func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (answer ArrivalReceived, err error) {
+	answer.ID = event.ArrivalID(c.kept.stream)
+	if cmd.Pending && !cmd.Mapped.Test && !cmd.Mapped.Skip {
 		answer.State = arrival.Received
-		answer.Position, err = c.keepAlone(ctx)
-	case len(cmd.Mapped.Wrong) > 0:
-		err = c.quarantine(ctx, cmd.Mapped.Wrong)
-	default:
-		var captured LeadCaptured
-		captured, err = c.answer(ctx)
-		answer.State, answer.Position = arrival.Captured, captured.Position
-		if errors.Is(err, ErrFeatureDisabled) {
-			err = c.quarantine(ctx, field.Errors{{Field: "account", Message: ErrFeatureDisabled.Error()}})
+		if answer.Position, err = c.keepAlone(ctx); err == nil {
+			return answer, nil
 		}
+		return answer, c.finish(&answer, LeadCaptured{}, err)
 	}
-	if refused, is := errors.AsType[*LeadRefused](err); is {
-		answer.State, answer.Position, err = arrival.Refused, refused.Position, nil
-	}
-	if quarantined, is := errors.AsType[*Quarantined](err); is {
-		answer.State, answer.Position, err = arrival.Quarantined, quarantined.Position, nil
-	}
-	if repeated, is := errors.AsType[*repeatedError](err); is {
-		answer, err = repeated.ArrivalReceived, nil
-	}
-	if errors.Is(err, eventstore.ErrInvalid) { // the arrival is of any size, and all else is not
-		err = ErrArrivalTooLarge
-	}
+	captured, err := c.become(ctx, cmd.Mapped)
+	err = c.finish(&answer, captured, err)
 	return answer, err
 }
 
@@ -152,6 +129,7 @@ type kept struct {
 	since     time.Time          // of the stream's latest fact
 	before    []eventstore.Event // facts that are appended before the outcome
 	intake    eventstore.Write   // the check that its intake is as it was; zero without one
+	was       arrival.Arrival    // before; zero for a new one
 	ref       event.KeptArrival
 	askPerson bool // as in ReceiveArrival
 }
@@ -183,7 +161,7 @@ func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
 
 // keepAlone appends an arrival that is not captured. Nothing confirms the account: what is kept is repaired under the settings of then.
 func (c *capture) keepAlone(ctx context.Context, outcome ...event.Data) (position eventstore.Position, err error) {
-	streams := []string{c.kept.stream}
+	var streams []string
 	if c.binding != nil {
 		streams = []string{c.binding.stream}
 	}
@@ -245,18 +223,54 @@ func (q *Quarantined) Unwrap() error { return q.Errors }
 // *Quarantined when it was kept.
 func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 	if c.kept == nil {
-		return wrong
+		if !c.Keep || !c.Admission.Account.State.Quarantine {
+			return wrong
+		}
+		if err := c.keepRequest(); err != nil {
+			return err
+		}
+		if c.kept == nil {
+			return wrong
+		}
+	}
+	reasons := arrival.Reasons(wrong)
+	if c.kept.was.State == arrival.Quarantined && slices.Equal(c.kept.was.Reasons, reasons) {
+		return &Quarantined{Errors: wrong, ArrivalID: c.kept.was.ID} // nothing has changed
 	}
 	if c.kept.askPerson {
 		if mendable := slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool { return e.Field != "phone" && e.Field != "email" }); len(mendable) > 0 {
 			return mendable
 		}
 	}
-	position, err := c.keepAlone(ctx, event.ArrivalQuarantined{Reasons: arrival.Reasons(wrong)})
+	position, err := c.keepAlone(ctx, event.ArrivalQuarantined{Reasons: reasons})
 	if err != nil {
 		return err
 	}
 	return &Quarantined{Errors: wrong, ArrivalID: event.ArrivalID(c.kept.stream), Position: position}
+}
+
+// keepRequest begins the arrival of a capture by the API, unless that is too large.
+func (c *capture) keepRequest() error {
+	body, err := event.AppendObject(nil, c.Body)
+	if err != nil {
+		return err
+	}
+	received := event.ArrivalReceived{
+		ReceivedAt: c.timestamp(), Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody(body),
+	}
+	if rawSize(received.Raw) > maxRaw {
+		return nil
+	}
+	if id, isToken := strings.CutPrefix(c.Admission.Caller.Credential, "token:"); isToken {
+		received.TokenID = id
+	}
+	received.ExpiresAt = received.ReceivedAt.AddDate(0, 0, c.Admission.Account.State.QuarantineDays)
+	id, err := c.newID()
+	if err != nil {
+		return err
+	}
+	c.kept, err = c.newKept(c.Admission.Caller, id.String(), received, eventstore.Write{})
+	return err
 }
 
 // staleError says that an arrival, or its intake, is not as it was when it was read.

@@ -39,6 +39,13 @@ func (w *world) stream(id string) (types []string) {
 	return types
 }
 
+// arrival is the fold of an arrival.
+func (w *world) arrival(id string) arrival.Arrival {
+	state, _, err := eventstore.Load(w.t.Context(), w.log, event.ArrivalStream(id), arrival.Evolve)
+	require.NoError(w.t, err)
+	return state
+}
+
 func TestReceiveArrival_Outcomes(t *testing.T) {
 	t.Parallel()
 	wrong := field.Errors{{Field: "phone", Message: "must be a string"}}
@@ -113,14 +120,7 @@ func TestReceiveArrival_LeadNamesArrival(t *testing.T) {
 	require.Equal(t, intakeID, created.IntakeID)
 	require.Equal(t, answer.ID, created.ArrivalID)
 	require.Equal(t, doorkeeper.Credential, last.Metadata.Credential)
-	var state arrival.Arrival
-	for _, r := range events {
-		if r.Stream == event.ArrivalStream(answer.ID) {
-			fact, err := r.Fact()
-			require.NoError(t, err)
-			state = arrival.Evolve(state, fact)
-		}
-	}
+	state := w.arrival(answer.ID)
 	require.Equal(t, created.ReceivedAt, state.ReceivedAt)
 	require.Equal(t, state.ReceivedAt.AddDate(0, 0, event.DefaultQuarantineDays), state.ExpiresAt)
 	require.Equal(t, event.LeadID(last.Stream), state.LeadID)

@@ -179,6 +179,8 @@ func (amnesia) Linked(_ context.Context, _ string, streams []string, _ eventstor
 	return linked, nil
 }
 
+func (amnesia) Arrivals(context.Context, string, []string) ([]string, error) { return nil, nil }
+
 func (amnesia) Sweep(context.Context, forget.Forgotten) error { return nil }
 
 func TestRecordActivity_DuringForgetting(t *testing.T) {

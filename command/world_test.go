@@ -89,7 +89,7 @@ func (w *world) process() process { return w.processOn(w.log) }
 func (w *world) processOn(store eventstore.Store) process {
 	directory := command.NewDirectory(store, time.Now)
 	return process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
-		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
+		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(), MapArrival: mapByName,
 	}), eraser: forget.Eraser{Keys: unstopped(w.gone), Views: unstopped(w.gone)}}
 }
 

@@ -52,6 +52,7 @@ type Arrival struct {
 	Raw        event.ArrivalRaw // zero when it is deleted
 	Fetched    bool             // the raw arrival is what was fetched
 	Deleted    bool             // the content was deleted by its owner, an erasure or the end of its time
+	Lost       bool             // the content cannot be read
 	Reasons    []event.ArrivalReason
 	Code       string // of a refusal
 	LeadID     string // that it was captured into, or conflicts with
@@ -65,12 +66,20 @@ type Arrival struct {
 
 // Evolve folds one fact into an arrival.
 func Evolve(a Arrival, fact event.Fact) Arrival {
+	a = evolve(a, fact)
 	a.UpdatedAt = fact.At
+	if fact.Erased {
+		a.Lost = true
+	}
+	return a
+}
+
+func evolve(a Arrival, fact event.Fact) Arrival {
 	switch data := fact.Data.(type) {
 	case event.ArrivalReceived:
 		a = Arrival{
 			ID: event.ArrivalID(fact.Stream), Account: fact.Metadata.Account, State: Received, Metadata: fact.Metadata, IntakeID: data.IntakeID,
-			TokenID: data.TokenID, ReceivedAt: data.ReceivedAt, ExpiresAt: data.ExpiresAt, Raw: data.Raw, UpdatedAt: fact.At,
+			TokenID: data.TokenID, ReceivedAt: data.ReceivedAt, ExpiresAt: data.ExpiresAt, Raw: data.Raw,
 		}
 	case event.ArrivalFetched:
 		a.Raw, a.Fetched = data.Raw, true
@@ -123,10 +132,34 @@ func (a Arrival) Resubmit() error {
 	switch {
 	case a.State == Discarded:
 		return ErrDiscarded
-	case a.Deleted && a.State != Captured:
+	case (a.Deleted || a.Lost) && a.State != Captured:
 		return ErrExpired
+	case a.State == Received:
+		return ErrPending
 	}
 	return nil
+}
+
+// Discard decides that the owner of an arrival discards it. Done says that its content was deleted before.
+func (a Arrival) Discard(account string) (fact event.ArrivalDiscarded, done bool, err error) {
+	if err := a.Of(account); err != nil {
+		return fact, false, err
+	}
+	if a.Deleted && a.State != Discarded {
+		return fact, false, ErrExpired
+	}
+	return event.ArrivalDiscarded{Reason: event.DiscardedByOwner}, a.Deleted, nil
+}
+
+// Expire decides that the content of an arrival is deleted at a time. Due is false before its time is over, and when it was deleted
+// before.
+func (a Arrival) Expire(now time.Time) (fact event.ArrivalExpired, due bool) {
+	return fact, a.State != "" && !a.Deleted && !now.Before(a.ExpiresAt)
+}
+
+// Erase decides that an arrival is discarded because its person is forgotten. Due is false when its content was deleted before.
+func (a Arrival) Erase() (fact event.ArrivalDiscarded, due bool) {
+	return event.ArrivalDiscarded{Reason: event.DiscardedErased}, a.State != "" && !a.Deleted
 }
 
 // Reasons returns what is wrong with an arrival, as it is stored for anyone who may list arrivals. Senders choose the names of custom

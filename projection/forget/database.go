@@ -23,7 +23,7 @@ type Database struct {
 // ErrBehind means that the views have not reached an erasure yet. Asking again finishes it.
 var ErrBehind = errors.New("the erasure is on the log, but the views are behind: ask again")
 
-// Await implements Views. It waits for the views of leads and visitors, and for the fan-out of webhooks.
+// Await implements Views. It waits for the views of leads, visitors and arrivals, and for the fan-out of webhooks.
 func (d Database) Await(ctx context.Context, position eventstore.Position) error {
 	timeout := d.Timeout
 	if timeout == 0 {
@@ -38,7 +38,7 @@ func (d Database) Await(ctx context.Context, position eventstore.Position) error
 			       SELECT FROM unnest($1::text[]) AS v (name) LEFT JOIN views.checkpoint c ON c.projector = v.name
 			        WHERE coalesce(c.position, 0) < $3)
 			    OR EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $2 AND position < $3)`,
-			[]string{schema.Lead, schema.SourceHistory, schema.Touch, schema.VisitorActivity}, schema.FanOut, int64(position)).Scan(&behind)
+			[]string{schema.Lead, schema.SourceHistory, schema.Touch, schema.VisitorActivity, schema.Arrival}, schema.FanOut, int64(position)).Scan(&behind)
 		switch {
 		case err == nil && !behind:
 			return nil
@@ -54,6 +54,22 @@ func (d Database) Await(ctx context.Context, position eventstore.Position) error
 		case <-time.After(pause):
 		}
 	}
+}
+
+// arrivalsAtOnce bounds what Arrivals returns.
+const arrivalsAtOnce = 500
+
+// Arrivals implements Views.
+func (d Database) Arrivals(ctx context.Context, account string, leads []string) (ids []string, err error) {
+	rows, err := d.Pool.Query(ctx, `
+		SELECT arrival_id FROM views.arrival
+		 WHERE kept AND account = $1 AND (lead_id <> '' AND lead_id = ANY ($2) OR other_lead_id <> '' AND other_lead_id = ANY ($2))
+		 LIMIT $3`, account, leads, arrivalsAtOnce)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return ids, schema.Unavailable(err)
 }
 
 // Linked implements Views. It reads the account's leads once for all visitors, because an index would slow every capture down and

@@ -33,6 +33,12 @@ type Facts interface {
 	// has acted in between, so that no activity before the fact can be read.
 	ForgetUnlinked(ctx context.Context, stream string, destroy func(context.Context) error) (at eventstore.Position, err error)
 
+	// DiscardArrival, ExpireArrival and EraseArrival call destroy, which destroys the key of an arrival, and append why. Position is 0
+	// when there is nothing to append.
+	DiscardArrival(ctx context.Context, id string, destroy func(context.Context) error) (at eventstore.Position, err error)
+	ExpireArrival(ctx context.Context, id string, destroy func(context.Context) error) (at eventstore.Position, err error)
+	EraseArrival(ctx context.Context, id string, destroy func(context.Context) error) (at eventstore.Position, err error)
+
 	// VisitorStream returns the stream of a visitor of the account.
 	VisitorStream(visitorID string) string
 	// Visitor reads the stream of a visitor: the time of the last activity, whether one can be read that was not forgotten, and the
@@ -59,6 +65,8 @@ type Keys interface {
 type Views interface {
 	// Await returns when the views and the fan-out of webhooks have reached a position.
 	Await(ctx context.Context, position eventstore.Position) error
+	// Arrivals returns the arrivals that came to leads and are still kept, at most some hundred.
+	Arrivals(ctx context.Context, account string, leads []string) (ids []string, err error)
 	// Linked returns, of the visitors whose activity from before a position is shown, whether a lead is linked with them.
 	Linked(ctx context.Context, account string, visitors []string, before eventstore.Position) (map[string]bool, error)
 	// Sweep removes leads and visitors from copies of the views. Copied reports whether there is something to remove.
@@ -125,13 +133,57 @@ func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done
 		return done, err
 	}
 
-	// 5. The visitors that the fact names.
+	// 5. What was posted when the leads were captured. The arrivals are found in a view, which has all that came before the fact.
+	last, err := e.eraseArrivals(ctx, facts, leads, at)
+	if err != nil {
+		return done, err
+	}
+
+	// 6. The visitors that the fact names.
 	if err := e.forgetUnlinked(ctx, facts, erased.Visitors, &done); err != nil {
 		return done, err
 	}
 
-	// 6. Copies of the views, which follow no log.
+	// 7. Copies of the views, which follow no log.
+	done.Position = last
 	return done, e.Views.Sweep(ctx, Forgotten{Leads: leads})
+}
+
+// eraseArrivals erases the arrivals of leads, each with a key and a fact, until the view has none. It returns the position of the last
+// fact, or the one given.
+func (e Eraser) eraseArrivals(ctx context.Context, facts Facts, leads []string, last eventstore.Position) (eventstore.Position, error) {
+	for {
+		arrivals, err := e.Views.Arrivals(ctx, facts.Account(), leads)
+		if err != nil || len(arrivals) == 0 {
+			return last, err
+		}
+		for _, id := range arrivals {
+			at, err := facts.EraseArrival(ctx, id, e.destroyArrival(id))
+			if err != nil {
+				return last, err
+			}
+			last = max(last, at)
+		}
+		if err := e.Views.Await(ctx, last); err != nil {
+			return last, err
+		}
+	}
+}
+
+func (e Eraser) destroyArrival(id string) func(context.Context) error {
+	return func(ctx context.Context) error { return e.Keys.Destroy(ctx, event.ArrivalStream(id)) }
+}
+
+// DiscardArrival discards an arrival of the account: nothing can read its content any more. The errors are those of facts and of the
+// keys.
+func (e Eraser) DiscardArrival(ctx context.Context, facts Facts, id string) (eventstore.Position, error) {
+	return facts.DiscardArrival(ctx, id, e.destroyArrival(id))
+}
+
+// ExpireArrival deletes the content of an arrival whose time is over. Any number of processes may call it for one arrival.
+func (e Eraser) ExpireArrival(ctx context.Context, facts Facts, id string) error {
+	_, err := facts.ExpireArrival(ctx, id, e.destroyArrival(id))
+	return err
 }
 
 // forgetUnlinked forgets visitors of an erased lead, unless another lead is linked with them: a fact and a key for each, then the
@@ -253,6 +305,9 @@ func (e Eraser) Unfinished(ctx context.Context, account string, leads, visitors 
 	}
 	if returned, err := e.Keys.Returned(ctx, visitors...); returned || err != nil {
 		return returned, err
+	}
+	if arrivals, err := e.Views.Arrivals(ctx, account, leads); len(arrivals) > 0 || err != nil {
+		return len(arrivals) > 0, err
 	}
 	linked, err := e.Views.Linked(ctx, account, visitors, erased)
 	if err != nil {

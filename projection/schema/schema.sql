@@ -254,6 +254,7 @@ CREATE INDEX arrival_expires ON views.arrival USING btree (expires_at) WHERE kep
 CREATE INDEX arrival_intake ON views.arrival USING btree (intake_id, "position");
 CREATE INDEX arrival_lead ON views.arrival USING btree (lead_id) WHERE (kept AND (lead_id <> ''::text));
 CREATE INDEX arrival_open ON views.arrival USING btree (account, "position") WHERE (state = ANY (ARRAY['received'::text, 'quarantined'::text]));
+CREATE INDEX arrival_other_lead ON views.arrival USING btree (other_lead_id) WHERE (kept AND (other_lead_id <> ''::text));
 COMMENT ON TABLE views.arrival IS 'Posts that intakes let in, and captures by the API that were quarantined. Nothing of the person who arrived.';
 COMMENT ON COLUMN views.arrival."position" IS 'When it was received.';
 COMMENT ON COLUMN views.arrival.intake_id IS 'Empty: captured by the API.';

@@ -174,6 +174,7 @@ CREATE INDEX arrival_open ON views.arrival (account, position) WHERE state IN ('
 -- What has been deleted has neither of these: few of all arrivals are kept.
 CREATE INDEX arrival_expires ON views.arrival (expires_at) WHERE kept;
 CREATE INDEX arrival_lead ON views.arrival (lead_id) WHERE kept AND lead_id <> '';
+CREATE INDEX arrival_other_lead ON views.arrival (other_lead_id) WHERE kept AND other_lead_id <> '';
 
 COMMENT ON TABLE views.arrival IS 'Posts that intakes let in, and captures by the API that were quarantined. Nothing of the person who arrived.';
 COMMENT ON COLUMN views.arrival.position IS 'When it was received.';

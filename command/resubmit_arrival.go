@@ -1,0 +1,285 @@
+package command
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// MapArrival maps an arrival to a capture by an intake's settings.
+type MapArrival func(settings event.IntakeSettings, raw event.ArrivalRaw) (Mapped, error)
+
+// ResubmitArrival asks to capture an arrival that is kept, by the mapping that its intake has now.
+type ResubmitArrival struct {
+	Admission Admission // of the user who asks
+	ArrivalID string
+	Set       map[string]jsontext.Value // members of a capture's body that replace the arrival's
+}
+
+// ResubmitArrival captures an arrival as the credential that it came by, and as of when it was received. One that was captured
+// before answers with its lead.
+//
+// The errors are those of CaptureLead, *Quarantined among them when fields are still wrong, arrival.ErrNotFound,
+// arrival.ErrDiscarded, arrival.ErrExpired and arrival.ErrPending.
+func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (LeadCaptured, error) {
+	user := cmd.Admission.Caller
+	var answer LeadCaptured
+	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of heldArrival) (err error) {
+		if err := of.Of(user.Account); err != nil {
+			return err
+		}
+		if err := of.Resubmit(); err != nil {
+			return err
+		}
+		if of.State == arrival.Captured {
+			answer, err = h.capturedBefore(ctx, cmd.Admission, of)
+			return err
+		}
+		mapped, source, err := h.mapAgain(ctx, of.Arrival)
+		if err != nil {
+			return err
+		}
+		if len(cmd.Set) > 0 {
+			mapped.Body, mapped.Wrong = arrival.Set(mapped.Body, cmd.Set), setAway(mapped.Wrong, cmd.Set)
+		}
+		resubmitted, err := h.stamp(user, h.after(of.UpdatedAt), event.ArrivalResubmitted{Set: cmd.Set})
+		if err != nil {
+			return err
+		}
+		admission := cmd.Admission
+		admission.Caller = of.caller(user)
+		c := &capture{Handlers: h, CaptureLead: CaptureLead{Admission: admission, Body: mapped.Body, Source: source}, kept: of.again(user, resubmitted)}
+		answer, err = c.become(ctx, mapped)
+		return err
+	})
+	return answer, err
+}
+
+// FinishArrival says what became of fetching the content of an arrival.
+type FinishArrival struct {
+	Caller    Caller // the system's
+	ArrivalID string
+	Fetched   event.ArrivalRaw
+	Wrong     field.Errors // why it cannot be fetched; nil when it was
+}
+
+// FinishArrival captures an arrival whose content was fetched, or quarantines it. It has no effect on an arrival that is finished.
+// The errors are arrival.ErrNotFound and those of the store.
+func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (ArrivalReceived, error) {
+	answer := ArrivalReceived{ID: cmd.ArrivalID}
+	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of heldArrival) error {
+		if err := of.Of(cmd.Caller.Account); err != nil {
+			return err
+		}
+		if of.State != arrival.Received || of.Lost {
+			answer.State, answer.Repeated = of.State, true
+			return nil
+		}
+		account, err := h.directory.Account(ctx, of.Account)
+		if err != nil {
+			return err
+		}
+		c := &capture{Handlers: h, kept: of.again(cmd.Caller)}
+		c.Admission = Admission{Caller: of.caller(cmd.Caller), Account: account}
+		if len(cmd.Wrong) > 0 {
+			return c.finish(&answer, LeadCaptured{}, c.quarantine(ctx, cmd.Wrong))
+		}
+		fetched, err := h.stamp(cmd.Caller, h.after(of.UpdatedAt), event.ArrivalFetched{Raw: cmd.Fetched})
+		if err != nil {
+			return err
+		}
+		c.kept = of.again(cmd.Caller, fetched)
+		of.Raw, of.Fetched = cmd.Fetched, true
+		mapped, source, err := h.mapAgain(ctx, of.Arrival)
+		if err != nil {
+			return err
+		}
+		c.Body, c.Source = mapped.Body, source
+		captured, err := c.become(ctx, mapped)
+		return c.finish(&answer, captured, err)
+	})
+	return answer, err
+}
+
+// heldArrival is an arrival as it was read.
+type heldArrival struct {
+	arrival.Arrival
+	stream string
+	expect eventstore.Expected
+}
+
+// changeArrival reads an arrival and calls change with it: again when the arrival has changed meanwhile.
+func (h *Handlers) changeArrival(ctx context.Context, id string, change func(context.Context, heldArrival) error) error {
+	if !event.ValidID(id) {
+		return arrival.ErrNotFound
+	}
+	stream := event.ArrivalStream(id)
+	return h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
+		state, expect, err := eventstore.Load(ctx, h.store, stream, arrival.Evolve)
+		if err == nil {
+			err = change(ctx, heldArrival{state, stream, expect})
+		}
+		if stale, is := errors.AsType[*staleError](err); is {
+			return &eventstore.ConflictError{Stream: stale.stream}
+		}
+		return err
+	})
+}
+
+// caller returns the caller that the arrival is captured as: the one that it came by, in the request of another.
+func (a heldArrival) caller(by Caller) Caller {
+	return Caller{
+		Account: a.Account, Actor: a.Metadata.Actor, Credential: a.Metadata.Credential, RequestID: a.Metadata.RequestID,
+		IP: a.Metadata.IP, UserAgent: a.Metadata.UserAgent, Line: a.Metadata.Line,
+		Correlation: by.ownRequestID(), TraceParent: by.TraceParent, ReadsLeads: by.ReadsLeads, FromPage: by.FromPage,
+	}
+}
+
+// again returns the stream of an arrival that is decided on once more, by a caller.
+func (a heldArrival) again(by Caller, before ...eventstore.Event) *kept {
+	return &kept{
+		caller: by, stream: a.stream, expect: a.expect, since: a.UpdatedAt, before: before, was: a.Arrival,
+		ref: event.KeptArrival{IntakeID: a.IntakeID, ArrivalID: a.ID, ReceivedAt: a.ReceivedAt},
+	}
+}
+
+// mapAgain maps an arrival by the settings that its intake has now. The source is that of the intake.
+func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapped, source string, err error) {
+	if a.IntakeID != "" {
+		state, _, err := eventstore.Load(ctx, h.store, event.IntakeStream(a.IntakeID), intake.Evolve)
+		if err != nil {
+			return Mapped{}, "", err
+		}
+		if state.Settings.Kind == intake.MetaLeadAds && !a.Fetched {
+			return Mapped{Wrong: notFetched(a)}, state.Settings.Source, nil
+		}
+		mapped, err = h.mapArrival(state.Settings, a.Raw)
+		return mapped, state.Settings.Source, err
+	}
+	body, err := a.Raw.Bytes()
+	if err != nil {
+		return Mapped{}, "", err
+	}
+	if mapped.Body, err = lead.Members(body); err != nil {
+		return Mapped{}, "", err
+	}
+	return mapped, "", nil
+}
+
+// notFetched returns why an arrival has no content.
+func notFetched(a arrival.Arrival) field.Errors {
+	wrong := make(field.Errors, len(a.Reasons))
+	for i, reason := range a.Reasons {
+		wrong[i] = field.Error(reason)
+	}
+	if len(wrong) == 0 {
+		wrong = field.Errors{{Field: "body", Message: "was not fetched"}}
+	}
+	return wrong
+}
+
+// setAway returns what is still wrong with an arrival when fields are set. What cannot be mapped at all can be set as a whole.
+func setAway(wrong field.Errors, set map[string]jsontext.Value) (left field.Errors) {
+	_, phone := set["phone"]
+	_, email := set["email"]
+	for _, e := range wrong {
+		_, replaced := set[e.Field]
+		if !replaced && !(e.Field == "body" && (phone || email)) {
+			left = append(left, e)
+		}
+	}
+	return left
+}
+
+// become captures an arrival, or keeps it without.
+func (c *capture) become(ctx context.Context, mapped Mapped) (captured LeadCaptured, err error) {
+	switch {
+	case mapped.Test:
+		return captured, c.discard(ctx, event.DiscardedTest)
+	case mapped.Skip:
+		return captured, c.discard(ctx, event.DiscardedSkip)
+	case len(mapped.Wrong) > 0:
+		return captured, c.quarantine(ctx, mapped.Wrong)
+	}
+	captured, err = c.answer(ctx)
+	if errors.Is(err, ErrFeatureDisabled) {
+		err = c.quarantine(ctx, field.Errors{{Field: "account", Message: ErrFeatureDisabled.Error()}})
+	}
+	return captured, err
+}
+
+// discardedError says that an arrival was discarded by what it is.
+type discardedError struct{ position eventstore.Position }
+
+func (*discardedError) Error() string { return arrival.ErrDiscarded.Error() }
+func (*discardedError) Unwrap() error { return arrival.ErrDiscarded }
+
+// discard keeps an arrival that is not captured. It always returns an error, normally a *discardedError.
+func (c *capture) discard(ctx context.Context, reason string) error {
+	position, err := c.keepAlone(ctx, event.ArrivalDiscarded{Reason: reason})
+	if err != nil {
+		return err
+	}
+	return &discardedError{position}
+}
+
+// finish completes the answer about an arrival. What became of it is no error.
+func (c *capture) finish(answer *ArrivalReceived, captured LeadCaptured, err error) error {
+	var (
+		refused     *LeadRefused
+		quarantined *Quarantined
+		discarded   *discardedError
+		repeated    *repeatedError
+	)
+	switch {
+	case err == nil:
+		answer.State, answer.Position = arrival.Captured, captured.Position
+	case errors.As(err, &refused):
+		answer.State, answer.Position = arrival.Refused, refused.Position
+	case errors.As(err, &quarantined):
+		answer.State, answer.Position = arrival.Quarantined, quarantined.Position
+	case errors.As(err, &discarded):
+		answer.State, answer.Position = arrival.Discarded, discarded.position
+	case errors.As(err, &repeated):
+		*answer = repeated.ArrivalReceived
+	case errors.Is(err, eventstore.ErrInvalid): // the arrival is of any size, and all else is not
+		return ErrArrivalTooLarge
+	default:
+		return err
+	}
+	return nil
+}
+
+// capturedBefore answers with the lead that an arrival has become. Nothing is appended.
+func (h *Handlers) capturedBefore(ctx context.Context, admission Admission, of heldArrival) (LeadCaptured, error) {
+	if _, err := admission.confirm(ctx, h.directory); err != nil {
+		return LeadCaptured{}, err
+	}
+	held, err := h.loadLead(ctx, event.LeadStream(of.LeadID))
+	if err == nil {
+		held, err = h.survivingLead(ctx, held)
+	}
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	if held.lead.Phase != lead.Live {
+		return LeadCaptured{}, arrival.ErrDiscarded // the person was forgotten
+	}
+	last, err := h.store.Last(ctx, of.stream)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	answer := LeadCaptured{Lead: held.lead, Merged: of.Merged, Position: last.Position}
+	if !admission.seesLeads() {
+		answer.Lead = answer.Lead.SetBy(event.LeadUpdated{})
+	}
+	return answer, nil
+}

@@ -1,0 +1,263 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// eventOf returns a fact as an event of the account acme.
+func eventOf(data event.Data) (e eventstore.Event, err error) {
+	e = eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: "acme"}}
+	e.Type, e.Data, err = event.Encode(data)
+	return e, err
+}
+
+// mapByName maps bodies that have the fields of a capture. A skip is skipped.
+func mapByName(_ event.IntakeSettings, raw event.ArrivalRaw) (command.Mapped, error) {
+	body, err := raw.Bytes()
+	if err != nil || !strings.HasPrefix(string(body), "{") {
+		return command.Mapped{Wrong: field.Errors{{Field: "body", Message: "must be JSON"}}}, err
+	}
+	mapped := command.Mapped{Body: members(string(body))}
+	_, mapped.Skip = mapped.Body["skip"]
+	return mapped, nil
+}
+
+func (p process) resubmit(ctx context.Context, id, set string) (command.LeadCaptured, error) {
+	admission, err := p.directory.Admit(ctx, owner)
+	if err != nil {
+		return command.LeadCaptured{}, err
+	}
+	cmd := command.ResubmitArrival{Admission: admission, ArrivalID: id}
+	if set != "" {
+		cmd.Set = members(set)
+	}
+	return p.ResubmitArrival(ctx, cmd)
+}
+
+// quarantined returns an arrival at an intake that is quarantined.
+func (w *world) quarantined(p process, body string) command.ArrivalReceived {
+	answer, err := p.ReceiveArrival(w.t.Context(), arriving(body))
+	require.NoError(w.t, err)
+	require.Equal(w.t, arrival.Quarantined, answer.State)
+	return answer
+}
+
+func TestResubmitArrival_CapturesOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	kept := w.quarantined(p, `{"phone":"12","name":"Asha"}`)
+	received := w.arrival(kept.ID)
+
+	created, err := eventOf(event.IntakeCreated{IntakeSettings: event.IntakeSettings{Source: "chatbot"}})
+	require.NoError(t, err)
+	_, err = w.log.Append(t.Context(), eventstore.Write{Stream: event.IntakeStream(intakeID), Expect: eventstore.NoStream, Events: []eventstore.Event{created}})
+	require.NoError(t, err)
+
+	_, err = p.resubmit(t.Context(), kept.ID, "")
+	require.ErrorAs(t, err, new(*command.Quarantined))
+	require.Equal(t, []string{"arrival.received", "arrival.quarantined"}, w.stream(kept.ID), "nothing has changed")
+	_, err = p.resubmit(t.Context(), kept.ID, `{"email":"wrong"}`)
+	require.ErrorAs(t, err, new(field.Errors))
+	require.Len(t, w.arrival(kept.ID).Reasons, 2)
+
+	first, err := p.resubmit(t.Context(), kept.ID, `{"phone":"+919876512345"}`)
+	require.NoError(t, err)
+	require.Equal(t, "Asha", first.Lead.Name)
+	require.Equal(t, "chatbot", first.Lead.Source, "that of the intake's present settings")
+	entry := first.Lead.Sources[0]
+	require.Equal(t, received.ReceivedAt, entry.FirstSeenAt)
+	require.Equal(t, doorkeeper.Credential, entry.Credential)
+	require.Equal(t, doorkeeper.RequestID, entry.RequestID)
+	for _, r := range w.events() {
+		if r.Stream == event.ArrivalStream(kept.ID) && r.Type == (event.ArrivalResubmitted{}).EventType() {
+			require.Equal(t, owner.Actor, r.Metadata.Actor)
+		}
+	}
+
+	before := len(w.events())
+	again, err := p.resubmit(t.Context(), kept.ID, `{"phone":"+919876599999"}`)
+	require.NoError(t, err)
+	require.Equal(t, first.Lead.ID, again.Lead.ID)
+	require.Equal(t, first.Lead.Phone, again.Lead.Phone)
+	require.Len(t, w.events(), before)
+}
+
+func TestResubmitArrival_AtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	processes := []process{w.process(), w.process()}
+	kept := w.quarantined(processes[0], `{"phone":"12"}`)
+	leads := make([]string, 10)
+	var running sync.WaitGroup
+	for i := range leads {
+		running.Go(func() {
+			if captured, err := processes[i%2].resubmit(t.Context(), kept.ID, `{"phone":"+919876512345"}`); err == nil {
+				leads[i] = captured.Lead.ID
+			}
+		})
+	}
+	running.Wait()
+	for _, id := range leads {
+		require.Equal(t, leads[0], id)
+	}
+	require.Equal(t, "arrival.received arrival.quarantined arrival.resubmitted arrival.captured", strings.Join(w.stream(kept.ID), " "))
+}
+
+func TestResubmitArrival_Refused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	cmd := arriving(`{"phone":"+919876500001","email":"three@example.com"}`)
+	cmd.Source = "api"
+	answer, err := p.ReceiveArrival(t.Context(), cmd)
+	require.NoError(t, err)
+	require.Equal(t, arrival.Refused, answer.State)
+	before := len(w.events())
+	for range 2 { // the second time, nothing has changed
+		_, err = p.resubmit(t.Context(), answer.ID, "")
+		require.ErrorAs(t, err, new(*command.LeadRefused))
+		require.Len(t, w.events(), before)
+	}
+	for range 2 {
+		_, err = p.resubmit(t.Context(), answer.ID, `{"metadata":{"source":"website"}}`)
+		require.NoError(t, err)
+		require.Len(t, w.events(), before+3)
+	}
+}
+
+func TestResubmitArrival_NotCaptured(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		make func(w *world, p process) string
+		want error
+	}{
+		"unknown": {func(*world, process) string { return intakeID }, arrival.ErrNotFound},
+		"no id":   {func(*world, process) string { return "x" }, arrival.ErrNotFound},
+		"pending": {func(w *world, p process) string {
+			return w.received(p, func(r *command.ReceiveArrival) { r.Pending = true })
+		}, arrival.ErrPending},
+		"test": {func(w *world, p process) string {
+			return w.received(p, func(r *command.ReceiveArrival) { r.Mapped.Test = true })
+		}, arrival.ErrDiscarded},
+		"now skip": {func(w *world, p process) string { return w.quarantined(p, `{"skip":true}`).ID }, arrival.ErrDiscarded},
+		"other's": {func(w *world, p process) string {
+			return w.received(p, func(r *command.ReceiveArrival) { r.Caller.Account = "other"; r.Pending = true })
+		}, arrival.ErrNotFound},
+		"discarded": {func(w *world, p process) string { return w.discarded(p) }, arrival.ErrDiscarded},
+		"no feature": {func(w *world, p process) string {
+			id := w.quarantined(p, `{}`).ID
+			p.configure(w.t, account.Settings{Features: []string{}})
+			return id
+		}, command.ErrFeatureDisabled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			p := w.process()
+			id := c.make(w, p)
+			_, err := p.resubmit(t.Context(), id, "")
+			require.ErrorIs(t, err, c.want)
+		})
+	}
+}
+
+func (w *world) received(p process, change func(*command.ReceiveArrival)) string {
+	cmd := arriving(`{"phone":"+919876512345"}`)
+	change(&cmd)
+	answer, err := p.ReceiveArrival(w.t.Context(), cmd)
+	require.NoError(w.t, err)
+	return answer.ID
+}
+
+func (w *world) discarded(p process) string {
+	id := w.quarantined(p, `{}`).ID
+	_, err := p.eraser.DiscardArrival(w.t.Context(), p.Erasure(owner), id)
+	require.NoError(w.t, err)
+	return id
+}
+
+func TestFinishArrival_Outcomes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fetched string
+		wrong   field.Errors
+		state   string
+		events  string
+	}{
+		"captured":    {`{"phone":"+919876512345"}`, nil, arrival.Captured, "received fetched captured"},
+		"wrong":       {`{"phone":"12"}`, nil, arrival.Quarantined, "received fetched quarantined"},
+		"not fetched": {"", field.Errors{{Field: "body", Message: "was refused"}}, arrival.Quarantined, "received quarantined"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			p := w.process()
+			id := w.received(p, func(r *command.ReceiveArrival) { r.Pending = true })
+			finish := command.FinishArrival{
+				Caller: command.Caller{Account: "acme", Actor: "system:fetch"}, ArrivalID: id, Wrong: c.wrong,
+				Fetched: event.ArrivalRaw{ContentType: "application/json", Body: c.fetched},
+			}
+			answer, err := p.FinishArrival(t.Context(), finish)
+			require.NoError(t, err)
+			require.Equal(t, c.state, answer.State)
+			require.Equal(t, "arrival."+strings.ReplaceAll(c.events, " ", " arrival."), strings.Join(w.stream(id), " "))
+			again, err := p.FinishArrival(t.Context(), finish)
+			require.NoError(t, err)
+			require.True(t, again.Repeated)
+			require.Equal(t, c.state, again.State)
+			require.Len(t, w.stream(id), strings.Count(c.events, " ")+1)
+		})
+	}
+}
+
+func TestCapture_QuarantineByAPI(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	bad := func(c *command.CaptureLead) error {
+		admission, err := p.directory.Admit(t.Context(), owner)
+		require.NoError(t, err)
+		c.Admission, c.Body = admission, members(`{"phone":"12","name":"Asha"}`)
+		_, err = p.CaptureLead(t.Context(), *c)
+		return err
+	}
+	before := len(w.events())
+	_, kept := errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Keep: true}))
+	require.False(t, kept, "the account does not want it")
+	require.Len(t, w.events(), before)
+
+	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Quarantine: new(true), QuarantineDays: new(7)})
+	_, kept = errors.AsType[*command.Quarantined](bad(&command.CaptureLead{}))
+	require.False(t, kept)
+	_, kept = errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Keep: true, DryRun: true}))
+	require.False(t, kept)
+	quarantined, kept := errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Keep: true, IdempotencyKey: "k-1"}))
+	require.True(t, kept)
+	state := w.arrival(quarantined.ArrivalID)
+	require.Equal(t, arrival.Quarantined, state.State)
+	require.Equal(t, state.ReceivedAt.AddDate(0, 0, 7), state.ExpiresAt)
+	require.Empty(t, state.TokenID)
+	require.JSONEq(t, `{"phone":"12","name":"Asha"}`, state.Raw.Body)
+
+	captured, err := p.resubmit(t.Context(), quarantined.ArrivalID, `{"phone":"+919876512345"}`)
+	require.NoError(t, err)
+	require.Equal(t, owner.Credential, captured.Lead.Sources[0].Credential)
+	require.Equal(t, owner.IP, captured.Lead.Sources[0].IP)
+	require.Equal(t, state.ReceivedAt, captured.Lead.Sources[0].FirstSeenAt)
+}
