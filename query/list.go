@@ -46,6 +46,7 @@ const (
 	deliveryCursor   = "d2"
 	activityCursor   = "v1"
 	refusedCursor    = "f1"
+	arrivalCursor    = "i1"
 	revealCursor     = "p1"
 	auditCursor      = "b1"
 )

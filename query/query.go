@@ -54,6 +54,7 @@ const (
 	VisitorActivityView = schema.VisitorActivity
 	RefusedView         = schema.Refused
 	TouchView           = schema.Touch
+	ArrivalView         = schema.Arrival
 	DeliveryQueue       = schema.FanOut // not a view, but it follows the log like one
 )
 

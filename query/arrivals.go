@@ -1,0 +1,139 @@
+package query
+
+import (
+	"context"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Arrival is an arrival that is kept: one at an intake, or one of the API that was quarantined. It has nothing of the person who
+// arrived.
+type Arrival struct {
+	ArrivalID  string                `json:"arrivalId"`
+	IntakeID   *string               `json:"intakeId"` // null: captured by the API
+	TokenID    *string               `json:"tokenId"`  // of the API token; null for intakes and JWTs
+	ReceivedAt Timestamp             `json:"receivedAt"`
+	State      string                `json:"state"`
+	Reasons    []event.ArrivalReason `json:"reasons"`
+	LeadID     *string               `json:"leadId"`    // that it was captured into, or that it conflicts with
+	ExpiresAt  Timestamp             `json:"expiresAt"` // what was posted is deleted then
+}
+
+// ArrivalRaw is what was posted, without proofs, credentials and cookies.
+type ArrivalRaw struct {
+	ContentType string            `json:"contentType"`
+	Body        string            `json:"body"`
+	Headers     map[string]string `json:"headers"`
+	Query       map[string]string `json:"query"`
+}
+
+// ArrivalShown is an arrival with what was posted.
+type ArrivalShown struct {
+	Arrival
+	Raw *ArrivalRaw `json:"raw"` // null: it is deleted
+}
+
+// ArrivalFilter selects arrivals. Empty fields select all.
+type ArrivalFilter struct {
+	State    string
+	IntakeID string
+	Reason   string    // a field that is wrong
+	Since    time.Time // inclusive
+	Until    time.Time // exclusive
+}
+
+const arrivalColumns = `SELECT position, arrival_id, nullif(intake_id, ''), nullif(token_id, ''), received_at, state, reasons, nullif(lead_id, ''), expires_at
+	  FROM views.arrival`
+
+// Arrivals lists an account's arrivals, newest last. The error is ErrCursor for a cursor of another list.
+func (r *Reader) Arrivals(ctx context.Context, account string, filter ArrivalFilter, p Page) (List[Arrival], error) {
+	s := selection{from: arrivalColumns, order: `position`}
+	s.and(`account = ?`, account)
+	s.equal(`intake_id`, filter.IntakeID)
+	s.within(`received_at`, filter.Since, filter.Until)
+	if filter.State != "" {
+		s.and(`state = ?`, filter.State)
+		if filter.State == arrival.Received || filter.State == arrival.Quarantined {
+			s.where = append(s.where, `state IN ('received', 'quarantined')`) // that of an index
+		}
+	}
+	if filter.Reason != "" {
+		s.and(`EXISTS (SELECT FROM jsonb_array_elements(reasons) AS reason WHERE reason ->> 'field' = ?)`, filter.Reason)
+	}
+	if err := s.goOn(`>`, cursorOf(arrivalCursor, account), p.Cursor); err != nil {
+		return List[Arrival]{}, err
+	}
+	return pageByPosition(ctx, r, s, cursorOf(arrivalCursor, account), p.Limit, scanArrival)
+}
+
+func scanArrival(row pgx.CollectableRow) (placed[Arrival], error) {
+	a := placed[Arrival]{item: Arrival{Reasons: []event.ArrivalReason{}}}
+	err := row.Scan(&a.position, &a.item.ArrivalID, &a.item.IntakeID, &a.item.TokenID, &a.item.ReceivedAt, &a.item.State, jsonOf{&a.item.Reasons},
+		&a.item.LeadID, &a.item.ExpiresAt)
+	return a, err
+}
+
+// Arrival returns an arrival with what was posted, from the log. The error is ErrNotFound when the account has no such arrival.
+func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown, error) {
+	if !event.ValidID(id) {
+		return ArrivalShown{}, ErrNotFound
+	}
+	a, _, err := eventstore.Load(ctx, r.store, event.ArrivalStream(id), arrival.Evolve)
+	if err != nil {
+		return ArrivalShown{}, err
+	}
+	if a.Of(account) != nil {
+		return ArrivalShown{}, ErrNotFound
+	}
+	shown := ArrivalShown{Arrival: Arrival{
+		ArrivalID: id, IntakeID: orNull(a.IntakeID), TokenID: orNull(a.TokenID), ReceivedAt: Timestamp(a.ReceivedAt), State: a.State,
+		Reasons: append([]event.ArrivalReason{}, a.Reasons...), LeadID: orNull(a.LeadID), ExpiresAt: Timestamp(a.ExpiresAt),
+	}}
+	if a.Deleted || a.Lost {
+		return shown, nil
+	}
+	body, err := a.Raw.Bytes()
+	if err != nil {
+		return ArrivalShown{}, err
+	}
+	shown.Raw = &ArrivalRaw{ContentType: a.Raw.ContentType, Body: strings.ToValidUTF8(string(body), string(utf8.RuneError)), Headers: orEmpty(a.Raw.Headers), Query: orEmpty(a.Raw.Query)}
+	return shown, nil
+}
+
+func orNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+func orEmpty(texts map[string]string) map[string]string {
+	if texts == nil {
+		return map[string]string{}
+	}
+	return texts
+}
+
+// ExpiredArrivals returns arrivals of all accounts, by account, whose content is kept although its time was over at a time. There are at most
+// so many.
+func (r *Reader) ExpiredArrivals(ctx context.Context, at time.Time, most int) (ids map[string][]string, err error) {
+	rows, err := r.pool.Query(ctx, `SELECT account, arrival_id FROM views.arrival WHERE kept AND expires_at <= $1 ORDER BY expires_at LIMIT $2`, at, most)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	ids = map[string][]string{}
+	var account, id string
+	_, err = pgx.ForEachRow(rows, []any{&account, &id}, func() error {
+		ids[account] = append(ids[account], id)
+		return nil
+	})
+	return ids, schema.Unavailable(err)
+}
