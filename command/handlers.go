@@ -94,7 +94,7 @@ type Handlers struct {
 	now            func() time.Time
 	random         io.Reader
 	entropy        *ulid.LockedMonotonicReader
-	mapArrival     MapArrival
+	mappings       *mappingCache
 	windows        *semaphore.Weighted // arrivals under way in all calls of CaptureLeads
 }
 
@@ -107,8 +107,6 @@ type Options struct {
 	Log       *slog.Logger
 	Now       func() time.Time
 	Random    io.Reader
-	// MapArrival maps arrivals that are resubmitted or fetched, by the settings that their intake has now.
-	MapArrival MapArrival
 	// AllowPrivateTargets lets webhook endpoints be http, loopback or private addresses: for development.
 	AllowPrivateTargets bool
 }
@@ -123,7 +121,7 @@ func NewHandlers(o Options) *Handlers {
 	}
 	return &Handlers{
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
-		privateTargets: o.AllowPrivateTargets, mapArrival: o.MapArrival, now: o.Now, random: o.Random,
+		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](cachedMappings), now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		windows: semaphore.NewWeighted(windows), holders: newCache[string, string](cachedClaims), leads: eventstore.NewFolds(leadFolds),
 		endpoints: eventstore.NewFolds(endpointFolds),

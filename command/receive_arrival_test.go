@@ -21,10 +21,10 @@ const intakeID = "01JQKXZ8V4W9H6M3T2R5N7P0AG"
 
 var doorkeeper = command.Caller{Account: "acme", Actor: "system:intake", Credential: "intake:" + intakeID, RequestID: "r-2"}
 
-// arriving is a post at an intake of source website.
+// arriving is a post at the intake of source website that every world has.
 func arriving(body string) command.ReceiveArrival {
 	return command.ReceiveArrival{
-		Caller: doorkeeper, IntakeID: intakeID, Intake: eventstore.Check(event.IntakeStream(intakeID), eventstore.NoStream), Source: "website",
+		Caller: doorkeeper, IntakeID: intakeID, Intake: eventstore.Check(event.IntakeStream(intakeID), eventstore.At(0)), Source: "website",
 		Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody([]byte(body)), Mapped: command.Mapped{Body: members(body)},
 	}
 }
@@ -132,6 +132,7 @@ func TestReceiveArrival_DeliveredAtOnce(t *testing.T) {
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
 	processes[0].provision(t)
+	(&world{t: t, log: processes[0].store}).append(event.IntakeStream(intakeID), event.IntakeCreated{IntakeSettings: settings, Slot: 1})
 	const each = 8
 	answers := make([]command.ArrivalReceived, each*len(processes))
 	var running sync.WaitGroup

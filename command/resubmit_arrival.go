@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/go-json-experiment/json/jsontext"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/field"
@@ -13,9 +14,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
-
-// MapArrival maps an arrival to a capture by an intake's settings.
-type MapArrival func(settings event.IntakeSettings, raw event.ArrivalRaw) (Mapped, error)
 
 // ResubmitArrival asks to capture an arrival that is kept, by the mapping that its intake has now.
 type ResubmitArrival struct {
@@ -154,14 +152,17 @@ func (a heldArrival) again(by Caller, before ...eventstore.Event) *kept {
 // mapAgain maps an arrival by the settings that its intake has now. The source is that of the intake.
 func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapped, source string, err error) {
 	if a.IntakeID != "" {
-		state, _, err := eventstore.Load(ctx, h.store, event.IntakeStream(a.IntakeID), intake.Evolve)
+		state, at, err := eventstore.Load(ctx, h.store, event.IntakeStream(a.IntakeID), intake.Evolve)
 		if err != nil {
 			return Mapped{}, "", err
 		}
 		if state.Settings.Kind == intake.MetaLeadAds && !a.Fetched {
 			return Mapped{Wrong: notFetched(a)}, state.Settings.Source, nil
 		}
-		mapped, err = h.mapArrival(state.Settings, a.Raw)
+		mapping, err := h.mapping(a.IntakeID, at, state.Settings)
+		if err == nil {
+			mapped, err = mapRaw(mapping, a.Raw)
+		}
 		return mapped, state.Settings.Source, err
 	}
 	body, err := a.Raw.Bytes()
@@ -172,6 +173,38 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 		return Mapped{}, "", err
 	}
 	return mapped, "", nil
+}
+
+// mappingCache has the compiled mappings of intakes by id. Compiling one takes longer than all else of a resubmission.
+type mappingCache = lru.Cache[string, cachedMapping]
+
+const cachedMappings = 256
+
+// cachedMapping is the mapping of an intake at a revision.
+type cachedMapping struct {
+	at      eventstore.Expected
+	mapping *intake.Mapping
+}
+
+func (h *Handlers) mapping(intakeID string, at eventstore.Expected, settings event.IntakeSettings) (*intake.Mapping, error) {
+	if cached, ok := h.mappings.Get(intakeID); ok && cached.at == at {
+		return cached.mapping, nil
+	}
+	mapping, err := intake.Compile(settings)
+	if err == nil {
+		h.mappings.Add(intakeID, cachedMapping{at, mapping})
+	}
+	return mapping, err
+}
+
+// mapRaw maps what was posted or fetched.
+func mapRaw(mapping *intake.Mapping, raw event.ArrivalRaw) (Mapped, error) {
+	body, err := raw.Bytes()
+	if err != nil {
+		return Mapped{}, err
+	}
+	mapped, wrong := mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
+	return Mapped{Body: mapped.Body, Wrong: wrong, Test: mapped.Test, Skip: mapped.Skip}, nil
 }
 
 // notFetched returns why an arrival has no content.

@@ -15,26 +15,24 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// eventOf returns a fact as an event of the account acme.
-func eventOf(data event.Data) (e eventstore.Event, err error) {
-	e = eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: "acme"}}
+// append puts a fact of the account acme at the end of a stream.
+func (w *world) append(stream string, data event.Data) {
+	e := eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: "acme"}}
+	var err error
 	e.Type, e.Data, err = event.Encode(data)
-	return e, err
+	require.NoError(w.t, err)
+	_, err = w.log.Append(w.t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: []eventstore.Event{e}})
+	require.NoError(w.t, err)
 }
 
-// mapByName maps bodies that have the fields of a capture. A skip is skipped.
-func mapByName(_ event.IntakeSettings, raw event.ArrivalRaw) (command.Mapped, error) {
-	body, err := raw.Bytes()
-	if err != nil || !strings.HasPrefix(string(body), "{") {
-		return command.Mapped{Wrong: field.Errors{{Field: "body", Message: "must be JSON"}}}, err
-	}
-	mapped := command.Mapped{Body: members(string(body))}
-	_, mapped.Skip = mapped.Body["skip"]
-	return mapped, nil
+// settings are those of an intake that takes the fields of a capture by their names.
+var settings = event.IntakeSettings{
+	Kind: intake.StandardWebhooks, Source: "website", Enabled: true, Mapping: map[string]string{"skip": `"skip" in body`},
 }
 
 func (p process) resubmit(ctx context.Context, id, set string) (command.LeadCaptured, error) {
@@ -64,12 +62,11 @@ func TestResubmitArrival_CapturesOnce(t *testing.T) {
 	kept := w.quarantined(p, `{"phone":"12","name":"Asha"}`)
 	received := w.arrival(kept.ID)
 
-	created, err := eventOf(event.IntakeCreated{IntakeSettings: event.IntakeSettings{Source: "chatbot"}})
-	require.NoError(t, err)
-	_, err = w.log.Append(t.Context(), eventstore.Write{Stream: event.IntakeStream(intakeID), Expect: eventstore.NoStream, Events: []eventstore.Event{created}})
-	require.NoError(t, err)
+	changed := settings
+	changed.Source = "chatbot"
+	w.append(event.IntakeStream(intakeID), event.IntakeChanged{IntakeSettings: changed})
 
-	_, err = p.resubmit(t.Context(), kept.ID, "")
+	_, err := p.resubmit(t.Context(), kept.ID, "")
 	require.ErrorAs(t, err, new(*command.Quarantined))
 	require.Equal(t, []string{"arrival.received", "arrival.quarantined"}, w.stream(kept.ID), "nothing has changed")
 	_, err = p.resubmit(t.Context(), kept.ID, `{"email":"wrong"}`)
@@ -123,19 +120,27 @@ func TestResubmitArrival_Refused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.process()
+	from := func(source string) {
+		changed := settings
+		changed.Source = source
+		w.append(event.IntakeStream(intakeID), event.IntakeChanged{IntakeSettings: changed})
+	}
+	from("api")
 	cmd := arriving(`{"phone":"+919876500001","email":"three@example.com"}`)
-	cmd.Source = "api"
+	cmd.Source, cmd.Intake.Expect = "api", eventstore.At(1)
 	answer, err := p.ReceiveArrival(t.Context(), cmd)
 	require.NoError(t, err)
 	require.Equal(t, arrival.Refused, answer.State)
 	before := len(w.events())
-	for range 2 { // the second time, nothing has changed
+	for range 2 { // nothing has changed
 		_, err = p.resubmit(t.Context(), answer.ID, "")
 		require.ErrorAs(t, err, new(*command.LeadRefused))
 		require.Len(t, w.events(), before)
 	}
+	from("website")
+	before = len(w.events())
 	for range 2 {
-		_, err = p.resubmit(t.Context(), answer.ID, `{"metadata":{"source":"website"}}`)
+		_, err = p.resubmit(t.Context(), answer.ID, "")
 		require.NoError(t, err)
 		require.Len(t, w.events(), before+3)
 	}

@@ -74,6 +74,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, log: storetest.Memory(), secrets: &secrets{}, gone: &oblivion{}}
 	p := w.process()
 	p.provision(t)
+	w.append(event.IntakeStream(intakeID), event.IntakeCreated{IntakeSettings: settings, Slot: 1})
 	for _, body := range []string{
 		`{"phone":"+919876500001","email":"one@example.com"}`,
 		`{"phone":"+919876500002","metadata":{"source":"website"}}`,
@@ -89,7 +90,7 @@ func (w *world) process() process { return w.processOn(w.log) }
 func (w *world) processOn(store eventstore.Store) process {
 	directory := command.NewDirectory(store, time.Now)
 	return process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
-		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(), MapArrival: mapByName,
+		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
 	}), eraser: forget.Eraser{Keys: unstopped(w.gone), Views: unstopped(w.gone)}}
 }
 
