@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/attribution"
+)
+
+// attribution answers which touches led to what was won.
+func (x *exchange) attribution() (answer, error) {
+	p := x.params()
+	filter := query.AttributionFilter{
+		Rules: attribution.Rules{
+			Model: attribution.Model(cmp.Or(p.oneOf("model", attribution.Models()...), string(attribution.Last))),
+			Since: p.time("since"), Until: p.time("until"),
+			Window:   p.duration("window", attribution.DefaultWindow, attribution.Day, attribution.MaxWindow),
+			HalfLife: p.duration("halfLife", attribution.DefaultHalfLife, attribution.MinHalfLife, attribution.MaxHalfLife),
+		},
+		By:     attribution.Key(cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))),
+		Visits: p.oneOf("include", "visits") != "",
+	}
+	asOf := p.asOf()
+	if err := x.waitFor(p, query.TouchView); err != nil {
+		return answer{}, err
+	}
+	var err error
+	if filter.AsOf, err = x.positionAsOf(asOf); err != nil {
+		return answer{}, err
+	}
+	return found(x.Query.Attribution(x.ctx, x.caller.Account, filter))
+}
+
+// duration reads whole days or hours, within bounds.
+func (p *params) duration(name string, without, least, most time.Duration) time.Duration {
+	value := p.text(name)
+	if value == "" {
+		return without
+	}
+	d, err := attribution.ParseDuration(value)
+	if err != nil || d < least || d > most {
+		p.wrong.Add(name, "must be days or hours, from "+attribution.FormatDuration(least)+" to "+attribution.FormatDuration(most))
+		return without
+	}
+	return d
+}
+
+// asOf reads a time or a position.
+func (p *params) asOf() query.AsOf {
+	asOf, err := query.ParseAsOf(p.text("asOf"))
+	if err != nil {
+		p.wrong.Add("asOf", err.Error())
+	}
+	return asOf
+}
+
+// positionAsOf returns the position that a list or report is as of. An account may have as many requests waiting for a view as in waitFor.
+func (x *exchange) positionAsOf(asOf query.AsOf) (eventstore.Position, error) {
+	waiting := x.load.waiting.of(x.caller.Account)
+	if !waiting.take(1) {
+		return 0, errOverloaded
+	}
+	defer waiting.release(1)
+	position, err := x.Query.PositionAsOf(x.ctx, asOf)
+	if errors.Is(err, query.ErrAsOf) {
+		return 0, bad("asOf", query.ErrAsOf.Error())
+	}
+	return position, err
+}

@@ -1,0 +1,133 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/view"
+)
+
+const attribution = "/api/v1/crm/attribution"
+
+// attributed are the rows of a report as "key touches conversions value", and its total.
+func attributed(r reply) (rows []string) {
+	r.t.Helper()
+	r.is(http.StatusOK)
+	for _, row := range r.at("data", "rows").([]any) {
+		of := row.(map[string]any)
+		rows = append(rows, fmt.Sprintf("%v %v %v %v", of["key"], of["touches"], of["conversions"], of["value"]))
+	}
+	return append(rows, fmt.Sprintf("= %v %v", r.at("data", "total", "conversions"), r.at("data", "total", "value")))
+}
+
+func TestAttribution_ModelsAndKeys(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	first := s.capture(`{"phone":"9876543210","metadata":{"source":"website","utm_source":"Google","utm_campaign":"diwali"}}`).is(http.StatusCreated)
+	s.capture(`{"phone":"9876543210","metadata":{"source":"google_ad","utm_medium":"cpc"}}`).is(http.StatusOK)
+	s.capture(`{"phone":"9876543210","opportunityValue":"100","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
+	s.capture(`{"phone":"9876543211","metadata":{"source":"website"}}`).is(http.StatusCreated)
+	path := leads + "/" + s.leadID(first)
+	won := s.as(http.MethodPatch, path, `{"status":"won"}`).is(http.StatusOK)
+	s.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
+
+	for query, want := range map[string][]string{
+		"":                            {"google_ad 1 0.000000 0.0000", "website 1 0.000000 0.0000", "whatsapp 1 1.000000 100.0000", "= 1.000000 100.0000"},
+		"?model=first":                {"google_ad 1 0.000000 0.0000", "website 1 1.000000 100.0000", "whatsapp 1 0.000000 0.0000", "= 1.000000 100.0000"},
+		"?model=linear":               {"google_ad 1 0.333333 33.3333", "website 1 0.333334 33.3334", "whatsapp 1 0.333333 33.3333", "= 1.000000 100.0000"},
+		"?model=position&by=medium":   {"(none) 2 0.800000 80.0000", "cpc 1 0.200000 20.0000", "= 1.000000 100.0000"},
+		"?by=campaign":                {"(none) 2 1.000000 100.0000", "diwali 1 0.000000 0.0000", "= 1.000000 100.0000"},
+		"?by=utmSource&model=first":   {"(none) 2 0.000000 0.0000", "Google 1 1.000000 100.0000", "= 1.000000 100.0000"},
+		"?by=intake":                  {"(none) 3 1.000000 100.0000", "= 1.000000 100.0000"},
+		"?by=credential":              {"user:ann 3 1.000000 100.0000", "= 1.000000 100.0000"},
+		"?since=2999-01-01T00:00:00Z": {"= 0.000000 0.0000"},
+		"?until=2000-01-01T00:00:00Z": {"= 0.000000 0.0000"},
+		"?asOf=0":                     {"= 0.000000 0.0000"},
+		"?asOf=1970-01-01T00:00:00Z":  {"= 0.000000 0.0000"},
+		"?model=time_decay&halfLife=1h&window=24h&include=visits": nil,
+	} {
+		rows := attributed(s.as(http.MethodGet, after(attribution+query, won), ""))
+		if want != nil {
+			require.Equal(t, want, rows, query)
+		}
+	}
+	require.Equal(t, []string{"= 0.000000 0.0000"}, attributed(s.send(call{method: http.MethodGet, path: attribution, credential: s.stranger("")})), "another account")
+	s.send(call{method: http.MethodGet, path: attribution, credential: s.mint(ownAccount, "tokens:read")}).is(http.StatusForbidden)
+}
+
+func TestAttribution_InvalidParameters(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for query, field := range map[string]string{
+		"model=best": "model", "by=phone": "by", "window=0d": "window", "window=366d": "window", "window=7": "window", "window=-1d": "window",
+		"window=23h": "window", "halfLife=x": "halfLife", "halfLife=0h": "halfLife", "include=everything": "include", "since=yesterday": "since", "until=1": "until",
+		"asOf=999999999": "asOf", "asOf=2999-01-01T00:00:00Z": "asOf", "asOf=now": "asOf", "asOf=-1": "asOf", "asOf=01": "asOf", "minPosition=x": "minPosition",
+	} {
+		require.Equal(t, []string{field}, s.as(http.MethodGet, attribution+"?"+query, "").is(http.StatusBadRequest).fieldsNamed(), query)
+	}
+}
+
+func TestAttribution_StageHistory(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.leadID(s.capture(`{"phone":"9876543210","opportunityValue":"7"}`).is(http.StatusCreated))
+	patch := func(body string) string {
+		return s.as(http.MethodPatch, leads+"/"+id, body).is(http.StatusOK).header.Get("X-Log-Position")
+	}
+	total := func(asOf string) string {
+		return s.as(http.MethodGet, attribution+"?asOf="+asOf, "").is(http.StatusOK).at("data", "total", "conversions").(string)
+	}
+	won := patch(`{"status":"won"}`)
+	lost := patch(`{"status":"lost"}`)
+	again := patch(`{"status":"Won"}`)
+	require.Equal(t, []string{"1.000000", "0.000000", "1.000000"}, []string{total(won), total(lost), total(again)})
+
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, WonStages: []string{"lost"}})
+	configured, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"1.000000", "0.000000", "1.000000"}, []string{total(won), total(lost), total(again)}, "what counts as won is as of the position too")
+	require.Equal(t, "0.000000", total(fmt.Sprint(configured)))
+}
+
+// The same request gives the same bytes whatever comes: arrivals, changes, joins, settings, an erasure and a rebuild.
+func TestAttribution_AsOfStaysTheSame(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	into, from := s.twoLeads()
+	for _, id := range []string{into, from} {
+		s.as(http.MethodPatch, leads+"/"+id, `{"status":"won","opportunityValue":10}`).is(http.StatusOK)
+	}
+	last := s.capture(`{"phone":"9876543219","metadata":{"source":"website"}}`).is(http.StatusCreated)
+	moment := time.Now().UTC().Add(time.Millisecond).Format("2006-01-02T15:04:05.000Z")
+	position := s.as(http.MethodGet, after(attribution, last), "").is(http.StatusOK).at("data", "asOf")
+	questions := []string{"?model=linear&asOf=" + fmt.Sprintf("%.0f", position)}
+	require.Eventually(t, func() bool { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z") > moment }, time.Minute, time.Millisecond)
+	questions = append(questions, "?by=credential&asOf="+moment)
+	ask := func() (answers []string) {
+		for _, question := range questions {
+			answers = append(answers, s.as(http.MethodGet, attribution+question, "").is(http.StatusOK).raw)
+		}
+		return answers
+	}
+	before := ask()
+	require.Contains(t, before[0], `"total":{"conversions":"2.000000","value":"20.0000"}`)
+	require.Contains(t, before[1], `"total":{"conversions":"2.000000","value":"20.0000"}`)
+
+	s.as(http.MethodPatch, leads+"/"+into, `{"opportunityValue":99}`).is(http.StatusOK)
+	s.capture(`{"phone":"9876543219","status":"won","metadata":{"source":"google_ad"}}`).is(http.StatusOK)
+	joined := s.join(into, from).is(http.StatusOK)
+	require.Equal(t, before, ask())
+	require.Contains(t, attributed(s.as(http.MethodGet, after(attribution, joined), "")), "= 2.000000 99.0000")
+	erased := s.as(http.MethodDelete, leads+"/"+into, "").is(http.StatusOK)
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, WonStages: []string{"lost"}})
+	require.Equal(t, before, ask())
+	s.as(http.MethodGet, after(attribution, erased), "").is(http.StatusOK)
+	require.NoError(t, projection.Replay{URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Touch{}, view.Place{}}}.Run(t.Context()))
+	require.Equal(t, before, ask())
+}

@@ -1,0 +1,85 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// ErrAsOf reports what is neither a time nor a position, or is beyond the end of the log.
+var ErrAsOf = errors.New("must be a time such as 2006-01-02T15:04:05Z or a position, and not beyond the end of the log")
+
+// AsOf is a moment of the log: a position, or a time. The zero value is the present.
+type AsOf struct {
+	Position eventstore.Position
+	Time     time.Time
+	given    bool
+}
+
+// ParseAsOf reads a position or a time; the present for an empty text. The error is ErrAsOf.
+func ParseAsOf(text string) (AsOf, error) {
+	if text == "" {
+		return AsOf{}, nil
+	}
+	if position, err := strconv.ParseUint(text, 10, 63); err == nil && strconv.FormatUint(position, 10) == text {
+		return AsOf{Position: eventstore.Position(position), given: true}, nil
+	}
+	at, err := time.Parse(time.RFC3339, strings.Replace(text, " ", "+", 1)) // the plus sign of an offset that was not escaped
+	if err != nil || at.Before(time.UnixMilli(0)) {
+		return AsOf{}, ErrAsOf
+	}
+	return AsOf{Time: at, given: true}, nil
+}
+
+// PositionAsOf returns the position that a report of touches is as of. For a time, it is that of the last event of touches before the
+// first that was recorded later, so it stays the same whatever comes. It waits until the view has everything up to there, like
+// WaitFor. The error is ErrAsOf beyond the end of the log.
+func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Position, error) {
+	switch {
+	case !asOf.given:
+		return r.Position(ctx, TouchView)
+	case asOf.Time.IsZero():
+		err := r.WaitFor(ctx, asOf.Position, TouchView)
+		if errors.Is(err, eventstore.ErrUnknownPosition) {
+			err = fmt.Errorf("%w: %w", ErrAsOf, err)
+		}
+		return asOf.Position, err
+	case asOf.Time.After(r.now()):
+		return 0, ErrAsOf
+	}
+	if err := r.CatchUp(ctx, TouchView); err != nil {
+		return 0, err
+	}
+	return r.positionAt(ctx, asOf.Time)
+}
+
+// recordedAfter finds the first row, behind the last place that is not later than a time, of an event that is. The id of an event begins with the time at
+// which it was made.
+const recordedAfter = `
+	WITH place AS (SELECT coalesce((SELECT position FROM views.place WHERE at <= $1 ORDER BY at DESC LIMIT 1), 0) AS position),
+	     later AS (
+	         SELECT least((SELECT t.position FROM views.touch t, place WHERE t.position > place.position AND t.touch_id >= $2 ORDER BY t.position LIMIT 1),
+	                      (SELECT c.position FROM views.lead_change c, place WHERE c.position > place.position AND c.at > $1 ORDER BY c.position LIMIT 1),
+	                      (SELECT w.position FROM views.won_stages w, place WHERE w.position > place.position AND w.at > $1 ORDER BY w.position LIMIT 1)) AS position)
+	SELECT greatest((SELECT max(t.position) FROM views.touch t, later WHERE t.position < coalesce(later.position, 9223372036854775807)),
+	                (SELECT max(c.position) FROM views.lead_change c, later WHERE c.position < coalesce(later.position, 9223372036854775807)),
+	                (SELECT max(w.position) FROM views.won_stages w, later WHERE w.position < coalesce(later.position, 9223372036854775807)), 0)`
+
+func (r *Reader) positionAt(ctx context.Context, at time.Time) (eventstore.Position, error) {
+	var next ulid.ULID
+	if err := next.SetTime(uint64(at.UnixMilli()) + 1); err != nil {
+		return 0, ErrAsOf
+	}
+	var position int64
+	err := r.pool.QueryRow(ctx, recordedAfter, pgx.QueryExecModeCacheDescribe, at, next.String()).Scan(&position)
+	return eventstore.Position(position), schema.Unavailable(err)
+}
