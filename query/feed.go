@@ -392,7 +392,7 @@ func (w *FeedWait) Close() {
 
 // follow follows the log until the context ends. Whenever it begins to, it wakes all: they may have read before that.
 func (w *feedWakes) follow(ctx context.Context) {
-	types, _ := FeedTypes([]string{event.LeadKind, event.TokenKind, event.WebhookKind, event.IntakeKind, event.AccountKind}, nil)
+	types, _ := FeedTypes(event.FeedKinds(), nil)
 	for ctx.Err() == nil {
 		head, err := w.store.Head(ctx)
 		if err == nil {

@@ -20,8 +20,6 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-var everyKind = []string{event.LeadKind, event.TokenKind, event.WebhookKind, event.IntakeKind, event.AccountKind}
-
 // busyLog has some thousand events of acme, and few of globex among them.
 func busyLog(t *testing.T, w *projectiontest.World) {
 	t.Helper()
@@ -70,7 +68,7 @@ func TestFeed_OnceEachInOrder(t *testing.T) {
 		if pattern != "" {
 			patterns = []string{pattern}
 		}
-		types, known := query.FeedTypes(everyKind, patterns)
+		types, known := query.FeedTypes(event.FeedKinds(), patterns)
 		require.True(rt, known)
 		after := eventstore.Position(rapid.IntRange(0, int(head)).Draw(rt, "after"))
 		var want, got []string
@@ -96,7 +94,7 @@ func TestFeed_OnceEachInOrder(t *testing.T) {
 		}
 		require.Equal(rt, want, got)
 	})
-	types, _ := query.FeedTypes(everyKind, nil)
+	types, _ := query.FeedTypes(event.FeedKinds(), nil)
 	n := 0
 	for e, err := range reader.FeedAll(t.Context(), "acme", types, 0) {
 		require.NoError(t, err)
@@ -130,7 +128,7 @@ func TestFeed_QuietAccountScansFewEvents(t *testing.T) {
 	busyLog(t, w)
 	projectiontest.CatchUp(t, w.Runner(t, view.Place{}))
 	store := &scanned{Store: w.Store}
-	types, _ := query.FeedTypes(everyKind, []string{"webhook.*"})
+	types, _ := query.FeedTypes(event.FeedKinds(), []string{"webhook.*"})
 	page, err := query.New(w.Pool, store).Feed(t.Context(), "globex", types, 0, 10)
 	require.NoError(t, err)
 	require.False(t, page.More)

@@ -1,6 +1,9 @@
 package event
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Kinds of an account's own events: those that its change feed has. The kind decides which scope a reader needs.
 const (
@@ -11,6 +14,9 @@ const (
 	AccountKind = "account"
 )
 
+// FeedKinds returns all kinds.
+func FeedKinds() []string { return []string{LeadKind, TokenKind, WebhookKind, IntakeKind, AccountKind} }
+
 // FeedKind returns the kind of a type, by its stored name; empty for one that is internal and in no feed: claims, samples of uses,
 // records of reading, and what visitors did, which the leads that they are show.
 func FeedKind(eventType string) string { return feedKinds[eventType] }
@@ -18,8 +24,7 @@ func FeedKind(eventType string) string { return feedKinds[eventType] }
 var feedKinds = func() map[string]string {
 	kinds := map[string]string{}
 	for eventType := range catalogue {
-		switch kind, _, _ := strings.Cut(eventType, "."); kind {
-		case LeadKind, TokenKind, WebhookKind, IntakeKind, AccountKind:
+		if kind, _, _ := strings.Cut(eventType, "."); slices.Contains(FeedKinds(), kind) {
 			kinds[eventType] = kind
 		}
 	}

@@ -1,5 +1,5 @@
-// Package export writes the results of queries as CSV or as JSON lines, for analysts and auditors. It has one row in memory at a
-// time, so that an export of any size takes the same memory.
+// Package export writes the results of queries as CSV, as JSON lines or as Parquet, for analysts and auditors. It has few rows in
+// memory at a time, so that an export of any size takes the same memory.
 package export
 
 import (
@@ -19,24 +19,32 @@ type Format string
 
 // Formats.
 const (
-	CSV    Format = "csv"
-	NDJSON Format = "ndjson"
+	CSV     Format = "csv"
+	NDJSON  Format = "ndjson"
+	Parquet Format = "parquet"
 )
 
-// Sheet says how items of one kind become rows of CSV. As JSON lines, they are as in the API's answers.
+// MediaType returns the media type of a format.
+func (f Format) MediaType() string {
+	switch f {
+	case CSV:
+		return "text/csv; charset=utf-8"
+	case Parquet:
+		return "application/vnd.apache.parquet"
+	}
+	return "application/x-ndjson; charset=utf-8"
+}
+
+// Sheet says how items of one kind become rows of CSV and Parquet. As JSON lines, they are as in the API's answers.
 type Sheet[T any] struct {
 	Name    string // of a file, without extension
-	Columns []string
-	Row     func(T) []string
+	Columns []Column[T]
 }
 
 // Write writes items and returns how many. It calls begin once, before it writes the first byte but not before it has the first
 // item, so that an early error can still be answered with a status of its own.
 func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], begin func()) (written int, err error) {
-	out := rows[T]{sheet: s, w: w}
-	if format == CSV {
-		out.table = csv.NewWriter(w)
-	}
+	var out writer[T]
 	begun := false
 	open := func() error {
 		if begun {
@@ -44,7 +52,8 @@ func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], b
 		}
 		begun = true
 		begin()
-		return out.head()
+		out, err = s.writer(w, format)
+		return err
 	}
 	for item, err := range items {
 		if err != nil {
@@ -61,7 +70,7 @@ func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], b
 	if err := open(); err != nil {
 		return written, err
 	}
-	return written, out.flush()
+	return written, out.close()
 }
 
 // While yields items as long as letIn, which it calls before each, returns no error: a slow reader may take days, and its
@@ -79,43 +88,58 @@ func While[T any](letIn func() error, items iter.Seq2[T, error]) iter.Seq2[T, er
 	}
 }
 
-// rows writes one item after another.
-type rows[T any] struct {
-	sheet Sheet[T]
-	w     io.Writer
-	table *csv.Writer // nil: JSON lines
+// writer writes one item after another.
+type writer[T any] interface {
+	write(T) error
+	close() error
 }
 
-func (r rows[T]) head() error {
-	if r.table == nil {
-		return nil
-	}
-	return r.table.Write(r.sheet.Columns)
-}
-
-func (r rows[T]) write(item T) error {
-	if r.table != nil {
-		cells := r.sheet.Row(item)
-		for i := range cells {
-			cells[i] = Defused(cells[i])
+func (s Sheet[T]) writer(w io.Writer, format Format) (writer[T], error) {
+	switch format {
+	case CSV:
+		lines := &lines[T]{csv.NewWriter(w), s.Columns, make([]string, len(s.Columns))}
+		for i, c := range s.Columns {
+			lines.cells[i] = c.Name
 		}
-		return r.table.Write(cells)
+		return lines, lines.out.Write(lines.cells)
+	case Parquet:
+		return newTable(w, s), nil
 	}
+	return objects[T]{w}, nil
+}
+
+// lines are CSV.
+type lines[T any] struct {
+	out     *csv.Writer
+	columns []Column[T]
+	cells   []string // of one line
+}
+
+func (l *lines[T]) write(item T) error {
+	for i, c := range l.columns {
+		l.cells[i] = Defused(c.text(item))
+	}
+	return l.out.Write(l.cells)
+}
+
+func (l *lines[T]) close() error {
+	l.out.Flush()
+	return l.out.Error()
+}
+
+// objects are JSON lines.
+type objects[T any] struct{ w io.Writer }
+
+func (o objects[T]) write(item T) error {
 	line, err := json.Marshal(item, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return err
 	}
-	_, err = r.w.Write(append(line, '\n'))
+	_, err = o.w.Write(append(line, '\n'))
 	return err
 }
 
-func (r rows[T]) flush() error {
-	if r.table == nil {
-		return nil
-	}
-	r.table.Flush()
-	return r.table.Error()
-}
+func (objects[T]) close() error { return nil }
 
 // Defused adds apostrophes to a cell that a spreadsheet could read as a formula. A part of a cell could be read as one too: where
 // decimals have commas, spreadsheets separate cells at semicolons, and do not see the quotes around a cell. Apostrophes in the

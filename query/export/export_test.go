@@ -37,8 +37,8 @@ func (f *full) Write(p []byte) (int, error) {
 
 func TestSheet_RejectsWrongItem(t *testing.T) {
 	t.Parallel()
-	sheet := Sheet[string]{Columns: []string{"name"}, Row: func(name string) []string { return []string{name} }}
-	for _, format := range []Format{CSV, NDJSON} {
+	sheet := Sheet[string]{Columns: []Column[string]{Text("name", func(name string) string { return name })}}
+	for _, format := range []Format{CSV, NDJSON, Parquet} {
 		for _, rows := range []int{1, 10_000} {
 			items := func(yield func(string, error) bool) {
 				for range rows {

@@ -1,105 +1,108 @@
 package export
 
-import (
-	"strconv"
-	"strings"
-
-	"github.com/leadlog/leadlog/query"
-)
+import "github.com/leadlog/leadlog/query"
 
 // Report is what became of arrivals, by interval and source.
 func Report() Sheet[query.SourceCount] {
-	return Sheet[query.SourceCount]{
-		Name:    "sources",
-		Columns: []string{"from", "source", "created", "merged", "refused", "won", "value"},
-		Row: func(c query.SourceCount) []string {
-			return []string{moment(c.From), c.Source, strconv.Itoa(c.Created), strconv.Itoa(c.Merged), strconv.Itoa(c.Refused), strconv.Itoa(c.Won), string(c.Value)}
-		},
-	}
+	type item = query.SourceCount
+	return Sheet[item]{"sources", []Column[item]{
+		Moment("from", func(c item) query.Timestamp { return c.From }),
+		Term("source", func(c item) string { return c.Source }),
+		Integer("created", func(c item) int { return c.Created }),
+		Integer("merged", func(c item) int { return c.Merged }),
+		Integer("refused", func(c item) int { return c.Refused }),
+		Integer("won", func(c item) int { return c.Won }),
+		Amount("value", func(c item) string { return string(c.Value) }),
+	}}
 }
 
 // Tokens are API tokens, without their values.
 func Tokens() Sheet[query.Token] {
-	return Sheet[query.Token]{
-		Name:    "tokens",
-		Columns: []string{"tokenId", "name", "prefix", "status", "expiresAt", "createdAt", "createdBy", "rotatedAt", "deletedAt", "lastUsedAt"},
-		Row: func(t query.Token) []string {
-			return []string{
-				t.TokenID, t.Name, t.Prefix, t.Status, moment(t.ExpiresAt), moment(t.CreatedAt), t.CreatedBy, moment(t.RotatedAt),
-				moment(t.DeletedAt), moment(t.LastUsedAt),
-			}
-		},
-	}
+	type item = query.Token
+	return Sheet[item]{"tokens", []Column[item]{
+		Text("tokenId", func(t item) string { return t.TokenID }),
+		Text("name", func(t item) string { return t.Name }),
+		Text("prefix", func(t item) string { return t.Prefix }),
+		Term("status", func(t item) string { return t.Status }),
+		Moment("expiresAt", func(t item) query.Timestamp { return t.ExpiresAt }),
+		Moment("createdAt", func(t item) query.Timestamp { return t.CreatedAt }),
+		Text("createdBy", func(t item) string { return t.CreatedBy }),
+		Moment("rotatedAt", func(t item) query.Timestamp { return t.RotatedAt }),
+		Moment("deletedAt", func(t item) query.Timestamp { return t.DeletedAt }),
+		Moment("lastUsedAt", func(t item) query.Timestamp { return t.LastUsedAt }),
+	}}
 }
 
 // Reveals are who looked at people.
 func Reveals() Sheet[query.Reveal] {
-	return Sheet[query.Reveal]{
-		Name:    "reveals",
-		Columns: []string{"at", "actor", "what", "leadId", "ip", "userAgent", "requestId"},
-		Row: func(r query.Reveal) []string {
-			return []string{moment(r.At), r.Actor, r.What, text(r.LeadID), r.IP, r.UserAgent, r.RequestID}
-		},
-	}
+	type item = query.Reveal
+	return Sheet[item]{"reveals", []Column[item]{
+		Moment("at", func(r item) query.Timestamp { return r.At }),
+		Term("actor", func(r item) string { return r.Actor }),
+		Term("what", func(r item) string { return r.What }),
+		Optional("leadId", func(r item) *string { return r.LeadID }),
+		Term("ip", func(r item) string { return r.IP }),
+		Term("userAgent", func(r item) string { return r.UserAgent }),
+		Text("requestId", func(r item) string { return r.RequestID }),
+	}}
 }
 
 // Endpoints are webhook endpoints and how they do.
 func Endpoints() Sheet[query.Endpoint] {
-	return Sheet[query.Endpoint]{
-		Name: "endpoints",
-		Columns: []string{"webhookId", "url", "events", "description", "state", "disabledReason", "disabledAt", "createdAt", "lastSuccessAt",
-			"lastFailureAt", "failingSince", "queued"},
-		Row: func(e query.Endpoint) []string {
-			return []string{
-				e.WebhookID, e.URL, strings.Join(e.Events, " "), e.Description, e.State, text(e.DisabledReason), moment(e.DisabledAt),
-				moment(e.CreatedAt), moment(e.LastSuccessAt), moment(e.LastFailureAt), moment(e.FailingSince), strconv.Itoa(e.Queued),
-			}
-		},
-	}
+	type item = query.Endpoint
+	return Sheet[item]{"endpoints", []Column[item]{
+		Text("webhookId", func(e item) string { return e.WebhookID }),
+		Text("url", func(e item) string { return e.URL }),
+		Texts("events", func(e item) []string { return e.Events }),
+		Text("description", func(e item) string { return e.Description }),
+		Term("state", func(e item) string { return e.State }),
+		Optional("disabledReason", func(e item) *string { return e.DisabledReason }),
+		Moment("disabledAt", func(e item) query.Timestamp { return e.DisabledAt }),
+		Moment("createdAt", func(e item) query.Timestamp { return e.CreatedAt }),
+		Moment("lastSuccessAt", func(e item) query.Timestamp { return e.LastSuccessAt }),
+		Moment("lastFailureAt", func(e item) query.Timestamp { return e.LastFailureAt }),
+		Moment("failingSince", func(e item) query.Timestamp { return e.FailingSince }),
+		Integer("queued", func(e item) int { return e.Queued }),
+	}}
 }
 
 // Deliveries are what was queued for an endpoint. Attempts are in the JSON lines.
 func Deliveries() Sheet[query.Delivery] {
-	return Sheet[query.Delivery]{
-		Name:    "deliveries",
-		Columns: []string{"deliveryId", "webhookId", "eventId", "type", "state", "createdAt", "finishedAt", "nextAttemptAt", "attempts"},
-		Row: func(d query.Delivery) []string {
-			return []string{
-				d.DeliveryID, d.WebhookID, d.EventID, d.Type, d.State, moment(d.CreatedAt), moment(d.FinishedAt), moment(d.NextAttemptAt),
-				strconv.Itoa(len(d.Attempts)),
-			}
-		},
-	}
+	type item = query.Delivery
+	return Sheet[item]{"deliveries", []Column[item]{
+		Text("deliveryId", func(d item) string { return d.DeliveryID }),
+		Term("webhookId", func(d item) string { return d.WebhookID }),
+		Text("eventId", func(d item) string { return d.EventID }),
+		Term("type", func(d item) string { return d.Type }),
+		Term("state", func(d item) string { return d.State }),
+		Moment("createdAt", func(d item) query.Timestamp { return d.CreatedAt }),
+		Moment("finishedAt", func(d item) query.Timestamp { return d.FinishedAt }),
+		Moment("nextAttemptAt", func(d item) query.Timestamp { return d.NextAttemptAt }),
+		Integer("attempts", func(d item) int { return len(d.Attempts) }),
+	}}
 }
 
 // Projections are how far read models are. Replays are in the JSON lines.
 func Projections() Sheet[query.Projection] {
-	return Sheet[query.Projection]{
-		Name:    "projections",
-		Columns: []string{"name", "version", "position", "lag", "updatedAt", "running"},
-		Row: func(p query.Projection) []string {
-			return []string{
-				p.Name, strconv.Itoa(p.Version), strconv.FormatUint(uint64(p.Position), 10), strconv.FormatUint(p.Lag, 10),
-				moment(p.UpdatedAt), strconv.FormatBool(p.Running),
-			}
-		},
-	}
+	type item = query.Projection
+	return Sheet[item]{"projections", []Column[item]{
+		Text("name", func(p item) string { return p.Name }),
+		Integer("version", func(p item) int { return p.Version }),
+		Integer("position", func(p item) int64 { return int64(p.Position) }),
+		Integer("lag", func(p item) int64 { return int64(p.Lag) }),
+		Moment("updatedAt", func(p item) query.Timestamp { return p.UpdatedAt }),
+		Truth("running", func(p item) bool { return p.Running }),
+	}}
 }
 
 // Usage is how much an account did by day.
 func Usage() Sheet[query.UsageDay] {
-	return Sheet[query.UsageDay]{
-		Name:    "usage",
-		Columns: []string{"day", "captures", "batchLines", "refused", "deliveries"},
-		Row: func(d query.UsageDay) []string {
-			return []string{moment(d.Day), strconv.Itoa(d.Captures), strconv.Itoa(d.BatchLines), strconv.Itoa(d.Refused), strconv.Itoa(d.Deliveries)}
-		},
-	}
-}
-
-func text(t *string) string {
-	if t == nil {
-		return ""
-	}
-	return *t
+	type item = query.UsageDay
+	return Sheet[item]{"usage", []Column[item]{
+		Moment("day", func(d item) query.Timestamp { return d.Day }),
+		Integer("captures", func(d item) int { return d.Captures }),
+		Integer("batchLines", func(d item) int { return d.BatchLines }),
+		Integer("refused", func(d item) int { return d.Refused }),
+		Integer("deliveries", func(d item) int { return d.Deliveries }),
+	}}
 }

@@ -1,97 +1,96 @@
 package export
 
 import (
-	"strconv"
-	"strings"
+	"time"
 
-	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/query"
 )
 
-// TokenEvents is the audit trail of tokens.
-func TokenEvents() Sheet[query.TokenEvent] {
-	return Sheet[query.TokenEvent]{
-		Name: "token-events",
-		Columns: []string{"id", "tokenId", "type", "position", "at", "actor", "ip", "userAgent", "requestId", "data",
-			"digest", "leaf", "lineHash"},
-		Row: func(e query.TokenEvent) []string {
-			return []string{
-				e.ID, e.TokenID, e.Type, strconv.FormatUint(uint64(e.Position), 10), e.At,
-				e.Actor, e.IP, e.UserAgent, e.RequestID, string(e.Data), e.Digest, strconv.FormatInt(e.Leaf, 10), e.LineHash,
-			}
-		},
-	}
-}
-
 // Events are an account's own events, as its change feed has them.
 func Events() Sheet[query.FeedEvent] {
-	return Sheet[query.FeedEvent]{
-		Name:    "events",
-		Columns: []string{"id", "type", "at", "actor", "requestId", "stream", "revision", "position", "erased", "data"},
-		Row: func(e query.FeedEvent) []string {
-			return []string{
-				e.ID, e.Type, moment(e.At), e.Actor, e.RequestID, e.Stream, strconv.FormatInt(int64(e.Revision), 10),
-				strconv.FormatUint(uint64(e.Position), 10), strconv.FormatBool(e.Erased), string(e.Data),
-			}
-		},
-	}
+	type item = query.FeedEvent
+	return Sheet[item]{"events", []Column[item]{
+		Text("id", func(e item) string { return e.ID }),
+		Term("type", func(e item) string { return e.Type }),
+		Moment("at", func(e item) query.Timestamp { return e.At }),
+		Term("actor", func(e item) string { return e.Actor }),
+		Text("requestId", func(e item) string { return e.RequestID }),
+		Text("stream", func(e item) string { return e.Stream }),
+		Integer("revision", func(e item) int64 { return int64(e.Revision) }),
+		Integer("position", func(e item) int64 { return int64(e.Position) }),
+		Truth("erased", func(e item) bool { return e.Erased }),
+		JSON("data", func(e item) string { return string(e.Data) }),
+	}}
+}
+
+// TokenEvents is the audit trail of tokens.
+func TokenEvents() Sheet[query.TokenEvent] {
+	type item = query.TokenEvent
+	return Sheet[item]{"token-events", []Column[item]{
+		Text("id", func(e item) string { return e.ID }),
+		Term("tokenId", func(e item) string { return e.TokenID }),
+		Term("type", func(e item) string { return e.Type }),
+		Integer("position", func(e item) int64 { return int64(e.Position) }),
+		Moment("at", func(e item) query.Timestamp { return parsed(e.At) }),
+		Term("actor", func(e item) string { return e.Actor }),
+		Term("ip", func(e item) string { return e.IP }),
+		Term("userAgent", func(e item) string { return e.UserAgent }),
+		Text("requestId", func(e item) string { return e.RequestID }),
+		JSON("data", func(e item) string { return string(e.Data) }),
+		Text("digest", func(e item) string { return e.Digest }),
+		Integer("leaf", func(e item) int64 { return e.Leaf }),
+		Text("lineHash", func(e item) string { return e.LineHash }),
+	}}
+}
+
+// parsed reads a time as answers write it.
+func parsed(at string) query.Timestamp {
+	t, _ := time.Parse(time.RFC3339, at)
+	return query.Timestamp(t)
 }
 
 // Sources is the source history.
 func Sources() Sheet[query.SourceEntry] {
-	return Sheet[query.SourceEntry]{
-		Name: "source-history",
-		Columns: []string{
-			"leadId", "source", "firstSeenAt", "lastSeenAt", "arrivals", "credentialKind", "credentialId",
-			"ip", "userAgent", "requestId", "changed", "metadata",
-		},
-		Row: func(e query.SourceEntry) []string {
-			return []string{
-				e.LeadID, e.Source, moment(e.FirstSeenAt), moment(e.LastSeenAt), strconv.Itoa(e.Arrivals),
-				e.Credential.Kind, e.Credential.ID, e.IP, e.UserAgent, e.RequestID, strings.Join(e.Changed, " "), object(e.Metadata),
-			}
-		},
-	}
+	type item = query.SourceEntry
+	return Sheet[item]{"source-history", []Column[item]{
+		Text("leadId", func(e item) string { return e.LeadID }),
+		Term("source", func(e item) string { return e.Source }),
+		Moment("firstSeenAt", func(e item) query.Timestamp { return e.FirstSeenAt }),
+		Moment("lastSeenAt", func(e item) query.Timestamp { return e.LastSeenAt }),
+		Integer("arrivals", func(e item) int { return e.Arrivals }),
+		Term("credentialKind", func(e item) string { return e.Credential.Kind }),
+		Term("credentialId", func(e item) string { return e.Credential.ID }),
+		Text("ip", func(e item) string { return e.IP }),
+		Term("userAgent", func(e item) string { return e.UserAgent }),
+		Text("requestId", func(e item) string { return e.RequestID }),
+		Texts("changed", func(e item) []string { return e.Changed }),
+		Object("metadata", func(e item) map[string]jsontext.Value { return e.Metadata }),
+	}}
 }
 
 // Leads are leads as they are now.
 func Leads() Sheet[query.Lead] {
-	return Sheet[query.Lead]{
-		Name: "leads",
-		Columns: []string{
-			"leadId", "contactUID", "name", "phone", "email", "status", "leadTemperature", "opportunityValue",
-			"opportunityId", "source", "createdAt", "updatedAt", "customFields",
-		},
-		Row: func(l query.Lead) []string {
-			value, opportunity := "", ""
-			if l.OpportunityID != nil {
-				value, opportunity = string(l.OpportunityValue), *l.OpportunityID
+	type item = query.Lead
+	return Sheet[item]{"leads", []Column[item]{
+		Text("leadId", func(l item) string { return l.LeadID }),
+		Text("contactUID", func(l item) string { return l.ContactUID }),
+		Text("name", func(l item) string { return l.Name }),
+		Text("phone", func(l item) string { return l.Phone }),
+		Text("email", func(l item) string { return l.Email }),
+		Term("status", func(l item) string { return l.Status }),
+		Term("leadTemperature", func(l item) string { return l.LeadTemperature }),
+		Amount("opportunityValue", func(l item) string {
+			if l.OpportunityID == nil {
+				return ""
 			}
-			return []string{
-				l.LeadID, l.ContactUID, l.Name, l.Phone, l.Email, l.Status, l.LeadTemperature, value,
-				opportunity, l.Source, moment(l.CreatedAt), moment(l.UpdatedAt), object(l.CustomFields),
-			}
-		},
-	}
-}
-
-func moment(t query.Timestamp) string {
-	at, _ := t.MarshalJSON() // never fails
-	if string(at) == "null" {
-		return ""
-	}
-	return strings.Trim(string(at), `"`)
-}
-
-// object is JSON in a cell.
-func object[V any](members map[string]V) string {
-	if len(members) == 0 {
-		return "{}"
-	}
-	encoded, err := json.Marshal(members, json.Deterministic(true))
-	if err != nil { // the members are JSON already
-		return ""
-	}
-	return string(encoded)
+			return string(l.OpportunityValue)
+		}),
+		Optional("opportunityId", func(l item) *string { return l.OpportunityID }),
+		Term("source", func(l item) string { return l.Source }),
+		Moment("createdAt", func(l item) query.Timestamp { return l.CreatedAt }),
+		Moment("updatedAt", func(l item) query.Timestamp { return l.UpdatedAt }),
+		Object("customFields", func(l item) map[string]jsontext.Value { return l.CustomFields }),
+	}}
 }

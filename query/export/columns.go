@@ -1,0 +1,202 @@
+package export
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/leadlog/leadlog/query"
+)
+
+// Column is a column of a sheet: its name, and a cell of each item as text for CSV and as a typed value for Parquet.
+type Column[T any] struct {
+	Name string
+	text func(T) string
+	node parquet.Node // type in Parquet
+	add  func(*cells, T)
+}
+
+// Text is a column of texts, most of them different.
+func Text[T any](name string, get func(T) string) Column[T] {
+	node := parquet.Encoded(parquet.String(), &parquet.Plain)
+	return Column[T]{name, get, node, func(to *cells, item T) { to.text(get(item)) }}
+}
+
+// Term is a column of texts of which there are few different ones.
+func Term[T any](name string, get func(T) string) Column[T] {
+	c := Text(name, get)
+	c.node = parquet.Encoded(parquet.String(), &parquet.RLEDictionary)
+	return c
+}
+
+// Optional is a column of texts that may be null.
+func Optional[T any](name string, get func(T) *string) Column[T] {
+	text := func(item T) string {
+		if t := get(item); t != nil {
+			return *t
+		}
+		return ""
+	}
+	return Column[T]{name, text, parquet.Optional(parquet.Encoded(parquet.String(), &parquet.Plain)), func(to *cells, item T) {
+		if t := get(item); t != nil {
+			to.optional().text(*t)
+		} else {
+			to.null()
+		}
+	}}
+}
+
+// Texts is a column of lists of texts; in CSV, with spaces between them.
+func Texts[T any](name string, get func(T) []string) Column[T] {
+	text := func(item T) string { return strings.Join(get(item), " ") }
+	node := parquet.List(parquet.Encoded(parquet.String(), &parquet.Plain))
+	return Column[T]{name, text, node, func(to *cells, item T) { to.list(get(item)) }}
+}
+
+// Moment is a column of times in milliseconds. The zero time is null.
+func Moment[T any](name string, get func(T) query.Timestamp) Column[T] {
+	text := func(item T) string { return moment(get(item)) }
+	node := parquet.Optional(parquet.Encoded(parquet.Timestamp(parquet.Millisecond), &parquet.Plain))
+	return Column[T]{name, text, node, func(to *cells, item T) {
+		if at := time.Time(get(item)); at.IsZero() {
+			to.null()
+		} else {
+			to.optional().integer(at.UnixMilli())
+		}
+	}}
+}
+
+// Integer is a column of whole numbers.
+func Integer[T any, N int | int64](name string, get func(T) N) Column[T] {
+	text := func(item T) string { return strconv.FormatInt(int64(get(item)), 10) }
+	return Column[T]{name, text, parquet.Encoded(parquet.Int(64), &parquet.Plain), func(to *cells, item T) { to.integer(int64(get(item))) }}
+}
+
+// Truth is a column of truth values.
+func Truth[T any](name string, get func(T) bool) Column[T] {
+	text := func(item T) string { return strconv.FormatBool(get(item)) }
+	return Column[T]{name, text, parquet.Leaf(parquet.BooleanType), func(to *cells, item T) {
+		to.value(parquet.BooleanValue(get(item)))
+	}}
+}
+
+// decimals is the scale of columns of amounts, and amountBytes the size of a value. With 38 digits in all, sums of amounts fit too.
+const (
+	decimals    = 4
+	amountBytes = 16
+)
+
+// Amount is a column of exact decimals, given as text. An empty one is null.
+func Amount[T any](name string, get func(T) string) Column[T] {
+	node := parquet.Optional(parquet.Decimal(decimals, 38, parquet.FixedLenByteArrayType(amountBytes)))
+	return Column[T]{name, get, node, func(to *cells, item T) {
+		if amount := get(item); amount == "" {
+			to.null()
+		} else {
+			to.optional().amount(amount)
+		}
+	}}
+}
+
+// JSON is a column of JSON texts.
+func JSON[T any](name string, get func(T) string) Column[T] {
+	return Column[T]{name, get, parquet.Encoded(parquet.JSON(), &parquet.Plain), func(to *cells, item T) { to.text(get(item)) }}
+}
+
+// Object is a column of objects, as JSON.
+func Object[T, V any](name string, get func(T) map[string]V) Column[T] {
+	return JSON(name, func(item T) string { return object(get(item)) })
+}
+
+func moment(t query.Timestamp) string {
+	at, _ := t.MarshalJSON() // never fails
+	if string(at) == "null" {
+		return ""
+	}
+	return strings.Trim(string(at), `"`)
+}
+
+// object is JSON in a cell.
+func object[V any](members map[string]V) string {
+	if len(members) == 0 {
+		return "{}"
+	}
+	encoded, err := json.Marshal(members, json.Deterministic(true))
+	if err != nil { // the members are JSON already
+		return ""
+	}
+	return string(encoded)
+}
+
+// cells are values of one column that are not written yet.
+type cells struct {
+	values  []parquet.Value
+	bytes   []byte // of texts
+	column  int
+	defined int // definition level of the next value
+}
+
+// reset makes room for the next values. The memory of texts that were larger than usual is not kept.
+func (c *cells) reset() {
+	if c.values, c.bytes = c.values[:0], c.bytes[:0]; cap(c.bytes) > 2*parquetBytes {
+		c.bytes = nil
+	}
+}
+
+func (c *cells) value(v parquet.Value) {
+	c.values = append(c.values, v.Level(0, c.defined, c.column))
+	c.defined = 0
+}
+
+// optional says that the next value is one that might be null.
+func (c *cells) optional() *cells {
+	c.defined = 1
+	return c
+}
+
+func (c *cells) null() { c.value(parquet.NullValue()) }
+
+func (c *cells) integer(n int64) { c.value(parquet.Int64Value(n)) }
+
+func (c *cells) text(text string) { c.value(c.byteArray(text)) }
+
+// byteArray copies a text to where those of other rows are.
+func (c *cells) byteArray(text string) parquet.Value {
+	start := len(c.bytes)
+	c.bytes = append(c.bytes, text...)
+	return parquet.ByteArrayValue(c.bytes[start:len(c.bytes):len(c.bytes)])
+}
+
+// list adds a list, whose elements are two levels below it.
+func (c *cells) list(texts []string) {
+	if len(texts) == 0 {
+		c.null()
+	}
+	for i, text := range texts {
+		repeated := 0
+		if i > 0 {
+			repeated = 1
+		}
+		c.values = append(c.values, c.byteArray(text).Level(repeated, 1, c.column))
+	}
+}
+
+// amount adds a decimal such as 1200 or 12.5: the unscaled number, big-endian.
+func (c *cells) amount(text string) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	digits := whole + (fraction + "0000")[:decimals]
+	var high, low uint64
+	for i := range len(digits) {
+		carry, product := bits.Mul64(low, 10)
+		sum, over := bits.Add64(product, uint64(digits[i]-'0'), 0)
+		high, low = high*10+carry+over, sum
+	}
+	start := len(c.bytes)
+	c.bytes = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(c.bytes, high), low)
+	c.value(parquet.FixedLenByteArrayValue(c.bytes[start:len(c.bytes):len(c.bytes)]))
+}
