@@ -127,18 +127,19 @@ func writeJSON(w http.ResponseWriter, status int, encoded []byte) {
 
 // Media types of lists.
 const (
-	mediaJSON   = "application/json"
-	mediaCSV    = "text/csv"
-	mediaNDJSON = "application/x-ndjson"
+	mediaJSON    = "application/json"
+	mediaCSV     = "text/csv"
+	mediaNDJSON  = "application/x-ndjson"
+	mediaParquet = "application/vnd.apache.parquet"
 )
 
-// streamed answers with a whole list as CSV or JSON lines. The header is sent with the first item, so that an earlier error has its
+// exportFormats are the formats of whole lists, by media type.
+var exportFormats = map[string]export.Format{mediaCSV: export.CSV, mediaNDJSON: export.NDJSON, mediaParquet: export.Parquet}
+
+// streamed answers with a whole list as CSV, JSON lines or Parquet. The header is sent with the first item, so that an earlier error has its
 // own status. The answer ends when the caller's JWT expires or is revoked.
 func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
-	format := export.NDJSON
-	if media == mediaCSV {
-		format = export.CSV
-	}
+	format := exportFormats[media]
 	return answer{stream: func() error {
 		leave, err := x.load.exports.of(x.caller.Account).enter()
 		if err != nil {
@@ -147,9 +148,9 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 		defer leave()
 		out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
 		_, err = sheet.Write(out, format, export.While(x.stillAdmitted, items), func() {
-			x.w.Header().Set("Content-Type", media+"; charset=utf-8")
-			if format == export.CSV {
-				x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+`.csv"`)
+			x.w.Header().Set("Content-Type", format.MediaType())
+			if format != export.NDJSON {
+				x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
 			}
 			x.w.WriteHeader(http.StatusOK)
 		})

@@ -11,7 +11,8 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// auditTokens answers with all token events of the account: page by page as JSON, all at once as CSV or JSON lines.
+// auditTokens answers with all token events of the account: page by page as JSON, all at once as CSV, JSON lines or
+// Parquet.
 func (x *exchange) auditTokens() (answer, error) {
 	p := x.params()
 	filter := query.AuditFilter{
@@ -22,7 +23,7 @@ func (x *exchange) auditTokens() (answer, error) {
 		return answer{}, err
 	}
 	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON); media != mediaJSON {
+	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
 		// What is streamed may take longer than the time for one answer; each write has a deadline instead.
 		return streamed(x, media, export.TokenEvents(), x.Query.AuditTokensAll(x.detached(), x.caller.Account, filter)), nil
 	}

@@ -53,7 +53,7 @@ func exporting(t *testing.T, media string, events int, last error) *httptest.Ser
 
 func TestExport_CutsConnectionOnError(t *testing.T) {
 	t.Parallel()
-	for _, media := range []string{mediaCSV, mediaNDJSON} {
+	for _, media := range []string{mediaCSV, mediaNDJSON, mediaParquet} {
 		for _, events := range []int{1, 100} {
 			response, err := http.Get(exporting(t, media, events, errors.New("gone")).URL)
 			if err != nil {

@@ -445,6 +445,9 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 				return strings.Contains(r.body, holds)
 			}, soon, pause, page+ending)
 		}
+		file := b.get("/console" + page + ".parquet")
+		require.Equal(t, "application/vnd.apache.parquet", file.header.Get("Content-Type"))
+		require.True(t, strings.HasPrefix(file.body, "PAR1") && strings.HasSuffix(file.body, "PAR1"), page)
 	}
 	require.Contains(t, b.get("/console/leads.csv").body, "'=cmd()")
 	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status)

@@ -87,7 +87,7 @@ func FuzzHeaders(f *testing.F) {
 			require.Equal(t, trace, kept)
 			require.Len(t, kept, 55)
 		}
-		require.Contains(t, []string{mediaJSON, mediaCSV, mediaNDJSON}, preferred([]string{accept}, mediaJSON, mediaCSV, mediaNDJSON))
+		require.Contains(t, []string{mediaJSON, mediaCSV, mediaNDJSON, mediaParquet}, preferred([]string{accept}, mediaJSON, mediaCSV, mediaNDJSON, mediaParquet))
 		got, err := idempotencyKey(http.Header{idempotencyHeader: {key}})
 		if err == nil {
 			require.True(t, got == key && len(key) <= maxIdempotencyKey && visible(key))

@@ -8,7 +8,8 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// sourceHistory answers where all leads of the account came from: page by page as JSON, all at once as CSV or JSON lines.
+// sourceHistory answers where all leads of the account came from: page by page as JSON, all at once as CSV, JSON lines or
+// Parquet.
 func (x *exchange) sourceHistory() (answer, error) {
 	p := x.params()
 	filter := query.SourceFilter{Source: p.source(), Since: p.time("since"), Until: p.time("until")}
@@ -17,7 +18,7 @@ func (x *exchange) sourceHistory() (answer, error) {
 		return answer{}, err
 	}
 	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON); media != mediaJSON {
+	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
 		return streamed(x, media, export.Sources(), x.Query.SourcesAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.Sources(x.ctx, x.caller.Account, filter, page))

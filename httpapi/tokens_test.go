@@ -174,6 +174,11 @@ func TestAudit_Formats(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(all[1]), &event))
 	require.Equal(t, "=cmd()", event["userAgent"])
 
+	file := s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "application/vnd.apache.parquet"}})
+	require.Equal(t, "application/vnd.apache.parquet", file.header.Get("Content-Type"))
+	require.Equal(t, `attachment; filename="token-events.parquet"`, file.header.Get("Content-Disposition"))
+	require.True(t, strings.HasPrefix(file.raw, "PAR1") && strings.HasSuffix(file.raw, "PAR1"))
+
 	nobodys := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.stranger(""), header: map[string]string{"Accept": "text/csv"}})
 	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data,digest,leaf,lineHash\n", nobodys.raw)
 	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
@@ -20,11 +21,12 @@ import (
 type exportCommand struct {
 	service.SealedDatabase `embed:""`
 
-	What    string `arg:"" enum:"sources,leads,tokens" help:"sources: the source history; leads: as they are now; tokens: the audit trail of API tokens."`
+	What    string `arg:"" enum:"sources,leads,tokens,events" help:"sources: the source history; leads: as they are now; tokens: the audit trail of API tokens; events: the account's change feed."`
 	Account string `required:"" placeholder:"ID" help:"Account to export."`
 	Since   string `placeholder:"TIME" help:"Only from this time on: first seen, created or happened, such as 2026-01-31T00:00:00Z."`
 	Until   string `placeholder:"TIME" help:"Only before this time."`
-	Format  string `enum:"csv,ndjson" default:"csv" help:"Format: csv or ndjson."`
+	Types   string `placeholder:"TYPES" help:"With events: only these types, separated by commas, such as lead.*,token.created."`
+	Format  string `enum:"csv,ndjson,parquet" default:"csv" help:"Format: csv, ndjson or parquet."`
 	Head    string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed tree head, with which the export can be verified."`
 	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
 }
@@ -46,6 +48,10 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	if e.Head != "" && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
 		check.Refuse("--head", e.Head, "given with a whole export of tokens as ndjson: a tree head does not cover less")
 	}
+	types, understood := query.FeedTypes(event.FeedKinds(), e.types())
+	if !understood || e.Types != "" && e.What != "events" {
+		check.Refuse("--types", e.Types, "given with events: types such as lead.created or lead.*, separated by commas")
+	}
 	if check.Err() != nil {
 		return check.Err()
 	}
@@ -62,8 +68,10 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 		return noAccount(e.Account)
 	}
 	reader := query.New(h.Pool, h.Store)
-	if err := upToDate(ctx, h, reader, exportedViews[e.What]); err != nil {
-		return err
+	if view, reads := exportedViews[e.What]; reads { // else the log
+		if err := upToDate(ctx, h, reader, view); err != nil {
+			return err
+		}
 	}
 	var written int
 	switch e.What {
@@ -76,11 +84,37 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	case "tokens":
 		filter := query.AuditFilter{Since: since, Until: until}
 		written, err = exported(c, e.Format, export.TokenEvents(), reader.AuditTokensAll(ctx, e.Account, filter))
+	case "events":
+		written, err = exported(c, e.Format, export.Events(), within(reader.FeedAll(ctx, e.Account, types, 0), since, until))
 	}
 	if err != nil || e.Head == "" {
 		return err
 	}
 	return e.signExport(ctx, c, reader, int64(written))
+}
+
+// types are the patterns that select events; none select all.
+func (e *exportCommand) types() []string {
+	if e.Types == "" {
+		return nil
+	}
+	return strings.Split(e.Types, ",")
+}
+
+// within yields the events of a span of time. Their times are those of several processes, so that an event may be earlier than the
+// one before it.
+func within(events iter.Seq2[query.FeedEvent, error], since, until time.Time) iter.Seq2[query.FeedEvent, error] {
+	return func(yield func(query.FeedEvent, error) bool) {
+		for e, err := range events {
+			at := time.Time(e.At)
+			if err == nil && (at.Before(since) || !until.IsZero() && !at.Before(until)) {
+				continue
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
 }
 
 // upToDate returns when a view has everything that is on the log: an export of a view that is behind would silently lack the

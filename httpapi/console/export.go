@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -22,16 +23,13 @@ func exported[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2
 	if err := p.wrong.Err(); err != nil {
 		return screen{}, err
 	}
-	format, media := export.CSV, "text/csv; charset=utf-8"
-	if strings.HasSuffix(v.page.pattern, ".ndjson") {
-		format, media = export.NDJSON, "application/x-ndjson; charset=utf-8"
-	}
+	format := export.Format(strings.TrimPrefix(path.Ext(v.page.pattern), "."))
 	return screen{send: func() error {
 		begun := false
 		out := deadlineWriter{v.w, http.NewResponseController(v.w)}
 		_, err := sheet.Write(out, format, export.While(v.stillAdmitted, items), func() {
 			begun = true
-			v.w.Header().Set("Content-Type", media)
+			v.w.Header().Set("Content-Type", format.MediaType())
 			v.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
 		})
 		_ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // for what net/http writes after the last item

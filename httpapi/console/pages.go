@@ -68,7 +68,7 @@ func pages() []page {
 		{get, "/projections", "", quota.Read, (*visit).projections},
 		{get, "/usage", leads, quota.Read, (*visit).usage},
 	}
-	// An export is at the address of its page, with .csv or .ndjson. One that is recorded as a reveal counts as a write.
+	// An export is at the address of its page, with .csv, .ndjson or .parquet. One that is recorded as a reveal counts as a write.
 	for _, e := range []page{
 		{get, "/leads", leads, quota.Write, revealing(command.RevealLeads, (*visit).exportLeads)},
 		{get, "/sources", leads, quota.Read, (*visit).exportReport},
@@ -81,7 +81,7 @@ func pages() []page {
 		{get, "/projections", "", quota.Read, (*visit).exportProjections},
 		{get, "/usage", leads, quota.Read, (*visit).exportUsage},
 	} {
-		for _, extension := range []string{".csv", ".ndjson"} {
+		for _, extension := range []string{".csv", ".ndjson", ".parquet"} {
 			all = append(all, page{e.method, e.pattern + extension, e.scope, e.kind, exporting(e.show)})
 		}
 	}

@@ -134,6 +134,14 @@ func TestExport_WhileServing(t *testing.T) {
 	mustCall(t, "GET", base+"/api/v1/crm/sources/history?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	mustCall(t, "GET", base+"/api/v1/crm/audit/tokens?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
+	events := launch(t, settings, "export", "events", "--account", "acme", "--types", "lead.*,token.created", "--format", "ndjson").exits(t, 0)
+	require.Regexp(t, `^{"id":"\w+","type":"lead.created",.*\n{"id":"\w+","type":"token.created",.*\n$`, events.out.String())
+	launch(t, settings, "export", "leads", "--account", "acme", "--types", "lead.*").exits(t, 2)
+	launch(t, settings, "export", "events", "--account", "acme", "--types", "claim.*").exits(t, 2)
+	for _, what := range []string{"sources", "leads", "tokens", "events"} {
+		file := launch(t, settings, "export", what, "--account", "acme", "--format", "parquet").exits(t, 0).out.String()
+		require.True(t, strings.HasPrefix(file, "PAR1") && strings.HasSuffix(file, "PAR1"), what)
+	}
 	for what, column := range map[string]string{"sources": "leadId", "leads": "leadId", "tokens": "id"} {
 		p := launch(t, settings, "export", what, "--account", "acme").exits(t, 0)
 		rows, err := csv.NewReader(strings.NewReader(p.out.String())).ReadAll()
