@@ -30,9 +30,10 @@ type commands struct {
 	JWT     jwtCommand     `cmd:"" name:"jwt" help:"Mint a JWT with the HS256 secret."`
 	Import  importCommand  `cmd:"" help:"Import leads from a file, CSV or JSON lines."`
 	Export  exportCommand  `cmd:"" help:"An account's source history, leads or token audit trail, on stdout."`
+	Report  reportCommand  `cmd:"" help:"Reports with a proof, and what changed between two of them."`
 	Replay  replayCommand  `cmd:"" help:"Rebuild views from the log while the service runs."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`
-	Verify  verifyCommand  `cmd:"" help:"Verify that the log and the views agree, or an export of token events and a signed tree head."`
+	Verify  verifyCommand  `cmd:"" help:"Verify that the log and the views agree, a report, or an export of token events and a signed tree head."`
 	TreeKey treeKeyCommand `cmd:"" name:"tree-key" help:"Print the public key that tree heads of the audit trail are verified with."`
 	CopyLog copyLogCommand `cmd:"" name:"copy-log" help:"Move the log to another store, and the views with it."`
 	Forget  forgetCommand  `cmd:"" help:"Erase a lead: destroy its personal data irrevocably."`

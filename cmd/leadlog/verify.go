@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/verify"
+	"github.com/leadlog/leadlog/query/report"
 )
 
 type verifyCommand struct {
@@ -28,11 +29,19 @@ type verifyCommand struct {
 	PublicKey string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
 	Head      string   `placeholder:"FILE" help:"When everything agrees, also write a signed head of the whole log."`
 	TreeKey   string   `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"With --head: 32 bytes: the Ed25519 seed that signs tree heads."`
-	Export    string   `arg:"" optional:"" type:"existingfile" help:"Export of token events as JSON lines: check it against the newest --tree, and its beginnings against older ones, without the database."`
+	File      string   `arg:"" optional:"" type:"existingfile" help:"Report: make it again from the log. Export of token events as JSON lines: check it against the newest --tree, and its beginnings against older ones, without the database."`
 }
 
 // Run is leadlog verify.
 func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
+	if v.File != "" {
+		if is, err := v.isReport(); err != nil || is {
+			if err == nil {
+				err = v.checkReport(ctx, c)
+			}
+			return err
+		}
+	}
 	keys, err := v.validate()
 	if err != nil {
 		return err
@@ -41,7 +50,7 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	if v.Export != "" {
+	if v.File != "" {
 		return v.checkExport(c, heads)
 	}
 	sign, err := v.signLog(c)
@@ -85,9 +94,9 @@ func (v *verifyCommand) validate() (keys service.Keys, err error) {
 		}
 	}
 	switch {
-	case v.Export != "" && len(v.Tree) == 0:
+	case v.File != "" && len(v.Tree) == 0:
 		return keys, cli.Usagef("an export is checked with a tree head: verify --tree head.txt export.ndjson")
-	case v.Export != "" && v.Head != "":
+	case v.File != "" && v.Head != "":
 		return keys, cli.Usagef("--head signs the log, which checking an export does not read")
 	}
 	return keys, nil
@@ -135,6 +144,49 @@ func writeHead(c cli.Output, file string, signer *audit.Signer, head audit.Head)
 	return nil
 }
 
+// isReport reports whether the file is a report, and not an export.
+func (v *verifyCommand) isReport() (bool, error) {
+	file, err := os.Open(v.File)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	return report.Is(file)
+}
+
+var errNotThatReport = errors.New("the log gives another report")
+
+// checkReport makes a report again from the log.
+func (v *verifyCommand) checkReport(ctx context.Context, c cli.Output) error {
+	if len(v.Tree) > 0 || v.Head != "" || v.Heal {
+		return cli.Usagef("%s is a report, which is checked alone: verify %[1]s", v.File)
+	}
+	text, err := os.ReadFile(v.File)
+	if err != nil {
+		return err
+	}
+	f, err := report.Parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", v.File, err)
+	}
+	service.CollectLess()
+	h, err := v.OpenStores(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	difference, err := reading(c, h, "verify").Verify(ctx, f)
+	if err != nil {
+		return err
+	}
+	if difference != "" {
+		fmt.Fprintln(c.Out, difference)
+		return errNotThatReport
+	}
+	fmt.Fprintf(c.Out, "account %s: the log gives this report, as of position %d\n", f.Account, f.AsOf)
+	return nil
+}
+
 var errNotProven = errors.New("the export is not what the tree head was signed for")
 
 // checkExport compares an export of token events with signed tree heads. It needs no database.
@@ -147,7 +199,7 @@ func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
 			return fmt.Errorf("%s: is of account %s, and %s of %s", v.Tree[i], head.Account, v.Tree[0], heads[0].Account)
 		}
 	}
-	file, err := os.Open(v.Export)
+	file, err := os.Open(v.File)
 	if err != nil {
 		return err
 	}
@@ -161,7 +213,7 @@ func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
 		fmt.Fprintln(c.Out, finding)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", v.Export, err)
+		return fmt.Errorf("%s: %w", v.File, err)
 	}
 	if len(findings) > 0 {
 		return errNotProven

@@ -1,0 +1,128 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query/attribution"
+)
+
+// Cause is an event that changed a row.
+type Cause struct {
+	ID       ulid.ULID
+	Type     string // public name
+	Position eventstore.Position
+	Lead     string // whose part of the row it changed; empty: of all leads
+}
+
+func (c Cause) String() string {
+	if c.Lead == "" {
+		return fmt.Sprintf("%s %s at position %d", c.Type, c.ID, c.Position)
+	}
+	return fmt.Sprintf("%s %s at position %d, lead %s", c.Type, c.ID, c.Position, c.Lead)
+}
+
+// Comparable returns why the rows of two reports cannot be compared, if so.
+func Comparable(before, after File) error {
+	switch {
+	case before.Account != after.Account:
+		return fmt.Errorf("the reports are of two accounts, %s and %s", before.Account, after.Account)
+	case before.By != after.By:
+		return fmt.Errorf("the reports have rows by %s and by %s", before.By, after.By)
+	}
+	return nil
+}
+
+// Parameters lists the parameters besides asOf in which two reports differ: then rows may differ without any event.
+func (f File) Parameters(after File) (differ []string) {
+	for _, p := range []struct {
+		name          string
+		before, after any
+	}{
+		{"model", f.Model, after.Model}, {"since", shown(f.Since), shown(after.Since)}, {"until", shown(f.Until), shown(after.Until)},
+		{"window", f.Window, after.Window}, {"halfLife", f.HalfLife, after.HalfLife}, {"visits", f.Visits, after.Visits},
+	} {
+		if p.before != p.after {
+			differ = append(differ, fmt.Sprintf("%s: %v -> %v", p.name, p.before, p.after))
+		}
+	}
+	return differ
+}
+
+func (d Duration) String() string { return attribution.FormatDuration(time.Duration(d)) }
+
+func shown(t *Time) string {
+	if t == nil {
+		return "none"
+	}
+	text, _ := t.MarshalJSON() // which never fails
+	return string(text)
+}
+
+// Explain lists the rows that differ in two reports of one account, by one key, with the events behind each: those on the log between
+// the two positions, of the leads whose part of the row is another.
+func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, error) {
+	changes := Changes(before, after)
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	from, to := before.AsOf, after.AsOf
+	if from > to {
+		from, to = to, from
+	}
+	causes := map[string][]Cause{} // by lead
+	ledger, _, err := r.fold(ctx, after.Account, attribution.Key(after.By), to, func(e *eventstore.Recorded, leads []string) {
+		if e.Position <= from {
+			return
+		}
+		cause := Cause{ID: e.ID, Type: event.PublicName(e.Type), Position: e.Position}
+		if e.Type == (event.AccountConfigured{}).EventType() {
+			causes[""] = append(causes[""], cause)
+		}
+		for _, lead := range leads {
+			cause.Lead = lead
+			causes[lead] = append(causes[lead], cause)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	wonBefore, wonAfter := ledger.Won().AsOf(int64(before.AsOf)), ledger.Won().AsOf(int64(after.AsOf))
+	for id, history := range ledger.Leads() {
+		was, is := before.part(id, history, wonBefore), after.part(id, history, wonAfter)
+		for i := range changes {
+			if was[changes[i].Key] != is[changes[i].Key] {
+				changes[i].Events = append(changes[i].Events, causes[id]...)
+			}
+		}
+	}
+	for i := range changes {
+		if !slices.Equal(wonBefore, wonAfter) {
+			changes[i].Events = append(changes[i].Events, causes[""]...)
+		}
+		slices.SortFunc(changes[i].Events, func(a, b Cause) int { return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Lead, b.Lead)) })
+	}
+	return changes, nil
+}
+
+// part returns what one lead adds to the rows of a report.
+func (f File) part(id string, history *attribution.History, won []string) map[string]attribution.Row {
+	c, converted := history.Conversion(id, int64(f.AsOf), won, f.Visits)
+	if !converted {
+		return nil
+	}
+	report := attribution.NewReport(f.rules())
+	report.Add(c)
+	part := map[string]attribution.Row{}
+	for _, row := range report.Rows() {
+		part[row.Key] = row
+	}
+	return part
+}

@@ -1,0 +1,315 @@
+// Package report makes reports that can be checked: it folds the log itself, and not a view, and keeps with the rows what they were
+// made of. A report that is made again gives the same bytes, as long as the log has not been changed.
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/attribution"
+)
+
+// Kind is what a report's file begins with.
+const Kind = "attribution"
+
+// File is a report with its parameters and its proof.
+type File struct {
+	Report   string   `json:"report"` // Kind
+	Account  string   `json:"account"`
+	Model    string   `json:"model"`
+	By       string   `json:"by"`
+	Since    *Time    `json:"since"`
+	Until    *Time    `json:"until"`
+	Window   Duration `json:"window"`
+	HalfLife Duration `json:"halfLife"`
+	Visits   bool     `json:"visits"`
+	AsOf     Position `json:"asOf"`
+	Log      Log      `json:"log"`
+	Rows     []Row    `json:"rows"`
+	Total    Total    `json:"total"`
+}
+
+// Position is a position of the log.
+type Position = eventstore.Position
+
+// Row and Total are those of the answer of the API.
+type (
+	Row   = query.AttributionRow
+	Total = query.AttributionTotal
+)
+
+// Log is the head of the tree over the whole log up to the position that a report is as of.
+type Log struct {
+	Size int64  `json:"size"` // events
+	Root string `json:"root"` // hash in base64
+}
+
+// Time is a time as answers write it, to the millisecond.
+type Time struct{ time.Time }
+
+// MarshalJSON writes the time.
+func (t Time) MarshalJSON() ([]byte, error) { return query.Timestamp(t.Time).MarshalJSON() }
+
+// UnmarshalJSON reads a time.
+func (t *Time) UnmarshalJSON(text []byte) (err error) { return t.Time.UnmarshalJSON(text) }
+
+// Duration is a time span as parameters have it, such as 90d.
+type Duration time.Duration
+
+// MarshalJSON writes the span.
+func (d Duration) MarshalJSON() ([]byte, error) {
+	return strconv.AppendQuote(nil, attribution.FormatDuration(time.Duration(d))), nil
+}
+
+// UnmarshalJSON reads a span.
+func (d *Duration) UnmarshalJSON(text []byte) error {
+	var written string
+	if err := json.Unmarshal(text, &written); err != nil {
+		return err
+	}
+	span, err := attribution.ParseDuration(written)
+	*d = Duration(span)
+	return err
+}
+
+// Parameters are what a report is asked for.
+type Parameters struct {
+	Account string
+	query.AttributionFilter
+}
+
+// New returns an empty report with parameters.
+func New(p Parameters) File {
+	f := File{
+		Report: Kind, Account: p.Account, Model: string(p.Model), By: string(p.By),
+		Window: Duration(p.Window), HalfLife: Duration(p.HalfLife), Visits: p.Visits, AsOf: p.AsOf,
+	}
+	if !p.Since.IsZero() {
+		f.Since = &Time{p.Since}
+	}
+	if !p.Until.IsZero() {
+		f.Until = &Time{p.Until}
+	}
+	return f
+}
+
+// Encode writes a report's file. Equal reports give equal bytes.
+func (f File) Encode() ([]byte, error) {
+	text, err := json.Marshal(f, json.Deterministic(true), jsontext.WithIndent("  "))
+	return append(text, '\n'), err
+}
+
+// Is reports whether a file is a report, by its first member.
+func Is(file io.Reader) (bool, error) {
+	decoder := jsontext.NewDecoder(io.LimitReader(file, 1<<10))
+	if decoder.PeekKind() != jsontext.KindBeginObject {
+		return false, nil
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return false, err
+	}
+	first, err := decoder.ReadToken()
+	return err == nil && first.Kind() == jsontext.KindString && first.String() == "report", nil
+}
+
+// Parse reads a report's file. The error says what is wrong with it.
+func Parse(text []byte) (f File, err error) {
+	if err := json.Unmarshal(text, &f, json.RejectUnknownMembers(true)); err != nil {
+		return f, fmt.Errorf("is no report: %w", err)
+	}
+	switch {
+	case f.Report != Kind:
+		return f, fmt.Errorf("is no report of %s", Kind)
+	case f.Account == "":
+		return f, errors.New("has no account")
+	case !slices.Contains(attribution.Models(), f.Model):
+		return f, errors.New("has an unknown model")
+	case !slices.Contains(attribution.Keys(), f.By):
+		return f, errors.New("has an unknown key")
+	case f.Rows == nil:
+		return f, errors.New("has no rows")
+	case f.Window <= 0 || f.HalfLife <= 0:
+		return f, errors.New("has no window or half-life")
+	}
+	return f, nil
+}
+
+// rules are those that the report was made by.
+func (f File) rules() attribution.Rules {
+	rules := attribution.Rules{Model: attribution.Model(f.Model), Window: time.Duration(f.Window), HalfLife: time.Duration(f.HalfLife)}
+	if f.Since != nil {
+		rules.Since = f.Since.Time
+	}
+	if f.Until != nil {
+		rules.Until = f.Until.Time
+	}
+	return rules
+}
+
+// Reading reads the log for reports.
+type Reading struct {
+	// Store returns events as they are stored too, like sealed.Store.Forensic.
+	Store    eventstore.Store
+	Progress func(done, end eventstore.Position)
+}
+
+// prefixes are of streams that a report is a fold of.
+var prefixes = []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix}
+
+// fold folds the log up to a position. Each is called with every event of the account that the ledger needs.
+func (r Reading) fold(ctx context.Context, account string, by attribution.Key, end eventstore.Position,
+	each func(e *eventstore.Recorded, leads []string)) (*attribution.Ledger, Log, error) {
+	ledger := attribution.NewLedger(by)
+	var tree audit.Log
+	head, err := r.Store.Head(ctx)
+	if err != nil {
+		return nil, Log{}, err
+	}
+	if end > head {
+		return nil, Log{}, fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
+	}
+	for item, err := range r.Store.Subscribe(ctx, 0, eventstore.Filter{}) {
+		if err != nil {
+			return nil, Log{}, err
+		}
+		if item.Event != nil && item.Position <= end {
+			if err := r.take(ledger, &tree, account, item.Event, each); err != nil {
+				return nil, Log{}, err
+			}
+		}
+		if r.Progress != nil {
+			r.Progress(min(item.Position, end), end)
+		}
+		if item.Position >= end {
+			break
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, Log{}, err
+	}
+	of, err := tree.Head()
+	return ledger, Log{Size: of.Size, Root: of.Root.String()}, err
+}
+
+func (r Reading) take(ledger *attribution.Ledger, tree *audit.Log, account string, e *eventstore.Recorded, each func(*eventstore.Recorded, []string)) error {
+	stored := *e
+	if e.Stored != nil {
+		stored.Event = *e.Stored
+	}
+	leaf, err := audit.LogLeaf(stored)
+	if err == nil {
+		err = tree.Add(leaf)
+	}
+	if err != nil || e.Metadata.Account != account || !(eventstore.Filter{StreamPrefixes: prefixes}).Matches(e.Stream, e.Type) {
+		return err
+	}
+	fact, err := e.Fact()
+	if err != nil {
+		return fmt.Errorf("event at position %d of stream %s: %w", e.Position, e.Stream, err)
+	}
+	leads := ledger.Add(&fact, int64(e.Position))
+	if each != nil {
+		each(e, leads)
+	}
+	return nil
+}
+
+// Make computes the rows of a report from the log.
+func (r Reading) Make(ctx context.Context, f File) (File, error) {
+	ledger, log, err := r.fold(ctx, f.Account, attribution.Key(f.By), f.AsOf, nil)
+	if err != nil {
+		return f, err
+	}
+	f.Log = log
+	rules := f.rules()
+	report := attribution.NewReport(rules)
+	won := ledger.Won().AsOf(int64(f.AsOf))
+	for id, history := range ledger.Leads() {
+		if c, converted := history.Conversion(id, int64(f.AsOf), won, f.Visits); converted {
+			report.Add(c)
+		}
+	}
+	made := query.NewAttribution(report, f.AsOf)
+	f.Rows, f.Total = made.Rows, made.Total
+	return f, nil
+}
+
+// Verify makes a report again and returns the first difference; empty when there is none.
+func (r Reading) Verify(ctx context.Context, f File) (difference string, err error) {
+	again, err := r.Make(ctx, f)
+	if err != nil {
+		return "", err
+	}
+	if f.Log != again.Log {
+		return fmt.Sprintf("log up to position %d: the report has %d events with hash %s, the log %d with hash %s",
+			f.AsOf, f.Log.Size, f.Log.Root, again.Log.Size, again.Log.Root), nil
+	}
+	return firstDifference(f, again), nil
+}
+
+func firstDifference(f, again File) string {
+	for _, d := range Changes(f, again) {
+		return d.String()
+	}
+	if f.Total != again.Total {
+		return fmt.Sprintf("total: %s conversions, value %s: the log gives %s and %s",
+			f.Total.Conversions, f.Total.Value, again.Total.Conversions, again.Total.Value)
+	}
+	for i := range f.Rows {
+		if f.Rows[i] != again.Rows[i] {
+			return fmt.Sprintf("row %q: is out of order", f.Rows[i].Key)
+		}
+	}
+	return ""
+}
+
+// Change is a row that is different in two reports. One that is missing there is nil.
+type Change struct {
+	Key           string
+	Before, After *Row
+	Events        []Cause // behind it, in the order of the log
+}
+
+func (c Change) String() string {
+	written := func(r *Row) string {
+		if r == nil {
+			return "no row"
+		}
+		return fmt.Sprintf("touches %d, conversions %s, value %s", r.Touches, r.Conversions, r.Value)
+	}
+	return fmt.Sprintf("row %q: %s -> %s", c.Key, written(c.Before), written(c.After))
+}
+
+// Changes lists the rows that differ, by key.
+func Changes(before, after File) (changes []Change) {
+	rows := map[string]*Change{}
+	for i := range before.Rows {
+		rows[before.Rows[i].Key] = &Change{Key: before.Rows[i].Key, Before: &before.Rows[i]}
+	}
+	for i := range after.Rows {
+		key := after.Rows[i].Key
+		if rows[key] == nil {
+			rows[key] = &Change{Key: key}
+		}
+		rows[key].After = &after.Rows[i]
+	}
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		if c := rows[key]; c.Before == nil || c.After == nil || *c.Before != *c.After {
+			changes = append(changes, *c)
+		}
+	}
+	return changes
+}

@@ -1,0 +1,255 @@
+package report_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/attribution"
+	"github.com/leadlog/leadlog/query/report"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
+
+// writeJourneys puts leads of two accounts on the log that arrive, visit, are won, lost, joined and forgotten, and settings that change
+// what is won. It returns the positions of all events.
+func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, events int) (positions []eventstore.Position) {
+	t.Helper()
+	type life struct{ account, id string }
+	var leads []life
+	values := []string{"", "", "0", "100", "0.0001", "99999.9999"}
+	campaign := func() event.Campaign {
+		return event.Campaign{UTMSource: pick(random, "", "google", "Google"), UTMMedium: pick(random, "", "cpc"), UTMCampaign: pick(random, "", "diwali", "eid")}
+	}
+	visitor := func(account string) string {
+		return pick(random, "", "", event.VisitorStream(account, "a"), event.VisitorStream(account, "b"))
+	}
+	kept := func() event.KeptArrival {
+		if random.IntN(4) > 0 {
+			return event.KeptArrival{}
+		}
+		return event.KeptArrival{IntakeID: pick(random, "01JQKXZ8V4W9H6M3T2R5N7P0AA", "01JQKXZ8V4W9H6M3T2R5N7P0AB"), ReceivedAt: projectiontest.Start.Add(time.Duration(random.IntN(events)) * time.Millisecond)}
+	}
+	for range events {
+		account := pick(random, "acme", "globex")
+		stream, data := "", event.Data(nil)
+		n := random.IntN(100)
+		if n < 25 || len(leads) == 0 {
+			l := life{account, w.NewID()}
+			leads = append(leads, l)
+			created := event.LeadCreated{
+				Source: pick(random, "website", "google_ad", "api"), Campaign: campaign(), KeptArrival: kept(), Visitor: visitor(account),
+				LeadFields: event.LeadFields{Status: "new", OpportunityValue: pick(random, values...)},
+			}
+			if random.IntN(10) == 0 {
+				created.Status, created.Changed = "Won", []string{"status"}
+			}
+			positions = append(positions, w.Append(t, account, event.LeadStream(l.id), created))
+			continue
+		}
+		at := random.IntN(len(leads))
+		l := leads[at]
+		account, stream = l.account, event.LeadStream(l.id)
+		switch {
+		case n < 55:
+			data = event.LeadMerged{
+				Source: pick(random, "website", "whatsapp", "api"), Campaign: campaign(), KeptArrival: kept(), Visitor: visitor(account),
+				LeadFields: event.LeadFields{Status: pick(random, "", "", "", "won", "lost"), OpportunityValue: pick(random, values...)},
+			}
+		case n < 80:
+			data = event.LeadUpdated{LeadFields: event.LeadFields{Status: pick(random, "", "won", "WON", "sold", "lost"), OpportunityValue: pick(random, values...)}}
+		case n < 84:
+			stream = event.AccountStream(account)
+			data = event.AccountConfigured{Stages: []string{pick(random, "new", "new", "won")}, WonStages: pick(random, nil, []string{"won", "sold"}, []string{"new"})}
+		case n < 92:
+			stream = event.VisitorStream(account, pick(random, "a", "b"))
+			data = event.VisitorActed{
+				VisitorID: "v", Kind: "page_view", At: projectiontest.Start.Add(time.Duration(random.IntN(2*events)) * time.Millisecond),
+				Touch: random.IntN(4) > 0, Campaign: campaign(),
+			}
+		case n < 96:
+			other := random.IntN(len(leads))
+			if from := leads[other]; from.account == account && from.id != l.id {
+				w.Append(t, account, event.LeadStream(from.id), event.LeadJoinedInto{Into: l.id})
+				data = event.LeadJoined{From: from.id, OpportunityValue: pick(random, "", "7")}
+				leads = append(leads[:other], leads[other+1:]...)
+			}
+		default:
+			data = event.LeadErased{}
+			leads = append(leads[:at], leads[at+1:]...)
+		}
+		if data != nil {
+			positions = append(positions, w.Append(t, account, stream, data))
+		}
+	}
+	return positions
+}
+
+func someFilter(random *rand.Rand) query.AttributionFilter {
+	filter := query.AttributionFilter{
+		Rules: attribution.Rules{
+			Model:  attribution.Model(pick(random, attribution.Models()...)),
+			Window: pick(random, attribution.Day, attribution.MaxWindow), HalfLife: pick(random, attribution.MinHalfLife, attribution.Day),
+		},
+		By: attribution.Key(pick(random, attribution.Keys()...)), Visits: random.IntN(2) == 0,
+	}
+	if random.IntN(3) == 0 {
+		filter.Since = projectiontest.Start.Add(time.Duration(random.IntN(200)) * time.Millisecond)
+		filter.Until = filter.Since.Add(time.Duration(random.IntN(200)) * time.Millisecond)
+	}
+	return filter
+}
+
+// What the view answers is what the log gives, as of any position, whatever came later.
+func TestReport_ViewEqualsLog(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 29))
+			w := projectiontest.New(t)
+			positions := writeJourneys(t, w, random, 150)
+			w.Project(t)
+			reader, log := query.New(w.Pool, w.Store), report.Reading{Store: w.Store}
+			counted := 0
+			for range 40 {
+				filter := someFilter(random)
+				filter.AsOf = pick(random, positions...)
+				account := pick(random, "acme", "globex")
+				answer, err := reader.Attribution(t.Context(), account, filter)
+				require.NoError(t, err)
+				made, err := log.Make(t.Context(), report.New(report.Parameters{Account: account, AttributionFilter: filter}))
+				require.NoError(t, err)
+				require.Equal(t, made.Rows, answer.Rows, "%+v", filter)
+				require.Equal(t, made.Total, answer.Total, "%+v", filter)
+				counted += len(made.Rows)
+			}
+			require.NotZero(t, counted)
+		})
+	}
+}
+
+func TestExplain_NamesEventsBehindEachRow(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	first, second := w.NewID(), w.NewID()
+	created := func(source string) event.LeadCreated {
+		return event.LeadCreated{Source: source, LeadFields: event.LeadFields{Status: "new", OpportunityValue: "10"}}
+	}
+	w.Append(t, "acme", event.LeadStream(first), created("website"), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}})
+	w.Append(t, "acme", event.LeadStream(second), created("google_ad"))
+	p := report.Parameters{Account: "acme", AttributionFilter: query.AttributionFilter{
+		Rules: attribution.Rules{Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife}, By: attribution.BySource,
+	}}
+	log := report.Reading{Store: w.Store}
+	at := func(position eventstore.Position) report.File {
+		p.AsOf = position
+		made, err := log.Make(t.Context(), report.New(p))
+		require.NoError(t, err)
+		return made
+	}
+	before := at(w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}}))
+	w.Append(t, "globex", event.LeadStream(w.NewID()), created("api"))
+	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "whatsapp"})
+	won := w.Append(t, "acme", event.LeadStream(second), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}})
+	middle := at(won)
+	explained := func(before, after report.File) (lines []string) {
+		changes, err := log.Explain(t.Context(), before, after)
+		require.NoError(t, err)
+		for _, change := range changes {
+			lines = append(lines, change.String())
+			for _, cause := range change.Events {
+				lines = append(lines, fmt.Sprintf("%s of %s", cause.Type, map[string]string{first: "first", second: "second", "": "all"}[cause.Lead]))
+			}
+		}
+		return lines
+	}
+	require.Empty(t, explained(before, before))
+	require.Equal(t, []string{`row "google_ad": no row -> touches 1, conversions 1.000000, value 10.0000`, "lead.updated of second"}, explained(before, middle))
+	require.Equal(t, []string{`row "google_ad": touches 1, conversions 1.000000, value 10.0000 -> no row`, "lead.updated of second"}, explained(middle, before))
+
+	lost := at(w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, WonStages: []string{"lost"}}))
+	require.Equal(t, []string{
+		`row "google_ad": touches 1, conversions 1.000000, value 10.0000 -> no row`, "account.configured of all",
+		`row "website": touches 1, conversions 1.000000, value 10.0000 -> no row`, "account.configured of all",
+	}, explained(middle, lost))
+
+	p.Model, p.By = attribution.First, attribution.ByMedium
+	other := at(won)
+	require.Equal(t, []string{"model: last -> first"}, middle.Parameters(other))
+	require.ErrorContains(t, report.Comparable(middle, other), "by source and by medium")
+}
+
+func TestVerify_FindsFirstDifference(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	stream := event.LeadStream(w.NewID())
+	end := w.Append(t, "acme", stream, event.LeadCreated{Source: "website", LeadFields: event.LeadFields{Status: "won", OpportunityValue: "10"}})
+	log := report.Reading{Store: w.Store}
+	made, err := log.Make(t.Context(), report.New(report.Parameters{Account: "acme", AttributionFilter: query.AttributionFilter{
+		Rules: attribution.Rules{Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife, Since: projectiontest.Start},
+		By:    attribution.BySource, AsOf: end,
+	}}))
+	require.NoError(t, err)
+	text, err := made.Encode()
+	require.NoError(t, err)
+	w.Append(t, "acme", stream, event.LeadMerged{Source: "api"})
+	for what, c := range map[string]struct{ from, to, difference string }{
+		"nothing":      {``, ``, ``},
+		"a value":      {`"value": "10.0000"` + "\n    }\n  ]", `"value": "11.0000"` + "\n    }\n  ]", `row "website": touches 1, conversions 1.000000, value 11.0000 -> touches 1, conversions 1.000000, value 10.0000`},
+		"the total":    {`"conversions": "1.000000",` + "\n    " + `"value": "10.0000"` + "\n  }", `"conversions": "2.000000",` + "\n    " + `"value": "10.0000"` + "\n  }", `total: 2.000000 conversions, value 10.0000: the log gives 1.000000 and 10.0000`},
+		"a key":        {`"website"`, `"website2"`, `row "website": no row -> touches 1, conversions 1.000000, value 10.0000`},
+		"a parameter":  {`"since": "2026-03-01T09:00:00.000Z"`, `"since": "2027-03-01T09:00:00.000Z"`, `row "website": touches 1, conversions 1.000000, value 10.0000 -> no row`},
+		"the log":      {`"size": 1`, `"size": 2`, fmt.Sprintf("log up to position %d: the report has 2 events", end)},
+		"the position": {fmt.Sprintf(`"asOf": %d`, end), fmt.Sprintf(`"asOf": %d`, end+1), fmt.Sprintf("log up to position %d: the report has 1 events", end+1)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			changed := strings.Replace(string(text), c.from, c.to, 1)
+			require.Equal(t, c.from == "", changed == string(text))
+			parsed, err := report.Parse([]byte(changed))
+			require.NoError(t, err)
+			difference, err := log.Verify(t.Context(), parsed)
+			require.NoError(t, err)
+			if c.difference == "" {
+				require.Empty(t, difference)
+			}
+			require.Contains(t, difference, c.difference)
+		})
+	}
+	for _, wrong := range []string{``, `{}`, `[]`, `{"report":"x"}`, strings.Replace(string(text), `"last"`, `"best"`, 1), strings.Replace(string(text), `"90d"`, `"90"`, 1), strings.Replace(string(text), `"rows"`, `"lines"`, 1)} {
+		_, err := report.Parse([]byte(wrong))
+		require.Error(t, err, wrong)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"report":"attribution","account":"acme","model":"last","by":"source","since":null,"until":null,"window":"90d","halfLife":"7d","visits":false,"asOf":7,"log":{"size":7,"root":"x"},"rows":[],"total":{"conversions":"0.000000","value":"0.0000"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		parsed, err := report.Parse(text)
+		if err != nil {
+			return
+		}
+		encoded, err := parsed.Encode()
+		if err != nil {
+			return // a year that no answer can show
+		}
+		again, err := report.Parse(encoded)
+		require.NoError(t, err)
+		require.Equal(t, parsed.Rows, again.Rows)
+		is, err := report.Is(bytes.NewReader(encoded))
+		require.NoError(t, err)
+		require.True(t, is)
+	})
+}
