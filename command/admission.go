@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -134,10 +135,11 @@ func (a Admission) Confirm(ctx context.Context, d *Directory) error {
 	return err
 }
 
-// How many accounts and tokens a process caches. An account takes less than 10 KiB and mostly less than one, a token less than 1.
+// How many accounts, tokens and intakes a process caches. An account takes less than 10 KiB and mostly less than one, a token less than 1.
 const (
 	accountCacheSize = 10_000
 	tokenCacheSize   = 50_000
+	intakeCacheSize  = 10_000
 )
 
 // Cached is a cached state of a stream. It may be stale, so a command that relies on it adds Check to its append. It is shared, and
@@ -152,12 +154,15 @@ type Cached[S any] struct {
 // Check returns a write that makes an append conflict unless the stream is still as it was.
 func (b *Cached[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
 
-// Directory is a process's cache of accounts and tokens, so that a capture reads nothing before it appends.
+// Directory is a process's cache of accounts, tokens and intakes, so that a capture reads nothing before it appends.
 type Directory struct {
 	store    eventstore.Store
 	now      func() time.Time
 	accounts *lru.Cache[string, *Cached[account.State]]
 	tokens   *lru.Cache[string, *Cached[token.State]]
+	intakes  *lru.Cache[string, *Intake]
+	folds    *eventstore.Folds[intake.State]
+	secrets  IntakeSecrets // nil: no intakes are served
 }
 
 // NewDirectory returns an empty directory over a log.
@@ -165,6 +170,7 @@ func NewDirectory(store eventstore.Store, now func() time.Time) *Directory {
 	return &Directory{
 		store: store, now: now,
 		accounts: newCache[string, *Cached[account.State]](accountCacheSize), tokens: newCache[string, *Cached[token.State]](tokenCacheSize),
+		intakes: newCache[string, *Intake](intakeCacheSize), folds: eventstore.NewFolds(intakeFolds),
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
@@ -89,6 +90,8 @@ type Handlers struct {
 	leads          *eventstore.Folds[lead.State]
 	endpoints      *eventstore.Folds[webhook.State]
 	secrets        Secrets
+	intakes        *eventstore.Folds[intake.State]
+	intakeSecrets  IntakeSecrets
 	privateTargets bool // lets endpoints be http, loopback or private addresses
 	log            *slog.Logger
 	now            func() time.Time
@@ -104,10 +107,12 @@ type Options struct {
 	Claims    claim.Names
 	Directory *Directory
 	Secrets   Secrets
-	Log       *slog.Logger
-	Now       func() time.Time
-	Random    io.Reader
-	// AllowPrivateTargets lets webhook endpoints be http, loopback or private addresses: for development.
+	// IntakeSecrets may be nil if no command is about an intake.
+	IntakeSecrets IntakeSecrets
+	Log           *slog.Logger
+	Now           func() time.Time
+	Random        io.Reader
+	// AllowPrivateTargets lets addresses that are sent to or fetched from be http, loopback or private: for development.
 	AllowPrivateTargets bool
 }
 
@@ -124,7 +129,7 @@ func NewHandlers(o Options) *Handlers {
 		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](cachedMappings), now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		windows: semaphore.NewWeighted(windows), holders: newCache[string, string](cachedClaims), leads: eventstore.NewFolds(leadFolds),
-		endpoints: eventstore.NewFolds(endpointFolds),
+		endpoints: eventstore.NewFolds(endpointFolds), intakes: eventstore.NewFolds(intakeFolds), intakeSecrets: o.IntakeSecrets,
 	}
 }
 

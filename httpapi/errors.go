@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/command/webhook"
@@ -81,6 +82,9 @@ var failures = []struct {
 	{webhook.ErrReplayRunning, http.StatusConflict, "A replay of this webhook endpoint is already running", "REPLAY_RUNNING", 0},
 	{webhook.ErrDisabled, http.StatusConflict, "Webhook endpoint is disabled: enable it first", "WEBHOOK_DISABLED", 0},
 	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
+	{intake.ErrNotFound, http.StatusNotFound, "Intake not found", "", 0},
+	{intake.ErrLimit, http.StatusConflict, "An account may have at most 50 intakes", "INTAKE_LIMIT_REACHED", 0},
+	{intake.ErrNoSecrets, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email of the lead", "LAST_CONTACT", 0},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
 	{command.ErrNoVisitor, http.StatusNotFound, "Visitor not found", "", 0},

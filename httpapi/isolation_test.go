@@ -36,10 +36,10 @@ func tenancy(t *testing.T) *tenants {
 	theirs := w.theirs.settle()
 	w.names = map[string]*strings.Replacer{
 		"ours": w.ours.settle(), "theirs": theirs, "nobodys": strings.NewReplacer(
-			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID,
+			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID, "{intakeId}", missingID,
 			"{accountId}", "zq8nobody", "{visitorId}", "v-nobodys", "{position}", "999999999", "{from}", "1"),
 	}
-	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}"} {
+	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{intakeId}"} {
 		w.secrets = append(w.secrets, theirs.Replace(name))
 	}
 	w.secrets = append(w.secrets, stranger, "9988776655")
@@ -57,6 +57,7 @@ func (w *tenants) furnish(ids *strings.Replacer) {
 	}{
 		{"POST", tokens, `{"name":"` + stranger + `","expiresInDays":30}`, 201},
 		{"POST", tokens + "/{tokenId}/rotate", ``, 200},
+		{"POST", intakes, `{"name":"` + stranger + `","kind":"form"}`, 201},
 		{"POST", endpoints, `{"url":"https://example.com/` + stranger + `","description":"` + stranger + `"}`, 201},
 		{"PATCH", leads + "/{leadId}", `{"name":"` + stranger + `"}`, 200},
 		{"POST", leads, `{"phone":"9123456780","metadata":{"source":"website","note":"` + stranger + `"}}`, 200},
@@ -227,7 +228,7 @@ func (w *tenants) alikeByBody(t *testing.T, o operation, c call) {
 	}
 	c.path, c.credential = w.names["ours"].Replace(o.path), w.ours.jwt
 	example := c.body
-	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}"} {
+	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{intakeId}"} {
 		c.body = ulids.ReplaceAllString(example, missingID)
 		want := w.ours.request(c)
 		c.body = ulids.ReplaceAllString(example, w.named("theirs", name))

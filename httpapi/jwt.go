@@ -262,7 +262,7 @@ func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
 // but admin.
 func Scopes() []string {
 	return []string{
-		"leads:read", "leads:write", "tokens:read", "tokens:write", "webhooks:read", "webhooks:write", "audit:read", adminScope,
+		"leads:read", "leads:write", "tokens:read", "tokens:write", "webhooks:read", "webhooks:write", "intakes:read", "intakes:write", "audit:read", adminScope,
 	}
 }
 

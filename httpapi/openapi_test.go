@@ -388,6 +388,7 @@ func (s *service) settle() *strings.Replacer {
 	created := audited.at("data").([]any)[0].(map[string]any)
 	endpoint := s.as(http.MethodPost, endpoints, `{"url":"https://hooks.example.com/all"}`).is(http.StatusCreated)
 	webhookID := endpoint.at("data", "webhookId").(string)
+	intake := s.as(http.MethodPost, intakes, `{"name":"Search ads","kind":"google_lead_form"}`).is(http.StatusCreated)
 	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`).is(http.StatusCreated)
 	twin := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
 	s.provision("another", account.Settings{})
@@ -400,7 +401,7 @@ func (s *service) settle() *strings.Replacer {
 		return len(list) > 0
 	}, time.Minute, 20*time.Millisecond)
 	return strings.NewReplacer(
-		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID,
+		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID, "{intakeId}", intake.at("data", "intakeId").(string),
 		"{deliveryId}", deliveryID, "{accountId}", "another", "{visitorId}", "v-81f3",
 		"01M7YGZVZWE6S8RYN49QGMF6BJ", twin.at("data", "leadId").(string), // who is joined
 		"{position}", strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",

@@ -24,8 +24,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/openapi"
+	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -204,6 +206,10 @@ func reading(t *testing.T, change ...func(*httpapi.Options)) (*service, *reading
 	})...)
 	log.Store = s.store
 	directory := command.NewDirectory(log, time.Now)
+	box, err := sealbox.New([]byte(jwtSecret))
+	require.NoError(t, err)
+	intakes := secret.NewIntakes(s.pool, box)
+	directory.ServeIntakes(intakes)
 	claims := claim.NewNames([]byte(jwtSecret))
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
 	require.NoError(t, err)
@@ -211,7 +217,7 @@ func reading(t *testing.T, change ...func(*httpapi.Options)) (*service, *reading
 	require.NoError(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	commands := command.NewHandlers(command.Options{
-		Store: log, Claims: claims, Directory: directory, Secrets: forgetful{}, Log: quiet,
+		Store: log, Claims: claims, Directory: directory, Secrets: forgetful{}, IntakeSecrets: intakes, Log: quiet,
 	})
 	second := *s
 	second.server = httptest.NewServer(httpapi.New(httpapi.Options{

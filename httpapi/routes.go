@@ -36,6 +36,7 @@ func (a *api) routes() []route {
 		leads    = capturePath
 		tokens   = "/api/v1/crm/tokens"
 		webhooks = "/webhooks/endpoints"
+		intakes  = "/api/v1/crm/intakes"
 		accounts = "/api/v1/admin/accounts"
 	)
 	all := []route{
@@ -82,6 +83,14 @@ func (a *api) routes() []route {
 		{get, webhooks + "/{id}/deliveries", scoped("webhooks:read"), quota.Read, (*exchange).listDeliveries},
 		{get, webhooks + "/{id}/deliveries/{deliveryId}", scoped("webhooks:read"), quota.Read, (*exchange).showDelivery},
 		{post, webhooks + "/{id}/deliveries/{deliveryId}/retry", scoped("webhooks:write"), quota.Write, (*exchange).retryDelivery},
+
+		{post, intakes, scoped("intakes:write"), quota.Write, (*exchange).createIntake},
+		{get, intakes, scoped("intakes:read"), quota.Read, (*exchange).listIntakes},
+		{get, intakes + "/{id}", scoped("intakes:read"), quota.Read, (*exchange).showIntake},
+		{patch, intakes + "/{id}", scoped("intakes:write"), quota.Write, (*exchange).changeIntake},
+		{del, intakes + "/{id}", scoped("intakes:write"), quota.Write, (*exchange).deleteIntake},
+		{post, intakes + "/{id}/preview", scoped("intakes:write"), quota.Read, (*exchange).previewArrival},
+		{post, intakes + "/{id}/secret/rotate", scoped("intakes:write"), quota.Write, (*exchange).rotateIntakeSecret},
 
 		{put, accounts + "/{id}", scoped(adminScope), quota.Write, (*exchange).configureAccount},
 		{get, accounts + "/{id}", scoped(adminScope), quota.Read, (*exchange).showAccount},

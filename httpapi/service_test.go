@@ -24,11 +24,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
@@ -103,10 +105,14 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	s.pool = pool
 	s.store = openLog(t, events, pool, log)
 	directory := command.NewDirectory(s.store, time.Now)
+	box, err := sealbox.New([]byte(jwtSecret))
+	require.NoError(t, err)
+	intakes := secret.NewIntakes(pool, box)
+	directory.ServeIntakes(intakes)
 	claims := claim.NewNames([]byte(jwtSecret))
 	s.commands = command.NewHandlers(command.Options{
 		Store: s.store, Claims: claims, Directory: directory,
-		Secrets: forgetful{}, Log: log,
+		Secrets: forgetful{}, IntakeSecrets: intakes, Log: log,
 	})
 	project(t, url, s.store, log)
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})

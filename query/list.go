@@ -43,6 +43,7 @@ const (
 	tokenCursor      = "t1"
 	tokenEventCursor = "a1"
 	endpointCursor   = "w1"
+	intakeCursor     = "i1"
 	deliveryCursor   = "d2"
 	activityCursor   = "v1"
 	refusedCursor    = "f1"

@@ -51,6 +51,7 @@ const (
 	TokenEventView      = schema.TokenEvent
 	AccountView         = schema.Account
 	EndpointView        = schema.Endpoint
+	IntakeView          = schema.Intake
 	VisitorActivityView = schema.VisitorActivity
 	RefusedView         = schema.Refused
 	TouchView           = schema.Touch

@@ -115,7 +115,7 @@ func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Sto
 		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
 		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished,
-		Broken: h.BrokenSecrets(), Whole: func(head audit.Head) { found.head = head },
+		Broken: h.BrokenSecrets(), Unproven: h.BrokenIntakes(), Whole: func(head audit.Head) { found.head = head },
 	}.Run(ctx)
 	return found, err
 }

@@ -57,6 +57,8 @@ var (
 	ErrNotFound = errors.New("intake not found")
 	// ErrLimit says that the account's slots are all taken.
 	ErrLimit = errors.New("an account may have at most 50 intakes")
+	// ErrNoSecrets says that the secrets of an intake are lost: nothing proves that a sender may deliver.
+	ErrNoSecrets = errors.New("no secrets of this intake")
 )
 
 // Phase is where an intake is in its life.
@@ -102,7 +104,7 @@ func Evolve(s State, fact event.Fact) State {
 		}
 		s.Settings = data.IntakeSettings
 		s.Silent = s.Silent && s.overdue(s.SilentSince, fact.At)
-		if slices.ContainsFunc(data.Changed, isSecret) {
+		if SetsSecrets(data) {
 			s.SecretID = fact.ID.String()
 		}
 	case event.IntakeRotated:
@@ -224,6 +226,11 @@ const (
 	nameAccessToken     = "accessToken"
 	nameChallengeSecret = "challenge.secret"
 )
+
+// SetsSecrets reports whether a change replaces the intake's secrets by those stored under its id.
+func SetsSecrets(changed event.IntakeChanged) bool {
+	return slices.ContainsFunc(changed.Changed, isSecret)
+}
 
 func isSecret(name string) bool {
 	switch name {

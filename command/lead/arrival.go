@@ -248,7 +248,7 @@ func (r *reader) metadata(client Client) (given map[string]jsontext.Value, sourc
 	if len(r.body["metadata"]) > MaxMetadataBytes {
 		r.wrong.Add("metadata", "must be at most 32 KiB")
 	}
-	if s, ok := text(given[keySource]); ok && canonical(s) {
+	if s, ok := text(given[keySource]); ok && Canonical(s) {
 		source = s
 	}
 	if s, ok := text(given[keyIP]); ok {

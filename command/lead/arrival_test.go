@@ -237,7 +237,7 @@ func FuzzParseArrival(f *testing.F) {
 			return
 		}
 		require.True(t, a.Phone != "" || a.Email != "")
-		require.True(t, canonical(a.Source), a.Source)
+		require.True(t, Canonical(a.Source), a.Source)
 		require.LessOrEqual(t, Length(a.Name), MaxName)
 		require.LessOrEqual(t, Length(a.VisitorID), MaxVisitorID)
 		require.LessOrEqual(t, len(a.CustomFields), MaxCustomFields)

@@ -221,7 +221,7 @@ func TestDecide_EverySource(t *testing.T) {
 		"google_form": {true, false, true}, "ai_powered_lead": {true, false, true}, "payment_page_drop": {true, false, true},
 		"facebook_ad": {true, false, false}, "google_ad": {true, false, false}, "tiktok": {}, "": {}, "Website": {},
 	} {
-		require.Equal(t, want, [3]bool{canonical(source), isCurated(source), isSelfService(source)}, source)
+		require.Equal(t, want, [3]bool{Canonical(source), isCurated(source), isSelfService(source)}, source)
 	}
 	require.Len(t, canonicalSources, 11)
 	require.Equal(t, "api", DefaultSource)

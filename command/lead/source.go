@@ -25,7 +25,11 @@ var selfService = []string{
 func isCurated(source string) bool     { return slices.Contains(curated, source) }
 func isSelfService(source string) bool { return slices.Contains(selfService, source) }
 
-func canonical(source string) bool { return slices.Contains(canonicalSources, source) }
+// Canonical reports whether metadata.source may name a source.
+func Canonical(source string) bool { return slices.Contains(canonicalSources, source) }
+
+// CanonicalSources returns the sources that metadata.source may name.
+func CanonicalSources() []string { return slices.Clone(canonicalSources) }
 
 // Sources returns every source that a lead can have.
 func Sources() []string { return slices.Concat(canonicalSources, []string{"manual", "csv_import"}) }

@@ -44,7 +44,7 @@ func (s State) apply(c Change, privateTargets bool) (event.WebhookUpdated, error
 	var wrong field.Errors
 	updated := event.WebhookUpdated{URL: s.URL, Events: s.Events, Description: s.Description}
 	if c.URL != nil {
-		if message := badURL(*c.URL, privateTargets); message != "" {
+		if message := WrongURL(*c.URL, privateTargets); message != "" {
 			wrong.Add("url", message)
 		}
 		updated.URL = *c.URL

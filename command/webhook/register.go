@@ -20,7 +20,7 @@ type Registration struct {
 // or local. The error is field.Errors.
 func (r Registration) Register(privateTargets bool) (event.WebhookRegistered, error) {
 	var wrong field.Errors
-	if message := badURL(r.URL, privateTargets); message != "" {
+	if message := WrongURL(r.URL, privateTargets); message != "" {
 		wrong.Add("url", message)
 	}
 	events, message := chosen(r.Events)

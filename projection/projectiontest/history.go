@@ -18,7 +18,9 @@ import (
 type History struct {
 	Accounts                       []string
 	Leads, Tokens, Endpoints, Gone map[string][]string // Gone: endpoints that were deleted
+	Intakes                        map[string][]string // also deleted ones
 	random                         *rand.Rand
+	intakes                        *rand.Rand // of intakes alone, so that the rest of the history stays the same
 	world                          *World
 }
 
@@ -29,6 +31,7 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 	h := &History{
 		Accounts: []string{"acme", "globex", "initech"}, world: w, random: rand.New(rand.NewPCG(seed, 1)),
 		Leads: map[string][]string{}, Tokens: map[string][]string{}, Endpoints: map[string][]string{}, Gone: map[string][]string{},
+		Intakes: map[string][]string{}, intakes: rand.New(rand.NewPCG(seed, 2)),
 	}
 	for range events {
 		account := h.Accounts[h.random.IntN(len(h.Accounts))]
@@ -55,6 +58,7 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 			})
 			w.Append(t, account, event.RevealStream(w.NewID()), event.LeadRevealed{LeadID: h.Leads[account][0], What: "lead"})
 		default:
+			h.intake(t, account)
 			w.Append(t, account, event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: w.NewID()})
 		}
 	}
@@ -242,4 +246,28 @@ func (h *History) endpoint(t testing.TB, account string) {
 			event.WebhookRotated{PreviousUntil: Start}, event.WebhookTested{}, event.WebhookReplayed{Since: Start, Until: Start.Add(time.Hour), Generation: 1}, event.WebhookReplayEnded{Generation: 1},
 		))
 	}
+}
+
+func (h *History) intake(t testing.TB, account string) {
+	random := h.random
+	defer func() { h.random = random }()
+	h.random = h.intakes
+	settings := event.IntakeSettings{
+		Name: pick(h, "Site", "Größe <2>"), Kind: pick(h, "form", "webhook"), Source: pick(h, "website", "webhook"), Enabled: pick(h, true, true, false),
+		Origins: pick(h, nil, []string{"https://example.com"}), Redirect: pick(h, "", "https://example.com/?a=1&b=<2>"), Honeypot: pick(h, "", "url"),
+		Challenge: pick(h, "", "turnstile"), RateLimit: pick(h, nil, new(0.0), new(2.5)), ExpectEvery: pick(h, "", "1m", "36h0m0.5s"),
+		Mapping:   pick(h, nil, map[string]string{"name": `body.first + " " + body.last`, "email": "body.mail"}),
+		Signature: pick(h, nil, &event.IntakeSignature{Header: "X-Signature", Algorithm: "sha256", Encoding: "hex", Scheme: "hmac"}),
+		GraphURL:  pick(h, "", "https://graph.example.com"),
+	}
+	if there := h.Intakes[account]; len(there) > 0 && h.random.IntN(3) > 0 {
+		h.world.Append(t, account, event.IntakeStream(there[len(there)-1]), pick[event.Data](h,
+			event.IntakeChanged{IntakeSettings: settings, Changed: []string{"name"}}, event.IntakeChanged{IntakeSettings: settings, Changed: []string{"enabled", "secret"}},
+			event.IntakeRotated{}, event.IntakeSilent{Since: Start}, event.IntakeResumed{ArrivedAt: Start.Add(time.Hour)}, event.IntakeDeleted{},
+		))
+		return
+	}
+	id := h.world.NewID()
+	h.world.Append(t, account, event.IntakeStream(id), event.IntakeCreated{IntakeSettings: settings, Slot: 1})
+	h.Intakes[account] = append(h.Intakes[account], id)
 }

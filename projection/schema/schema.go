@@ -34,6 +34,7 @@ const (
 	TokenEvent      = "token_event"
 	Account         = "account"
 	Endpoint        = "endpoint"
+	Intake          = "intake"
 	FanOut          = "fanout"
 	VisitorActivity = "visitor_activity"
 	Refused         = "refused"

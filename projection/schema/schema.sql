@@ -185,6 +185,19 @@ CREATE TABLE secret.earlier (
 CREATE INDEX earlier_webhook ON secret.earlier USING btree (webhook_id, until DESC);
 COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, beside the one in secret.webhook. Destroyed when their time is up.';
 
+CREATE TABLE secret.intake (
+    event_id text COLLATE "C" NOT NULL,
+    intake_id text COLLATE "C" NOT NULL,
+    ordinal bigint NOT NULL,
+    key_id text COLLATE "C" NOT NULL,
+    sealed bytea NOT NULL,
+    CONSTRAINT intake_event_id PRIMARY KEY (event_id)
+);
+CREATE INDEX intake_intake ON secret.intake USING btree (intake_id, ordinal);
+COMMENT ON TABLE secret.intake IS 'Secrets of intakes, sealed with AES-256-GCM. Those of the event that views.intake names count.';
+COMMENT ON COLUMN secret.intake.event_id IS 'Of the event that sets them. It may not be on the log yet, or never.';
+COMMENT ON COLUMN secret.intake.ordinal IS 'Grows with each set of secrets that is stored.';
+
 CREATE TABLE secret.webhook (
     webhook_id text COLLATE "C" NOT NULL,
     key_id text COLLATE "C" NOT NULL,
@@ -297,6 +310,42 @@ CREATE TABLE views.endpoint (
 CREATE INDEX endpoint_newest ON views.endpoint USING btree (account, created_at DESC, webhook_id DESC);
 COMMENT ON TABLE views.endpoint IS 'Webhook endpoints that are there. Their secrets are in secret.webhook.';
 COMMENT ON COLUMN views.endpoint.disabled_reason IS 'Null: it is enabled.';
+
+CREATE TABLE views.intake (
+    intake_id text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    name text NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    source text COLLATE "C" NOT NULL,
+    enabled boolean NOT NULL,
+    origins jsonb NOT NULL,
+    redirect text NOT NULL,
+    honeypot text NOT NULL,
+    challenge text COLLATE "C" NOT NULL,
+    rate_limit double precision,
+    expect_every text COLLATE "C" NOT NULL,
+    expect interval,
+    mapping jsonb NOT NULL,
+    signature jsonb NOT NULL,
+    graph_url text NOT NULL,
+    secret_id text COLLATE "C" NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    enabled_at timestamp with time zone NOT NULL,
+    silent_since timestamp with time zone,
+    deleted boolean NOT NULL DEFAULT false,
+    CONSTRAINT intake_id PRIMARY KEY (intake_id)
+);
+CREATE INDEX intake_expect ON views.intake USING btree (intake_id) WHERE (enabled AND (NOT deleted) AND ((expect IS NOT NULL) OR (silent_since IS NOT NULL)));
+CREATE INDEX intake_newest ON views.intake USING btree (account, created_at DESC, intake_id DESC) WHERE (NOT deleted);
+COMMENT ON TABLE views.intake IS 'Intakes, also the deleted ones. Their secrets are in secret.intake.';
+COMMENT ON COLUMN views.intake.redirect IS 'Empty here and in the other texts: none.';
+COMMENT ON COLUMN views.intake.rate_limit IS 'NULL: the account''s.';
+COMMENT ON COLUMN views.intake.expect_every IS 'As its owner wrote it; in expect as an interval.';
+COMMENT ON COLUMN views.intake.mapping IS 'What replaces the default mapping of the kind.';
+COMMENT ON COLUMN views.intake.signature IS 'JSON null: none.';
+COMMENT ON COLUMN views.intake.secret_id IS 'Id of the event that set the secrets.';
+COMMENT ON COLUMN views.intake.enabled_at IS 'When it was last enabled.';
+COMMENT ON COLUMN views.intake.silent_since IS 'NULL: it is not silent.';
 
 CREATE TABLE views.lead (
     lead_id text COLLATE "C" NOT NULL,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -26,6 +27,7 @@ func TestVerify_SharedPhoneAndSixthToken(t *testing.T) {
 	created := event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1}
 	atLimit(token.MaxPerAccount, event.TokenStream, created, event.TokenDeleted{})
 	atLimit(webhook.MaxPerAccount, event.WebhookStream, event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}}, event.WebhookDeleted{})
+	atLimit(intake.MaxPerAccount, event.IntakeStream, event.IntakeCreated{IntakeSettings: event.IntakeSettings{Name: "Site", Kind: "form"}}, event.IntakeDeleted{})
 	elsewhere := w.NewID()
 	w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: elsewhere})
 	w.Append(t, "globex", event.LeadStream(elsewhere), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+912", Status: "new"}, Source: "api"})
@@ -34,6 +36,7 @@ func TestVerify_SharedPhoneAndSixthToken(t *testing.T) {
 	require.Equal(t, []string{
 		"account acme has 6 tokens from position 16 on",
 		"account acme has 51 endpoints from position 69 on",
+		"account acme has 51 intakes from position 122 on",
 		"leads " + first + ", " + second + " of account acme have the same phone",
 		"lead " + second + " has 2 values of kind phone, and claims on 1",
 	}, run(t, w))

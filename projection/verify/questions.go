@@ -104,8 +104,8 @@ var questions = []string{
 
 	// A claim and its holder are appended together. A lead that was erased when it could not be read keeps its claims.
 	`SELECT format('%s: the %s is claimed for %s, which is not there', stream, kind, holding)
-	   FROM (SELECT *, CASE kind WHEN 'token-slot' THEN 'token-' WHEN 'webhook-slot' THEN 'webhook-' ELSE 'lead-' END || holder AS holding
-	           FROM claimed WHERE holder <> '' AND kind IN ('phone', 'email', 'token-slot', 'webhook-slot')) c
+	   FROM (SELECT *, CASE kind WHEN 'token-slot' THEN 'token-' WHEN 'webhook-slot' THEN 'webhook-' WHEN 'intake-slot' THEN 'intake-' ELSE 'lead-' END || holder AS holding
+	           FROM claimed WHERE holder <> '' AND kind IN ('phone', 'email', 'token-slot', 'webhook-slot', 'intake-slot')) c
 	   LEFT JOIN (SELECT stream AS holding, bool_or(lives) AS lived, bool_and(lives) AS lives FROM lived GROUP BY stream) h USING (holding)
 	  WHERE NOT EXISTS (SELECT FROM claimed l WHERE l.revision > 0 AND l.stream = c.stream AND l.position > c.position)
 	    AND NOT coalesce(h.lived AND (h.lives OR kind IN ('phone', 'email') AND holder NOT IN (SELECT lead_id FROM joined_into)), false)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
@@ -32,6 +33,8 @@ type reading struct {
 	whole      whole
 	tokens     map[string]int
 	endpoints  map[string]int
+	intakes    map[string]int
+	unproven   map[string]error     // why senders cannot prove themselves to an intake, by intake
 	broken     map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
 	leaves     map[string]int64     // by account
 	owed       map[string]owed      // by the claim on an idempotency key
@@ -100,8 +103,11 @@ func (r *reading) find(kind, format string, args ...any) {
 	}
 }
 
-// unsigned reports live endpoints whose deliveries cannot be signed.
+// unsigned reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot prove themselves.
 func (r *reading) unsigned() (findings []string) {
+	for _, id := range slices.Sorted(maps.Keys(r.unproven)) {
+		findings = append(findings, fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.unproven[id]))
+	}
 	for _, id := range slices.Sorted(maps.Keys(r.broken)) {
 		findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.broken[id]))
 	}
@@ -166,6 +172,13 @@ func (r *reading) count(e eventstore.Recorded, data event.Data) {
 	case event.WebhookDeleted:
 		r.endpoints[account]--
 		delete(r.broken, event.WebhookID(e.Stream))
+	case event.IntakeCreated:
+		if r.intakes[account]++; r.intakes[account] > intake.MaxPerAccount {
+			r.find("intake", "account %s has %d intakes from position %d on", account, r.intakes[account], e.Position)
+		}
+	case event.IntakeDeleted:
+		r.intakes[account]--
+		delete(r.unproven, event.IntakeID(e.Stream))
 	}
 }
 
@@ -185,14 +198,14 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 		if id, err := ulid.ParseStrict(d.EventID); err == nil {
 			r.owed[e.Stream], r.owing[id] = owed{d.Stream, id}, e.Stream
 		}
-	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered:
+	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered, event.IntakeCreated:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
 	case event.LeadJoinedInto:
 		r.joinedInto = append(r.joinedInto, []any{int64(e.Position), event.LeadID(e.Stream), d.Into})
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	case event.LeadJoined:
 		r.joined = append(r.joined, []any{int64(e.Position), event.LeadID(e.Stream), d.From})
-	case event.TokenDeleted, event.WebhookDeleted:
+	case event.TokenDeleted, event.WebhookDeleted, event.IntakeDeleted:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	}
 }

@@ -47,6 +47,9 @@ type Verification struct {
 	// Broken, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, and why. Some of them may
 	// just have been deleted.
 	Broken func(ctx context.Context) (map[string]error, error)
+	// Unproven, if not nil, returns the intakes whose secrets are missing or cannot be opened, and why. Some of them may just have
+	// been changed or deleted.
+	Unproven func(ctx context.Context) (map[string]error, error)
 }
 
 // Leftover is an erasure that was not finished: of a lead, by id, or of a visitor, by its stream.
@@ -173,8 +176,14 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell fun
 			return r, err
 		}
 	}
+	var unproven map[string]error
+	if v.Unproven != nil {
+		if unproven, err = v.Unproven(ctx); err != nil {
+			return r, err
+		}
+	}
 	r = reading{
-		tx: tx, whole: whole, broken: broken, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse,
+		tx: tx, whole: whole, broken: broken, unproven: unproven, intakes: map[string]int{}, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse,
 		tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 		owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 		erased: map[string]erasure{}, closed: map[string]*closed{}, gone: map[string]bool{},

@@ -183,6 +183,9 @@ func TestVerify_ClaimsWithoutHolder(t *testing.T) {
 	created := event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1}
 	claim(event.ClaimTaken{Kind: "token-slot", Holder: liveToken})
 	w.Append(t, "acme", event.TokenStream(liveToken), created)
+	intakeID := w.NewID()
+	claim(event.ClaimTaken{Kind: "intake-slot", Holder: intakeID})
+	w.Append(t, "acme", event.IntakeStream(intakeID), event.IntakeCreated{IntakeSettings: event.IntakeSettings{Name: "Site", Kind: "form"}})
 	none := w.NewID()
 	want := []string{
 		claim(event.ClaimTaken{Kind: "email", Holder: none}) + ": the email is claimed for lead-" + none + ", which is not there",

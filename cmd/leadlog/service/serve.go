@@ -76,7 +76,8 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 		delivery.Days{Pool: a.pool, Log: a.log}.Run,
 		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, End: a.endReplay, Budget: a.replayBudget}.Run,
 		expiry{query: a.reader, handlers: a.Handlers, eraser: a.eraser(), log: a.log}.run,
-		func(ctx context.Context) { a.secrets.Run(ctx, a.log) })
+		func(ctx context.Context) { a.secrets.Run(ctx, a.log) },
+		func(ctx context.Context) { a.intakeSecrets.Run(ctx, a.log) })
 	a.log.Info("listening", "addr", listener.Addr().String())
 	listening(listener.Addr())
 	err = group.Wait()

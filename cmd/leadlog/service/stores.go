@@ -19,6 +19,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/view"
 )
 
@@ -128,4 +129,12 @@ func (h *Stores) BrokenSecrets() func(context.Context) (map[string]error, error)
 		return nil
 	}
 	return delivery.NewSecrets(h.Pool, h.Store.Box).Broken
+}
+
+// BrokenIntakes returns a function that finds intakes whose secrets are missing or cannot be opened; nil when there is no seal key.
+func (h *Stores) BrokenIntakes() func(context.Context) (map[string]error, error) {
+	if len(h.SealKeys) == 0 {
+		return nil
+	}
+	return secret.NewIntakes(h.Pool, h.Store.Box).Broken
 }

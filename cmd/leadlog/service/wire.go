@@ -24,31 +24,33 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
 
 // App is the running service.
 type App struct {
-	config    Config
-	log       *slog.Logger
-	store     *SealedLog
-	pool      *pgxpool.Pool
-	tail      *projection.Tail
-	runner    *projection.Runner // of the views
-	fanOut    *projection.Runner // of the deliveries
-	courier   *delivery.Courier
-	delivered *deliveryMetrics
-	appends   *logMetrics
-	tracing   *tracing // nil: off
-	secrets   *delivery.Secrets
-	Directory *command.Directory
-	uses      *command.Uses
-	Handlers  *command.Handlers
-	reader    *query.Reader
-	Codes     *console.Codes // in links that sign in
-	handler   http.Handler
-	draining  atomic.Bool // shutting down: load balancers should send no more requests
+	config        Config
+	log           *slog.Logger
+	store         *SealedLog
+	pool          *pgxpool.Pool
+	tail          *projection.Tail
+	runner        *projection.Runner // of the views
+	fanOut        *projection.Runner // of the deliveries
+	courier       *delivery.Courier
+	delivered     *deliveryMetrics
+	appends       *logMetrics
+	tracing       *tracing // nil: off
+	secrets       *delivery.Secrets
+	intakeSecrets *secret.Intakes
+	Directory     *command.Directory
+	uses          *command.Uses
+	Handlers      *command.Handlers
+	reader        *query.Reader
+	Codes         *console.Codes // in links that sign in
+	handler       http.Handler
+	draining      atomic.Bool // shutting down: load balancers should send no more requests
 }
 
 // Wire builds the service, from the log upwards. Views and events are the addresses of the views' database and of the log.
@@ -109,10 +111,11 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 }
 
 func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) {
-	a.secrets = delivery.NewSecrets(a.pool, a.store.Box)
+	a.secrets, a.intakeSecrets = delivery.NewSecrets(a.pool, a.store.Box), secret.NewIntakes(a.pool, a.store.Box)
 	a.Directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
+	a.Directory.ServeIntakes(a.intakeSecrets)
 	a.Handlers = command.NewHandlers(command.Options{
-		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: a.secrets, Log: a.log,
+		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: a.secrets, IntakeSecrets: a.intakeSecrets, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets,
 	})
 	return a.Handlers.FixClaimKey(ctx)

@@ -1,0 +1,452 @@
+package intake
+
+import (
+	"encoding/base64"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Update is what an owner says about an intake. Nil leaves a field as it is, or as its default in a new intake; a zero value sets the
+// default.
+type Update struct {
+	Name        *string
+	Kind        *string
+	Source      *string
+	Enabled     *bool
+	Origins     *[]string
+	Redirect    *string
+	Honeypot    *string
+	Challenge   *Challenge
+	RateLimit   *Rate
+	ExpectEvery *string
+	Mapping     *map[string]string
+	Signature   *event.IntakeSignature
+	GraphURL    *string
+
+	Secret, AppSecret, VerifyToken, AccessToken *string
+}
+
+// Challenge is a provider's check that a person fills a form. The zero Challenge is none.
+type Challenge struct {
+	Provider string
+	Secret   string // empty: as it is
+}
+
+// Rate is a limit of arrivals a second and address. Without a number, it is the account's.
+type Rate struct{ Limit *float64 }
+
+// Providers returns the providers of challenges.
+func Providers() []string { return []string{"turnstile", "hcaptcha"} }
+
+const (
+	maxOrigins  = 50
+	maxURL      = 2048 // characters
+	maxSecret   = 1024 // bytes
+	maxFieldKey = 100  // characters
+	maxExpect   = 366 * 24 * time.Hour
+)
+
+// Create decides on a new intake; the caller fills in its slot. Secrets that are not given are made by newSecret. With
+// privateTargets, URLs may be http and graphUrl may be private. The error is field.Errors.
+func Create(c Update, newSecret func() (string, error), privateTargets bool) (created event.IntakeCreated, secrets Secrets, made bool, err error) {
+	var wrong field.Errors
+	settings := event.IntakeSettings{Enabled: true}
+	switch {
+	case c.Kind == nil:
+		wrong.Add("kind", "is required: one of "+strings.Join(Kinds(), ", "))
+	case !slices.Contains(Kinds(), *c.Kind):
+		wrong.Add("kind", "must be one of "+strings.Join(Kinds(), ", "))
+	default:
+		settings.Kind = *c.Kind
+	}
+	if c.Name == nil {
+		wrong.Add("name", "is required")
+	}
+	if c.Source == nil {
+		settings.Source = DefaultSource(settings.Kind)
+	}
+	if settings.Kind == Webhook && c.Signature == nil {
+		wrong.Add("signature", "is required for kind webhook")
+	}
+	settings, wrong = c.apply(settings, wrong, privateTargets)
+	wrong = append(wrong, wrongMapping(settings)...)
+	secrets, wrong = c.applySecrets(settings, Secrets{}, wrong)
+	if wrong != nil {
+		return created, secrets, false, wrong
+	}
+	if secrets.Secret == "" && settings.Kind != Form && settings.Kind != MetaLeadAds {
+		if secrets.Secret, err = NewSecret(settings, newSecret); err != nil {
+			return created, secrets, false, err
+		}
+		made = true
+	}
+	return event.IntakeCreated{IntakeSettings: settings}, secrets, made, nil
+}
+
+// NewSecret makes a secret of the form that a kind's senders use.
+func NewSecret(settings event.IntakeSettings, random func() (string, error)) (string, error) {
+	key, err := random()
+	switch {
+	case err != nil:
+		return "", err
+	case settings.Kind == StandardWebhooks:
+		return standardPrefix + key, nil
+	}
+	key = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(key), "=") // some senders take letters and digits only
+	if settings.Signature != nil && settings.Signature.Scheme == SchemeBasic {
+		return "leadlog:" + key, nil
+	}
+	return key, nil
+}
+
+// Change decides on a change of an intake of the account, and returns its secrets afterwards. The event is nil when nothing changes.
+// The error is ErrNotFound or field.Errors.
+func (s State) Change(owner string, c Update, secrets Secrets, privateTargets bool) (*event.IntakeChanged, Secrets, error) {
+	if err := s.ownedBy(owner); err != nil {
+		return nil, secrets, err
+	}
+	var wrong field.Errors
+	if c.Kind != nil && *c.Kind != s.Settings.Kind {
+		wrong.Add("kind", "cannot be changed")
+	}
+	settings, wrong := c.apply(s.Settings, wrong, privateTargets)
+	wrong = append(wrong, wrongMapping(settings)...)
+	after := secrets
+	if settings.Challenge != s.Settings.Challenge {
+		after.Challenge = "" // is that of the other provider
+	}
+	after, wrong = c.applySecrets(settings, after, wrong)
+	if wrong != nil {
+		return nil, secrets, wrong
+	}
+	changed := append(differences(s.Settings, settings), secrets.differences(after)...)
+	if len(changed) == 0 {
+		return nil, secrets, nil
+	}
+	return &event.IntakeChanged{IntakeSettings: settings, Changed: changed}, after, nil
+}
+
+// Rotate decides on another secret of an intake of the account: theirs, or one that newSecret makes. The errors are ErrNotFound and
+// field.Errors.
+func (s State) Rotate(owner string, theirs *string, secrets Secrets, newSecret func() (string, error)) (event.IntakeRotated, Secrets, error) {
+	if err := s.ownedBy(owner); err != nil {
+		return event.IntakeRotated{}, secrets, err
+	}
+	given := theirs != nil && *theirs != ""
+	if s.Settings.Kind == MetaLeadAds && !given {
+		return event.IntakeRotated{}, secrets, field.Errors{{Field: nameSecret, Message: "is required: the app's secret, which Meta makes"}}
+	}
+	if s.Settings.Kind == Form {
+		return event.IntakeRotated{}, secrets, field.Errors{{Field: nameSecret, Message: "does not exist: the address of a form is public"}}
+	}
+	if !given {
+		made, err := NewSecret(s.Settings, newSecret)
+		if err != nil {
+			return event.IntakeRotated{}, secrets, err
+		}
+		secrets.Secret = made
+		return event.IntakeRotated{}, secrets, nil
+	}
+	secrets, wrong := Update{Secret: theirs}.applySecrets(s.Settings, secrets, nil)
+	if s.Settings.Kind == MetaLeadAds {
+		secrets.AppSecret, secrets.VerifyToken = "", ""
+	}
+	return event.IntakeRotated{}, secrets, wrong.Err()
+}
+
+// apply returns settings with what a change gives, and what is wrong with it.
+func (c Update) apply(s event.IntakeSettings, wrong field.Errors, privateTargets bool) (event.IntakeSettings, field.Errors) {
+	refuse := func(name, message string) {
+		if message != "" {
+			wrong.Add(name, message)
+		}
+	}
+	onlyFor := func(name string, given bool, kind string) bool {
+		if given && s.Kind != "" && s.Kind != kind {
+			refuse(name, "is for kind "+kind+" alone")
+			return false
+		}
+		return given
+	}
+	if c.Name != nil {
+		s.Name = strings.TrimSpace(norm.NFC.String(*c.Name))
+		refuse("name", wrongName(s.Name))
+	}
+	if c.Source != nil {
+		if s.Source = *c.Source; s.Source == "" {
+			s.Source = DefaultSource(s.Kind)
+		}
+		if !lead.Canonical(s.Source) {
+			refuse("source", "must be one of "+strings.Join(lead.CanonicalSources(), ", "))
+		}
+	}
+	if c.Enabled != nil {
+		s.Enabled = *c.Enabled
+	}
+	if c.Origins != nil && (onlyFor("origins", len(*c.Origins) > 0, Form) || len(*c.Origins) == 0) {
+		var message string
+		s.Origins, message = origins(*c.Origins)
+		refuse("origins", message)
+	}
+	if c.Redirect != nil && (onlyFor("redirect", *c.Redirect != "", Form) || *c.Redirect == "") {
+		s.Redirect = *c.Redirect
+		refuse("redirect", wrongRedirect(s.Redirect, privateTargets))
+	}
+	if c.Honeypot != nil && (onlyFor("honeypot", *c.Honeypot != "", Form) || *c.Honeypot == "") {
+		s.Honeypot = strings.TrimSpace(*c.Honeypot)
+		if utf8.RuneCountInString(s.Honeypot) > maxFieldKey || strings.ContainsFunc(s.Honeypot, unicode.IsControl) {
+			refuse("honeypot", "must be the name of a field, at most 100 characters")
+		}
+	}
+	if c.Challenge != nil && (onlyFor("challenge", c.Challenge.Provider != "", Form) || c.Challenge.Provider == "") {
+		if c.Challenge.Provider != "" && !slices.Contains(Providers(), c.Challenge.Provider) {
+			refuse("challenge.provider", "must be one of "+strings.Join(Providers(), ", "))
+		}
+		s.Challenge = c.Challenge.Provider
+	}
+	if c.RateLimit != nil {
+		s.RateLimit = c.RateLimit.Limit
+		if r := s.RateLimit; r != nil && !(*r >= 0 && *r <= account.MaxRate) {
+			refuse("rateLimit", "must be between 0 and 1000000")
+		}
+	}
+	if c.ExpectEvery != nil {
+		s.ExpectEvery = strings.TrimSpace(*c.ExpectEvery)
+		refuse("expectEvery", wrongExpect(s.ExpectEvery))
+	}
+	if c.Mapping != nil {
+		s.Mapping = maps.Clone(*c.Mapping)
+		if len(s.Mapping) == 0 {
+			s.Mapping = nil
+		}
+	}
+	if c.Signature != nil && onlyFor("signature", true, Webhook) {
+		signature, errs := checkedSignature(*c.Signature)
+		s.Signature = &signature
+		wrong = append(wrong, errs...)
+	}
+	if c.GraphURL != nil && (onlyFor("graphUrl", *c.GraphURL != "", MetaLeadAds) || *c.GraphURL == "") {
+		s.GraphURL = strings.TrimRight(*c.GraphURL, "/")
+		refuse("graphUrl", wrongGraphURL(s.GraphURL, privateTargets))
+	}
+	return s, wrong
+}
+
+func wrongMapping(settings event.IntakeSettings) (wrong field.Errors) {
+	if len(settings.Mapping) > 0 {
+		_, err := Compile(settings)
+		errors.As(err, &wrong)
+	}
+	return wrong
+}
+
+func wrongName(name string) string {
+	switch {
+	case name == "":
+		return "is required"
+	case utf8.RuneCountInString(name) > MaxName || strings.ContainsFunc(name, unicode.IsControl):
+		return "must be 1 to 100 characters, none of them a control character"
+	}
+	return ""
+}
+
+func wrongExpect(text string) string {
+	if text == "" {
+		return ""
+	}
+	every, err := time.ParseDuration(text)
+	if err != nil || every < MinExpect || every > maxExpect {
+		return "must be a duration from 1m to 8784h, such as 24h"
+	}
+	return ""
+}
+
+// origins returns web origins as browsers send them.
+func origins(given []string) (list []string, wrong string) {
+	const message = "must be web origins such as https://example.com, without a path"
+	if len(given) > maxOrigins {
+		return nil, "must be at most 50"
+	}
+	for _, text := range given {
+		u, err := url.Parse(strings.ToLower(strings.TrimSpace(text)))
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || len(text) > maxURL || !httpguts.ValidHostHeader(u.Host) {
+			return nil, message
+		}
+		origin := u.Scheme + "://" + u.Host
+		if origin != u.String() {
+			return nil, message
+		}
+		if u.Scheme == "https" {
+			origin = strings.TrimSuffix(origin, ":443")
+		} else {
+			origin = strings.TrimSuffix(origin, ":80")
+		}
+		list = append(list, strings.TrimSuffix(origin, ":"))
+	}
+	slices.Sort(list)
+	return slices.Compact(list), ""
+}
+
+// wrongRedirect returns what is wrong with the page to which a browser is sent.
+func wrongRedirect(text string, privateTargets bool) string {
+	if text == "" {
+		return ""
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || utf8.RuneCountInString(text) > maxURL || !utf8.ValidString(text) ||
+		strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
+		return "must be an absolute URL of at most 2048 characters"
+	case u.User != nil:
+		return "must not contain a user name or password"
+	case u.Scheme == "https" || privateTargets && u.Scheme == "http":
+		return ""
+	}
+	return "must begin with https://"
+}
+
+// wrongGraphURL returns what is wrong with the address of the Graph API, before the id of a lead.
+func wrongGraphURL(text string, privateTargets bool) string {
+	if text == "" {
+		return ""
+	}
+	if strings.Contains(text, "?") {
+		return "must not contain a query"
+	}
+	return webhook.WrongURL(text, privateTargets)
+}
+
+func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Errors) {
+	var wrong field.Errors
+	oneOf := func(name string, value *string, values ...string) {
+		if *value == "" {
+			*value = values[0]
+		}
+		if !slices.Contains(values, *value) {
+			wrong.Add("signature."+name, "must be one of "+strings.Join(values, ", "))
+		}
+	}
+	oneOf("scheme", &s.Scheme, SchemeHMAC, SchemeBearer, SchemeBasic, SchemeHeader)
+	switch s.Scheme {
+	case SchemeBearer, SchemeBasic:
+		return event.IntakeSignature{Scheme: s.Scheme}, wrong
+	case SchemeHMAC:
+		oneOf("algorithm", &s.Algorithm, "sha256", "sha1", "sha512")
+		oneOf("encoding", &s.Encoding, "hex", "base64")
+	default:
+		s.Algorithm, s.Encoding = "", ""
+	}
+	if s.Header = strings.TrimSpace(s.Header); !httpguts.ValidHeaderFieldName(s.Header) || len(s.Header) > maxFieldKey {
+		wrong.Add("signature.header", "must be the name of a header")
+	}
+	if len(s.Prefix) > maxFieldKey || strings.ContainsFunc(s.Prefix, unicode.IsControl) {
+		wrong.Add("signature.prefix", "must be at most 100 characters")
+	}
+	return s, wrong
+}
+
+// standardPrefix begins secrets of the Standard Webhooks specification; the key follows in base64.
+const standardPrefix = "whsec_"
+
+// applySecrets returns secrets with what a change gives, and what is wrong with it.
+func (c Update) applySecrets(settings event.IntakeSettings, s Secrets, wrong field.Errors) (Secrets, field.Errors) {
+	set := func(name string, given *string, value *string) {
+		if given == nil {
+			return
+		}
+		if message := wrongSecret(settings, name, *given); message != "" {
+			wrong.Add(name, message)
+			return
+		}
+		*value = *given
+	}
+	if c.Secret != nil && *c.Secret != "" { // no secret leaves the present one
+		set(nameSecret, c.Secret, &s.Secret)
+	}
+	set(nameAppSecret, c.AppSecret, &s.AppSecret)
+	set(nameVerifyToken, c.VerifyToken, &s.VerifyToken)
+	set(nameAccessToken, c.AccessToken, &s.AccessToken)
+	if settings.Kind == MetaLeadAds && s.Signing() == "" {
+		wrong.Add(nameSecret, "is required: the app's secret, by which Meta signs; or give appSecret and verifyToken")
+	}
+	if c.Challenge != nil {
+		switch changes := c.Challenge.Secret; {
+		case c.Challenge.Provider == "":
+			s.Challenge = ""
+		case changes != "":
+			set(nameChallengeSecret, &changes, &s.Challenge)
+		case s.Challenge == "":
+			wrong.Add(nameChallengeSecret, "is required")
+		}
+	}
+	return s, wrong
+}
+
+func wrongSecret(settings event.IntakeSettings, name, secret string) string {
+	meta := name == nameAppSecret || name == nameVerifyToken || name == nameAccessToken
+	switch {
+	case secret == "":
+		return ""
+	case settings.Kind == "": // which is an error of its own
+		return ""
+	case meta && settings.Kind != MetaLeadAds:
+		return "is for kind " + MetaLeadAds + " alone"
+	case name == nameSecret && settings.Kind == Form:
+		return "does not exist: the address of a form is public"
+	case len(secret) > maxSecret || !utf8.ValidString(secret) || strings.ContainsFunc(secret, unicode.IsControl):
+		return "must be text of at most 1024 bytes, without control characters"
+	case name == nameSecret && settings.Kind == StandardWebhooks:
+		key, standard := strings.CutPrefix(secret, standardPrefix)
+		if decoded, err := base64.StdEncoding.DecodeString(key); !standard || err != nil || len(decoded) == 0 {
+			return "must be whsec_ and a key in base64"
+		}
+	case name == nameSecret && settings.Signature != nil && settings.Signature.Scheme == SchemeBasic && !strings.Contains(secret, ":"):
+		return "must be user:password"
+	}
+	return ""
+}
+
+// differences returns the names of the fields that differ.
+func differences(a, b event.IntakeSettings) (names []string) {
+	for _, one := range [...]struct {
+		name string
+		same bool
+	}{
+		{"name", a.Name == b.Name},
+		{"source", a.Source == b.Source},
+		{"enabled", a.Enabled == b.Enabled},
+		{"origins", slices.Equal(a.Origins, b.Origins)},
+		{"redirect", a.Redirect == b.Redirect},
+		{"honeypot", a.Honeypot == b.Honeypot},
+		{"challenge", a.Challenge == b.Challenge},
+		{"rateLimit", equal(a.RateLimit, b.RateLimit)},
+		{"expectEvery", a.ExpectEvery == b.ExpectEvery},
+		{"mapping", maps.Equal(a.Mapping, b.Mapping)},
+		{"signature", equal(a.Signature, b.Signature)},
+		{"graphUrl", a.GraphURL == b.GraphURL},
+	} {
+		if !one.same {
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
+func equal[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}

@@ -1,0 +1,394 @@
+package intake_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var (
+	created = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+	form    = intake.Update{Name: new("Site"), Kind: new(intake.Form)}
+)
+
+func random() (string, error) { return "a+b/c=", nil }
+
+// happened folds facts, each at a time after the creation.
+func happened(s intake.State, after time.Duration, facts ...event.Data) intake.State {
+	for _, data := range facts {
+		at := created.Add(after)
+		s = intake.Evolve(s, event.Fact{ID: ulid.MustNew(ulid.Timestamp(at), nil), At: at, Metadata: event.Metadata{Account: "acme"}, Data: data})
+	}
+	return s
+}
+
+// live is an intake that was created by a change.
+func live(t *testing.T, c intake.Update) (intake.State, intake.Secrets) {
+	t.Helper()
+	fact, secrets, _, err := intake.Create(c, random, false)
+	require.NoError(t, err)
+	return happened(intake.State{}, 0, fact), secrets
+}
+
+// fields are the names in an error that must be field.Errors.
+func fields(t *testing.T, err error) (names []string) {
+	t.Helper()
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	for _, one := range wrong {
+		names = append(names, one.Field)
+	}
+	return names
+}
+
+func TestCreate_Defaults(t *testing.T) {
+	t.Parallel()
+	for kind, c := range map[string]struct{ source, secret string }{
+		intake.Form:             {"website", ""},
+		intake.GoogleLeadForm:   {"google_ad", "a-b_c"},
+		intake.Typeform:         {"website", "a-b_c"},
+		intake.Razorpay:         {"payment_page_drop", "a-b_c"},
+		intake.StandardWebhooks: {"webhook", "whsec_a+b/c="},
+		intake.Webhook:          {"webhook", "a-b_c"},
+	} {
+		change := intake.Update{Name: new(" Site "), Kind: &kind}
+		if kind == intake.Webhook {
+			change.Signature = &event.IntakeSignature{Header: "X-Signature"}
+		}
+		fact, secrets, made, err := intake.Create(change, random, false)
+		require.NoError(t, err, kind)
+		require.Equal(t, "Site", fact.Name)
+		require.Equal(t, c.source, fact.Source, kind)
+		require.True(t, fact.Enabled)
+		require.Equal(t, intake.Secrets{Secret: c.secret}, secrets, kind)
+		require.Equal(t, c.secret != "", made, kind)
+	}
+}
+
+func TestCreate_TheirSecret(t *testing.T) {
+	t.Parallel()
+	fact, secrets, made, err := intake.Create(intake.Update{
+		Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"), AccessToken: new("access"),
+		GraphURL: new("https://graph.example.com/v25.0/"),
+	}, random, false)
+	require.NoError(t, err)
+	require.False(t, made)
+	require.Equal(t, "facebook_ad", fact.Source)
+	require.Equal(t, "https://graph.example.com/v25.0", fact.GraphURL)
+	require.Equal(t, "app", secrets.Signing())
+	require.Equal(t, "verify", secrets.Verifying())
+
+	_, secrets, _, err = intake.Create(intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), Secret: new("both")}, random, false)
+	require.NoError(t, err)
+	require.Equal(t, "both", secrets.Signing())
+	require.Equal(t, "both", secrets.Verifying())
+}
+
+func TestCreate_Signature(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ in, want event.IntakeSignature }{
+		"hmac by default":      {event.IntakeSignature{Header: " X-Sig "}, event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha256", Encoding: "hex"}},
+		"hmac, all said":       {event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1="}, event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1="}},
+		"bearer needs no name": {event.IntakeSignature{Scheme: "bearer"}, event.IntakeSignature{Scheme: "bearer"}},
+		"basic":                {event.IntakeSignature{Scheme: "basic", Header: "Authorization"}, event.IntakeSignature{Scheme: "basic"}},
+		"a header has no hash": {event.IntakeSignature{Scheme: "header", Header: "X-Key", Algorithm: "sha256"}, event.IntakeSignature{Scheme: "header", Header: "X-Key"}},
+	} {
+		fact, secrets, _, err := intake.Create(intake.Update{Name: new("Shop"), Kind: new(intake.Webhook), Signature: &c.in}, random, false)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, *fact.Signature, name)
+		require.Equal(t, c.want.Scheme == "basic", strings.HasPrefix(secrets.Secret, "leadlog:"), name)
+	}
+}
+
+func TestCreate_NamesWrongField(t *testing.T) {
+	t.Parallel()
+	kind := func(kind string, change func(*intake.Update)) intake.Update {
+		c := intake.Update{Name: new("Site"), Kind: &kind}
+		if kind == intake.Webhook {
+			c.Signature = &event.IntakeSignature{Header: "X-Sig"}
+		}
+		change(&c)
+		return c
+	}
+	for _, c := range []struct {
+		name   string
+		change intake.Update
+		want   []string
+	}{
+		{"nothing", intake.Update{}, []string{"kind", "name"}},
+		{"unknown kind", kind("fax", func(*intake.Update) {}), []string{"kind"}},
+		{"blank name", kind(intake.Form, func(c *intake.Update) { c.Name = new(" ") }), []string{"name"}},
+		{"name of 101 characters", kind(intake.Form, func(c *intake.Update) { c.Name = new(strings.Repeat("é", 101)) }), []string{"name"}},
+		{"source in capitals", kind(intake.Form, func(c *intake.Update) { c.Source = new("Website") }), []string{"source"}},
+		{"curated source", kind(intake.Form, func(c *intake.Update) { c.Source = new("manual") }), []string{"source"}},
+		{"origin with a path", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://example.com/"} }), []string{"origins"}},
+		{"origin without a scheme", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"example.com"} }), []string{"origins"}},
+		{"any origin", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"*"} }), []string{"origins"}},
+		{"null origin", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"null"} }), []string{"origins"}},
+		{"origin with a user", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://ann@example.com"} }), []string{"origins"}},
+		{"51 origins", kind(intake.Form, func(c *intake.Update) { c.Origins = new(slices.Repeat([]string{"https://example.com"}, 51)) }), []string{"origins"}},
+		{"redirect by http", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("http://example.com/") }), []string{"redirect"}},
+		{"redirect by script", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("javascript:alert(1)") }), []string{"redirect"}},
+		{"redirect to a path", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("/thanks") }), []string{"redirect"}},
+		{"redirect with a header", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("https://example.com/\r\nX: 1") }), []string{"redirect"}},
+		{"honeypot of 101 characters", kind(intake.Form, func(c *intake.Update) { c.Honeypot = new(strings.Repeat("h", 101)) }), []string{"honeypot"}},
+		{"unknown provider", kind(intake.Form, func(c *intake.Update) { c.Challenge = &intake.Challenge{Provider: "captcha", Secret: "s"} }), []string{"challenge.provider"}},
+		{"challenge without its secret", kind(intake.Form, func(c *intake.Update) { c.Challenge = &intake.Challenge{Provider: "turnstile"} }), []string{"challenge.secret"}},
+		{"negative rate", kind(intake.Form, func(c *intake.Update) { c.RateLimit = &intake.Rate{Limit: new(-1.0)} }), []string{"rateLimit"}},
+		{"expected each second", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("59s") }), []string{"expectEvery"}},
+		{"expected each day", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("1 day") }), []string{"expectEvery"}},
+		{"expected each decade", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("87600h") }), []string{"expectEvery"}},
+		{"secret of a form", kind(intake.Form, func(c *intake.Update) { c.Secret = new("s") }), []string{"secret"}},
+		{"origins of another kind", kind(intake.Typeform, func(c *intake.Update) { c.Origins = &[]string{"https://example.com"} }), []string{"origins"}},
+		{"challenge of another kind", kind(intake.Typeform, func(c *intake.Update) { c.Challenge = &intake.Challenge{Provider: "turnstile", Secret: "s"} }), []string{"challenge"}},
+		{"signature of another kind", kind(intake.Typeform, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Header: "X"} }), []string{"signature"}},
+		{"app secret of another kind", kind(intake.Typeform, func(c *intake.Update) { c.AppSecret = new("s") }), []string{"appSecret"}},
+		{"Meta without a secret", kind(intake.MetaLeadAds, func(*intake.Update) {}), []string{"secret"}},
+		{"Graph API in a private network", kind(intake.MetaLeadAds, func(c *intake.Update) { c.Secret, c.GraphURL = new("s"), new("https://10.0.0.1") }), []string{"graphUrl"}},
+		{"Graph API with a query", kind(intake.MetaLeadAds, func(c *intake.Update) { c.Secret, c.GraphURL = new("s"), new("https://example.com/?a=1") }), []string{"graphUrl"}},
+		{"webhook without a signature", kind(intake.Webhook, func(c *intake.Update) { c.Signature = nil }), []string{"signature"}},
+		{"signature without a header", kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{} }), []string{"signature.header"}},
+		{"header with a space", kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Header: "X Sig"} }), []string{"signature.header"}},
+		{"unknown scheme", kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Header: "X", Scheme: "none"} }), []string{"signature.scheme"}},
+		{"unknown hash", kind(intake.Webhook, func(c *intake.Update) {
+			c.Signature = &event.IntakeSignature{Header: "X", Algorithm: "md5", Encoding: "hex2"}
+		}), []string{"signature.algorithm", "signature.encoding"}},
+		{"basic without a user", kind(intake.Webhook, func(c *intake.Update) {
+			c.Signature, c.Secret = &event.IntakeSignature{Scheme: "basic"}, new("password")
+		}), []string{"secret"}},
+		{"secret with a line break", kind(intake.Typeform, func(c *intake.Update) { c.Secret = new("a\nb") }), []string{"secret"}},
+		{"no standard secret", kind(intake.StandardWebhooks, func(c *intake.Update) { c.Secret = new("secret") }), []string{"secret"}},
+	} {
+		_, _, _, err := intake.Create(c.change, random, false)
+		require.Equal(t, c.want, fields(t, err), c.name)
+	}
+}
+
+func TestCreate_PrivateTargets(t *testing.T) {
+	t.Parallel()
+	redirected := intake.Update{Name: new("Site"), Kind: new(intake.Form), Redirect: new("http://localhost:8080/thanks")}
+	_, _, _, err := intake.Create(redirected, random, true)
+	require.NoError(t, err)
+	graph := intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), Secret: new("s"), GraphURL: new("http://127.0.0.1:9000")}
+	_, _, _, err = intake.Create(graph, random, true)
+	require.NoError(t, err)
+}
+
+func TestCreate_Origins(t *testing.T) {
+	t.Parallel()
+	fact, _, _, err := intake.Create(intake.Update{
+		Name: new("Site"), Kind: new(intake.Form), Origins: &[]string{"https://WWW.example.com:443", "http://localhost:3000", "https://www.example.com", "http://a.example:80"},
+	}, random, false)
+	require.NoError(t, err)
+	require.Equal(t, []string{"http://a.example", "http://localhost:3000", "https://www.example.com"}, fact.Origins, "as browsers send them")
+}
+
+func TestChange_OnlyDifferences(t *testing.T) {
+	t.Parallel()
+	s, secrets := live(t, intake.Update{
+		Name: new("Site"), Kind: new(intake.Form), Redirect: new("https://example.com/"), Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"},
+	})
+	for name, c := range map[string]struct {
+		change intake.Update
+		want   []string
+	}{
+		"nothing":                {intake.Update{}, nil},
+		"the same":               {intake.Update{Name: new("Site "), Kind: new(intake.Form), Enabled: new(true), Redirect: new("https://example.com/")}, nil},
+		"the same challenge":     {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"}}, nil},
+		"its provider alone":     {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile"}}, nil},
+		"another secret of it":   {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "t"}}, []string{"challenge.secret"}},
+		"another provider":       {intake.Update{Challenge: &intake.Challenge{Provider: "hcaptcha", Secret: "t"}}, []string{"challenge", "challenge.secret"}},
+		"no challenge":           {intake.Update{Challenge: &intake.Challenge{}}, []string{"challenge", "challenge.secret"}},
+		"off, and no redirect":   {intake.Update{Enabled: new(false), Redirect: new("")}, []string{"enabled", "redirect"}},
+		"default source":         {intake.Update{Source: new("")}, nil},
+		"rate, then the default": {intake.Update{RateLimit: &intake.Rate{Limit: new(0.0)}}, []string{"rateLimit"}},
+		"no mapping":             {intake.Update{Mapping: &map[string]string{}}, nil},
+	} {
+		changed, after, err := s.Change("acme", c.change, secrets, false)
+		require.NoError(t, err, name)
+		if c.want == nil {
+			require.Nil(t, changed, name)
+			require.Equal(t, secrets, after, name)
+			continue
+		}
+		require.Equal(t, c.want, changed.Changed, name)
+		require.Equal(t, slices.Contains(c.want, "challenge.secret"), after != secrets, name)
+		require.Equal(t, after != secrets, intake.SetsSecrets(*changed), name)
+	}
+}
+
+func TestChange_Refuses(t *testing.T) {
+	t.Parallel()
+	s, secrets := live(t, form)
+	_, _, err := s.Change("acme", intake.Update{Kind: new(intake.Typeform)}, secrets, false)
+	require.Equal(t, []string{"kind"}, fields(t, err))
+	_, _, err = s.Change("acme", intake.Update{Name: new("")}, secrets, false)
+	require.Equal(t, []string{"name"}, fields(t, err))
+	_, _, err = s.Change("globex", intake.Update{Name: new("")}, secrets, false)
+	require.ErrorIs(t, err, intake.ErrNotFound, "before anything is said of the change")
+	_, _, err = happened(s, 0, event.IntakeDeleted{}).Change("acme", intake.Update{}, secrets, false)
+	require.ErrorIs(t, err, intake.ErrNotFound)
+	challenged, secrets := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"}})
+	_, _, err = challenged.Change("acme", intake.Update{Challenge: &intake.Challenge{Provider: "hcaptcha"}}, secrets, false)
+	require.Equal(t, []string{"challenge.secret"}, fields(t, err), "the secret is that of the other provider")
+}
+
+func TestRotate_ByKind(t *testing.T) {
+	t.Parallel()
+	s, secrets := live(t, intake.Update{Name: new("Forms"), Kind: new(intake.Typeform), Secret: new("old")})
+	_, after, err := s.Rotate("acme", nil, secrets, random)
+	require.NoError(t, err)
+	require.Equal(t, "a-b_c", after.Secret)
+	_, after, err = s.Rotate("acme", new("theirs"), secrets, random)
+	require.NoError(t, err)
+	require.Equal(t, "theirs", after.Secret)
+	_, _, err = s.Rotate("globex", nil, secrets, random)
+	require.ErrorIs(t, err, intake.ErrNotFound)
+
+	public, none := live(t, form)
+	_, _, err = public.Rotate("acme", nil, none, random)
+	require.Equal(t, []string{"secret"}, fields(t, err))
+
+	meta, apart := live(t, intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"), AccessToken: new("access")})
+	_, _, err = meta.Rotate("acme", nil, apart, random)
+	require.Equal(t, []string{"secret"}, fields(t, err))
+	_, after, err = meta.Rotate("acme", new("new"), apart, random)
+	require.NoError(t, err)
+	require.Equal(t, intake.Secrets{Secret: "new", AccessToken: "access"}, after, "the old ones are refused from here on")
+}
+
+func TestRotate_RandomFails(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no random")
+	s, secrets := live(t, intake.Update{Name: new("Forms"), Kind: new(intake.Typeform)})
+	_, _, err := s.Rotate("acme", nil, secrets, func() (string, error) { return "", broken })
+	require.ErrorIs(t, err, broken)
+}
+
+func TestState_SecretID(t *testing.T) {
+	t.Parallel()
+	s, _ := live(t, form)
+	at := func(after time.Duration) string {
+		return ulid.MustNew(ulid.Timestamp(created.Add(after)), nil).String()
+	}
+	require.Equal(t, at(0), s.SecretID)
+	s = happened(s, time.Second, event.IntakeChanged{IntakeSettings: s.Settings, Changed: []string{"name"}})
+	require.Equal(t, at(0), s.SecretID)
+	s = happened(s, 2*time.Second, event.IntakeChanged{IntakeSettings: s.Settings, Changed: []string{"name", "accessToken"}})
+	require.Equal(t, at(2*time.Second), s.SecretID)
+	s = happened(s, 3*time.Second, event.IntakeRotated{})
+	require.Equal(t, at(3*time.Second), s.SecretID)
+}
+
+func TestSecrets_NeverPrinted(t *testing.T) {
+	t.Parallel()
+	secrets := intake.Secrets{Secret: "hunter2", AppSecret: "hunter2", VerifyToken: "hunter2", AccessToken: "hunter2", Challenge: "hunter2"}
+	var logged strings.Builder
+	slog.New(slog.NewTextHandler(&logged, nil)).Info("x", "secrets", secrets)
+	for _, text := range []string{fmt.Sprint(secrets), fmt.Sprintf("%+v %#v %v", secrets, secrets, &secrets), logged.String()} {
+		require.NotContains(t, text, "hunter2")
+	}
+}
+
+func TestSilence_CountsFrom(t *testing.T) {
+	t.Parallel()
+	expecting, _ := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), ExpectEvery: new("1h")})
+	off := happened(expecting, time.Minute, event.IntakeChanged{IntakeSettings: event.IntakeSettings{ExpectEvery: "1h"}})
+	on := happened(off, 5*time.Hour, event.IntakeChanged{IntakeSettings: event.IntakeSettings{ExpectEvery: "1h", Enabled: true}})
+	anything, _ := live(t, form)
+	silent := happened(expecting, time.Hour, event.IntakeSilent{Since: created})
+	for name, c := range map[string]struct {
+		state        intake.State
+		arrived, now time.Duration // 0: nothing arrived
+		want         bool
+	}{
+		"creation":                     {expecting, 0, time.Hour, true},
+		"creation, too soon":           {expecting, 0, time.Hour - 1, false},
+		"the latest arrival":           {expecting, 30 * time.Minute, 90 * time.Minute, true},
+		"the latest arrival, too soon": {expecting, 30 * time.Minute, 89 * time.Minute, false},
+		"nothing is expected":          {anything, 0, 1000 * time.Hour, false},
+		"disabled":                     {off, 0, 1000 * time.Hour, false},
+		"enabled again, too soon":      {on, 0, 5*time.Hour + time.Minute, false},
+		"enabled again":                {on, 0, 6 * time.Hour, true},
+		"reported before":              {silent, 0, 9 * time.Hour, false},
+		"deleted":                      {happened(expecting, 0, event.IntakeDeleted{}), 0, 9 * time.Hour, false},
+	} {
+		var arrived time.Time
+		since := created
+		if c.arrived > 0 {
+			arrived = created.Add(c.arrived)
+			since = arrived
+		}
+		fact, due := c.state.FallSilent(arrived, created.Add(c.now))
+		require.Equal(t, c.want, due, name)
+		require.Equal(t, since, fact.Since, name)
+	}
+}
+
+func TestSilence_EndsByChange(t *testing.T) {
+	t.Parallel()
+	expecting, _ := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), ExpectEvery: new("1h")})
+	silent := happened(expecting, time.Hour, event.IntakeSilent{Since: created})
+	for name, c := range map[string]struct {
+		settings event.IntakeSettings
+		want     bool
+	}{
+		"another name":        {event.IntakeSettings{Enabled: true, Name: "X", ExpectEvery: "1h"}, true},
+		"nothing is expected": {event.IntakeSettings{Enabled: true}, false},
+		"a longer time":       {event.IntakeSettings{Enabled: true, ExpectEvery: "3h"}, false},
+		"a shorter time":      {event.IntakeSettings{Enabled: true, ExpectEvery: "1m"}, true},
+		"disabled":            {event.IntakeSettings{ExpectEvery: "1h"}, true},
+	} {
+		after := happened(silent, 2*time.Hour, event.IntakeChanged{IntakeSettings: c.settings})
+		require.Equal(t, c.want, after.Silent, name)
+	}
+}
+
+// However often an intake is watched, and whatever arrives between, each silence is reported once and ends once.
+func TestSilence_ReportedOnce(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		s, _ := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), ExpectEvery: new("10m")})
+		var now time.Duration
+		var arrived time.Time
+		reported := false
+		for range rapid.IntRange(1, 60).Draw(r, "steps") {
+			now += time.Duration(rapid.IntRange(1, 15).Draw(r, "minutes")) * time.Minute
+			if rapid.Bool().Draw(r, "arrives") {
+				arrived = created.Add(now)
+				continue
+			}
+			if fact, due := s.Resume(arrived); due {
+				require.True(r, reported)
+				s, reported = happened(s, now, fact), false
+			}
+			if fact, due := s.FallSilent(arrived, created.Add(now)); due {
+				require.False(r, reported)
+				require.GreaterOrEqual(r, created.Add(now).Sub(fact.Since), 10*time.Minute)
+				s, reported = happened(s, now, fact), true
+			}
+			require.Equal(r, reported, s.Silent)
+		}
+	})
+}
+
+func TestActivity_States(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "active", intake.Activity(true, false))
+	require.Equal(t, "silent", intake.Activity(true, true))
+	require.Equal(t, "disabled", intake.Activity(false, true))
+	require.Equal(t, "/in/X", intake.Path("X"))
+	require.ElementsMatch(t, []string{"form", "google_lead_form", "meta_lead_ads", "typeform", "razorpay", "standard_webhooks", "webhook"}, intake.Kinds())
+}

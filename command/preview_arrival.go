@@ -1,0 +1,100 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// PreviewArrival asks what a post to an intake would become.
+type PreviewArrival struct {
+	Account  string
+	IntakeID string
+	Request  intake.Request
+	Mapping  *map[string]string // in place of the intake's; nil: the intake's
+}
+
+// ArrivalPreview is the answer: the capture's members, or why there would be none.
+type ArrivalPreview struct {
+	Mapped  intake.Mapped
+	Arrival lead.Arrival // valid only without Wrong
+	Wrong   field.Errors // why it would be quarantined
+}
+
+// PreviewArrival maps and parses a post as an arrival would be, and appends nothing. It proves nothing about the sender. The errors
+// are intake.ErrNotFound, field.Errors for a wrong mapping, and those of the store.
+func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (preview ArrivalPreview, err error) {
+	if !event.ValidID(cmd.IntakeID) {
+		return preview, intake.ErrNotFound
+	}
+	state, _, err := h.intakes.Load(ctx, h.store, event.IntakeStream(cmd.IntakeID))
+	if err != nil {
+		return preview, err
+	}
+	if _, err := state.Delete(cmd.Account); err != nil {
+		return preview, err
+	}
+	settings := state.Settings
+	if cmd.Mapping != nil {
+		settings.Mapping = *cmd.Mapping
+	}
+	mapping, err := intake.Compile(settings)
+	if err != nil {
+		return preview, err
+	}
+	account, err := h.directory.Account(ctx, cmd.Account)
+	if err != nil {
+		return preview, err
+	}
+	if preview.Mapped, preview.Wrong = mapping.Map(cmd.Request); len(preview.Wrong) > 0 {
+		return preview, nil
+	}
+	rules := lead.Rules{Region: account.State.Region, Stages: account.State.Stages}
+	preview.Arrival, err = lead.ParseArrival(preview.Mapped.Body, rules, lead.Client{})
+	if err != nil && !errors.As(err, &preview.Wrong) {
+		return preview, err
+	}
+	if preview.Wrong == nil && preview.Arrival.UnknownStatus != "" {
+		preview.Wrong.Add("status", "must be one of the account's stages: "+strings.Join(rules.Stages, ", "))
+	}
+	return preview, nil
+}
+
+// Lead returns the members of the capture's body, normalized; nil if there would be no capture.
+func (p ArrivalPreview) Lead() map[string]jsontext.Value {
+	if len(p.Wrong) > 0 || p.Mapped.Test || p.Mapped.Skip || p.Mapped.Honeypot {
+		return nil
+	}
+	members := map[string]jsontext.Value{}
+	text := func(name, value string) {
+		if value != "" {
+			members[name], _ = jsontext.AppendQuote(nil, value)
+		}
+	}
+	a := p.Arrival
+	text("name", a.Name)
+	text("phone", a.Phone)
+	text("email", a.Email)
+	text("status", a.Status)
+	text("leadTemperature", a.Temperature)
+	text("visitorId", a.VisitorID)
+	text("source", a.Source)
+	if a.OpportunityValue != "" {
+		members["opportunityValue"] = jsontext.Value(a.OpportunityValue)
+	}
+	object := func(name string, of map[string]jsontext.Value) {
+		if len(of) > 0 {
+			members[name], _ = event.AppendObject(nil, of)
+		}
+	}
+	object("metadata", a.Metadata)
+	object("customFields", a.CustomFields)
+	return members
+}

@@ -1,0 +1,227 @@
+package httpapi
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query"
+)
+
+// withSecret is an intake's record with a secret that was just made. Only the answers of creation and rotation show it.
+type withSecret struct {
+	query.Intake
+	Secret string `json:"secret,omitzero"`
+}
+
+// intakeFields are what a request may say about an intake. The record as it was answered may be sent back.
+var intakeFields = []string{
+	"name", "kind", "source", "enabled", "origins", "redirect", "honeypot", "challenge", "rateLimit", "expectEvery", "mapping", "signature",
+	"graphUrl", "secret", "appSecret", "verifyToken", "accessToken",
+}
+
+// intakeChange reads what a request says about an intake. Null sets the default.
+func (f *fields) intakeChange() intake.Update {
+	f.only(append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt"}, intakeFields...)...)
+	c := intake.Update{
+		Name: f.textOrEmpty("name"), Kind: f.textOrNil("kind"), Source: f.textOrEmpty("source"), Enabled: f.boolean("enabled"),
+		Redirect: f.textOrEmpty("redirect"), Honeypot: f.textOrEmpty("honeypot"), ExpectEvery: f.textOrEmpty("expectEvery"),
+		GraphURL: f.textOrEmpty("graphUrl"), Secret: f.textOrNil("secret"), AppSecret: f.textOrNil("appSecret"),
+		VerifyToken: f.textOrNil("verifyToken"), AccessToken: f.textOrNil("accessToken"),
+	}
+	if f.mentions("origins") {
+		c.Origins = new(f.texts("origins"))
+	}
+	if f.mentions("rateLimit") {
+		c.RateLimit = &intake.Rate{Limit: f.number("rateLimit")}
+	}
+	if f.mentions("challenge") {
+		inner := f.object("challenge")
+		c.Challenge = &intake.Challenge{Provider: inner.text("provider"), Secret: inner.text("secret")}
+		f.within("challenge", inner, "provider", "secret")
+		if f.has("challenge") && c.Challenge.Provider == "" && inner.wrong == nil {
+			f.wrong.Add("challenge.provider", "is required")
+		}
+	}
+	if f.mentions("mapping") {
+		c.Mapping = new(f.mapping("mapping"))
+	}
+	if f.has("signature") {
+		inner := f.object("signature")
+		c.Signature = &event.IntakeSignature{
+			Header: inner.text("header"), Algorithm: inner.text("algorithm"), Encoding: inner.text("encoding"),
+			Prefix: inner.text("prefix"), Scheme: inner.text("scheme"),
+		}
+		f.within("signature", inner, "header", "algorithm", "encoding", "prefix", "scheme")
+	}
+	return c
+}
+
+// mentions reports whether a field is there, also as null.
+func (f *fields) mentions(name string) bool {
+	_, there := f.members[name]
+	return there
+}
+
+// textOrEmpty reads a text; empty when it is null, and nil when it is absent.
+func (f *fields) textOrEmpty(name string) *string {
+	if !f.mentions(name) {
+		return nil
+	}
+	return new(f.text(name))
+}
+
+// object reads the fields of a field.
+func (f *fields) object(name string) *fields {
+	members, _ := take[map[string]jsontext.Value](f, name, "must be an object", jsontext.KindBeginObject)
+	return &fields{members: members}
+}
+
+// within takes over what is wrong with the fields of a field, of which it knows these.
+func (f *fields) within(name string, inner *fields, known ...string) {
+	inner.only(known...)
+	for _, wrong := range inner.wrong {
+		f.wrong.Add(name+"."+wrong.Field, wrong.Message)
+	}
+}
+
+// mapping reads an object of texts. A null is left out.
+func (f *fields) mapping(name string) map[string]string {
+	inner := f.object(name)
+	texts := map[string]string{}
+	for key := range inner.members {
+		if text := inner.textOrNil(key); text != nil {
+			texts[key] = *text
+		}
+	}
+	f.within(name, &fields{wrong: inner.wrong})
+	return texts
+}
+
+func (x *exchange) createIntake() (answer, error) {
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	change := body.intakeChange()
+	if body.wrong != nil {
+		// Fields of the wrong type are empty here: only validate the others. Whether private targets are allowed is up to the command.
+		_, _, _, err := intake.Create(change, func() (string, error) { return "", nil }, true)
+		return answer{}, body.with(err)
+	}
+	created, err := x.Commands.CreateIntake(x.ctx, command.CreateIntake{Caller: x.caller, Intake: change})
+	return answer{
+		status: http.StatusCreated, position: created.Position,
+		body: envelope{Success: true, Data: withSecret{query.NewIntake(created.ID, created.Intake, created.Intake.ArrivedAt), created.Secret}},
+	}, err
+}
+
+func (x *exchange) changeIntake() (answer, error) {
+	id, err := x.ulidID(intake.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	body.someOf(intakeFields...)
+	change := body.intakeChange()
+	if body.wrong != nil {
+		return answer{}, body.wrong
+	}
+	changed, err := x.Commands.ChangeIntake(x.ctx, command.ChangeIntake{Caller: x.caller, IntakeID: id, Change: change})
+	if err != nil {
+		return answer{}, err
+	}
+	record, err := x.Query.IntakeAfter(x.ctx, id, changed.Intake)
+	return answer{position: changed.Position, body: envelope{Success: true, Data: record}}, err
+}
+
+// rotateIntakeSecret replaces a secret by one that is made, or by the sender's if the body has it.
+func (x *exchange) rotateIntakeSecret() (answer, error) {
+	id, err := x.ulidID(intake.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	body.only("secret")
+	theirs := body.textOrNil("secret")
+	if body.wrong != nil {
+		return answer{}, body.wrong
+	}
+	rotated, err := x.Commands.RotateIntakeSecret(x.ctx, command.RotateIntakeSecret{Caller: x.caller, IntakeID: id, Secret: theirs})
+	if err != nil {
+		return answer{}, err
+	}
+	record, err := x.Query.IntakeAfter(x.ctx, id, rotated.Intake)
+	return answer{position: rotated.Position, body: envelope{Success: true, Data: withSecret{record, rotated.Secret}}}, err
+}
+
+func (x *exchange) deleteIntake() (answer, error) {
+	position, err := x.Commands.DeleteIntake(x.ctx, command.DeleteIntake{Caller: x.caller, IntakeID: x.pathID()})
+	return done("Intake deleted", position, err)
+}
+
+func (x *exchange) listIntakes() (answer, error) {
+	return accountList(x, x.params(), func(page query.Page) (query.List[query.Intake], error) {
+		return x.Query.Intakes(x.ctx, x.caller.Account, page)
+	}, query.IntakeView)
+}
+
+func (x *exchange) showIntake() (answer, error) {
+	return one(x, x.params(), intake.ErrNotFound, x.Query.Intake, query.IntakeView)
+}
+
+// arrivalPreview is what a post would become.
+type arrivalPreview struct {
+	Lead       any     `json:"lead"` // null: it would not be captured
+	DeliveryID *string `json:"deliveryId"`
+	Test       bool    `json:"test"`
+	Skip       bool    `json:"skip"`
+}
+
+func (x *exchange) previewArrival() (answer, error) {
+	id, err := x.ulidID(intake.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	body.only("contentType", "body", "headers", "query", "mapping")
+	preview := command.PreviewArrival{Account: x.caller.Account, IntakeID: id, Request: intake.Request{
+		ContentType: cmp.Or(body.text("contentType"), "application/json"), Body: []byte(body.text("body")),
+		Headers: map[string]string{}, Query: body.mapping("query"),
+	}}
+	for name, value := range body.mapping("headers") {
+		preview.Request.Headers[strings.ToLower(name)] = value
+	}
+	if body.has("mapping") {
+		preview.Mapping = new(body.mapping("mapping"))
+	}
+	if body.wrong != nil {
+		return answer{}, body.wrong
+	}
+	would, err := x.Commands.PreviewArrival(x.ctx, preview)
+	if err != nil {
+		return answer{}, err
+	}
+	data := arrivalPreview{Test: would.Mapped.Test, Skip: would.Mapped.Skip || would.Mapped.Honeypot}
+	if members := would.Lead(); members != nil {
+		data.Lead = members
+	}
+	if would.Mapped.DeliveryID != "" {
+		data.DeliveryID = &would.Mapped.DeliveryID
+	}
+	return answer{body: envelope{Success: true, Errors: would.Wrong, Data: data}}, nil
+}

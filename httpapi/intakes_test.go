@@ -1,0 +1,207 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+)
+
+const intakes = "/api/v1/crm/intakes"
+
+// intake creates one, which the view shows, and returns its path and the answer.
+func (s *service) intake(body string) (path string, created reply) {
+	s.t.Helper()
+	created = s.as(http.MethodPost, intakes, body).is(http.StatusCreated)
+	path = intakes + "/" + created.at("data", "intakeId").(string)
+	s.as(http.MethodGet, after(path, created), "").is(http.StatusOK)
+	return path, created
+}
+
+func TestIntakes_Record(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, created := s.intake(`{
+		"name":" Contact ","kind":"form","source":"landing","origins":["https://WWW.example.com"],"redirect":"https://example.com/thanks#ok",
+		"honeypot":"url","challenge":{"provider":"turnstile","secret":"hunter2"},"rateLimit":0.5,"expectEvery":"24h","mapping":{"name":"body.who","email":null}}`)
+	id := strings.TrimPrefix(path, intakes+"/")
+	data := created.at("data").(map[string]any)
+	require.Equal(t, map[string]any{
+		"intakeId": id, "name": "Contact", "kind": "form", "source": "landing", "url": "/in/" + id, "enabled": true,
+		"origins": []any{"https://www.example.com"}, "redirect": "https://example.com/thanks#ok", "honeypot": "url",
+		"challenge": map[string]any{"provider": "turnstile"}, "rateLimit": 0.5, "expectEvery": "24h", "mapping": map[string]any{"name": "body.who"},
+		"signature": nil, "graphUrl": nil, "createdAt": data["createdAt"], "lastArrivalAt": nil, "state": "active",
+	}, data, "a form has no secret, and the challenge's is not shown")
+	shown := s.as(http.MethodGet, path, "").is(http.StatusOK)
+	require.Equal(t, data, shown.at("data"))
+	list := s.as(http.MethodGet, intakes, "").is(http.StatusOK)
+	require.Equal(t, []any{data}, list.at("data"))
+	require.NotContains(t, list.raw+shown.raw+created.raw, "hunter2")
+
+	echo, err := json.Marshal(data)
+	require.NoError(t, err)
+	echoed := s.as(http.MethodPatch, path, string(echo)).is(http.StatusOK)
+	require.Equal(t, data, echoed.at("data"), "the record as it was answered may be sent back")
+	require.Equal(t, created.header.Get("X-Log-Position"), echoed.header.Get("X-Log-Position"))
+}
+
+func TestIntakes_Change(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.intake(`{"name":"Shop","kind":"webhook","secret":"theirs","signature":{"header":"X-Signature","prefix":"sha256="},"rateLimit":2,"expectEvery":"1h"}`)
+	shown := s.as(http.MethodGet, path, "")
+	require.Equal(t, map[string]any{"scheme": "hmac", "header": "X-Signature", "algorithm": "sha256", "encoding": "hex", "prefix": "sha256="}, shown.at("data", "signature"))
+	off := s.as(http.MethodPatch, path, `{"name":"Store","enabled":false,"rateLimit":null,"expectEvery":null,"signature":{"scheme":"bearer"}}`).is(http.StatusOK)
+	require.Equal(t, "Store", off.at("data", "name"))
+	require.Equal(t, "disabled", off.at("data", "state"))
+	require.Nil(t, off.at("data", "rateLimit"))
+	require.Nil(t, off.at("data", "expectEvery"))
+	require.Equal(t, off.at("data"), s.as(http.MethodGet, after(path, off), "").at("data"))
+	on := s.as(http.MethodPatch, path, `{"enabled":true,"rateLimit":0}`).is(http.StatusOK)
+	require.Equal(t, "active", on.at("data", "state"))
+	require.EqualValues(t, 0, on.at("data", "rateLimit"))
+	require.Equal(t, on.at("data"), s.as(http.MethodGet, after(path, on), "").at("data"))
+}
+
+func TestIntakes_FieldErrors(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for body, fields := range map[string][]string{
+		``:                              {"kind", "name"},
+		`{"name":7,"kind":"form"}`:      {"name"},
+		`{"name":"A","kind":"fax"}`:     {"kind"},
+		`{"name":"A","kind":"webhook"}`: {"signature"},
+		`{"name":"A","kind":"form","expectevery":"1h"}`:                                  {"expectevery"},
+		`{"name":"A","kind":"form","origins":"https://example.com"}`:                     {"origins"},
+		`{"name":"A","kind":"form","challenge":{"provider":"turnstile","key":"s"}}`:      {"challenge.key", "challenge.secret"},
+		`{"name":"A","kind":"form","challenge":{"secret":"s"}}`:                          {"challenge.provider"},
+		`{"name":"A","kind":"form","mapping":{"name":1}}`:                                {"mapping.name"},
+		`{"name":"A","kind":"form","mapping":{"name":"body.","email":"1"}}`:              {"mapping.email", "mapping.name"},
+		`{"name":"A","kind":"form","mapping":"body"}`:                                    {"mapping"},
+		`{"name":"A","kind":"form","rateLimit":"10","redirect":"http://example.com/"}`:   {"rateLimit"},
+		`{"name":"A","kind":"form","redirect":"http://example.com/"}`:                    {"redirect"},
+		`{"name":"A","kind":"webhook","signature":{"header":"X","algorithm":5}}`:         {"signature.algorithm"},
+		`{"name":"A","kind":"meta_lead_ads"}`:                                            {"secret"},
+		`{"name":"A","kind":"meta_lead_ads","secret":"s","graphUrl":"http://127.0.0.1"}`: {"graphUrl"},
+	} {
+		require.Equal(t, fields, s.as(http.MethodPost, intakes, body).is(http.StatusBadRequest).fieldsNamed(), body)
+	}
+	path, _ := s.intake(`{"name":"Site","kind":"form"}`)
+	for body, fields := range map[string][]string{
+		``:                    {"body"},
+		`{"kind":"typeform"}`: {"kind"},
+		`{"name":null}`:       {"name"},
+		`{"enabled":"no"}`:    {"enabled"},
+		`{"secret":"s"}`:      {"secret"},
+	} {
+		require.Equal(t, fields, s.as(http.MethodPatch, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
+	}
+}
+
+func TestIntakes_SecretShownOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, created := s.intake(`{"name":"Survey","kind":"typeform"}`)
+	secret := created.at("data", "secret").(string)
+	require.GreaterOrEqual(t, len(secret), 40)
+	require.Equal(t, "no-store", created.header.Get("Cache-Control"))
+	rotated := s.as(http.MethodPost, path+"/secret/rotate", "").is(http.StatusOK)
+	require.NotEqual(t, secret, rotated.at("data", "secret"))
+	require.Equal(t, "no-store", rotated.header.Get("Cache-Control"))
+	theirs := s.as(http.MethodPost, path+"/secret/rotate", `{"secret":"theirs"}`).is(http.StatusOK)
+	require.Equal(t, "theirs", theirs.at("data", "secret"))
+	for _, answer := range []reply{s.as(http.MethodGet, path, ""), s.as(http.MethodGet, intakes, ""), s.as(http.MethodPatch, path, `{"name":"Poll"}`)} {
+		require.NotContains(t, answer.raw, secret)
+		require.NotContains(t, answer.raw, "theirs")
+		require.NotContains(t, answer.raw, `"secret"`)
+	}
+	require.NotContains(t, s.log.String(), secret)
+	given, answer := s.intake(`{"name":"Survey","kind":"typeform","secret":"given"}`)
+	require.Nil(t, answer.at("data", "secret"), given)
+	form, _ := s.intake(`{"name":"Site","kind":"form"}`)
+	require.Equal(t, []string{"secret"}, s.as(http.MethodPost, form+"/secret/rotate", "").is(http.StatusBadRequest).fieldsNamed())
+}
+
+func TestIntakes_NotFound(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.intake(`{"name":"Survey","kind":"typeform"}`)
+	gone, _ := s.intake(`{"name":"Survey","kind":"typeform"}`)
+	deleted := s.as(http.MethodDelete, gone, "").is(http.StatusOK)
+	require.Equal(t, "Intake deleted", deleted.at("message"))
+	s.provision("globex", account.Settings{Features: []string{account.FeatureAPI}})
+	theirs := s.mint("globex", "")
+	for _, c := range []struct{ path, jwt string }{
+		{path, theirs}, {after(gone, deleted), s.jwt}, {intakes + "/01M7YH5C3ZB8F0Y2K7D9WQ4R6S", s.jwt}, {intakes + "/nonsense", s.jwt},
+	} {
+		id, _, _ := strings.Cut(c.path, "?")
+		for method, at := range map[string]string{
+			http.MethodGet: c.path, http.MethodPatch: id, http.MethodDelete: id, http.MethodPost: id + "/secret/rotate",
+		} {
+			answer := s.send(call{method: method, path: at, credential: c.jwt, body: map[string]string{http.MethodPatch: `{"name":"X"}`}[method]})
+			require.Equal(t, "Intake not found", answer.is(http.StatusNotFound).at("message"), "%s %s", method, at)
+		}
+	}
+	require.Empty(t, s.send(call{method: http.MethodGet, path: intakes, credential: theirs}).is(http.StatusOK).at("data"))
+}
+
+func TestIntakes_Scopes(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.intake(`{"name":"Survey","kind":"typeform"}`)
+	reads, writes := s.mint(ownAccount, "intakes:read"), s.mint(ownAccount, "intakes:write")
+	s.send(call{method: http.MethodGet, path: path, credential: reads}).is(http.StatusOK)
+	s.send(call{method: http.MethodGet, path: path, credential: writes}).is(http.StatusForbidden)
+	s.send(call{method: http.MethodPatch, path: path, credential: reads, body: `{"name":"X"}`}).is(http.StatusForbidden)
+	s.send(call{method: http.MethodPatch, path: path, credential: writes, body: `{"name":"X"}`}).is(http.StatusOK)
+	s.provision("globex", account.Settings{})
+	s.send(call{method: http.MethodPost, path: intakes, credential: s.mint("globex", ""), body: `{"name":"A","kind":"form"}`}).is(http.StatusForbidden)
+}
+
+func TestIntakes_Pages(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var last reply
+	for range 3 {
+		_, last = s.intake(`{"name":"Survey","kind":"typeform"}`)
+	}
+	first := s.as(http.MethodGet, after(intakes+"?limit=2", last), "").is(http.StatusOK)
+	require.Len(t, first.at("data"), 2)
+	require.Equal(t, last.at("data", "intakeId"), first.at("data").([]any)[0].(map[string]any)["intakeId"], "newest first")
+	rest := s.as(http.MethodGet, intakes+"?limit=2&cursor="+first.at("nextCursor").(string), "").is(http.StatusOK)
+	require.Len(t, rest.at("data"), 1)
+	require.Nil(t, rest.at("nextCursor"))
+	require.Equal(t, []string{"cursor"}, s.as(http.MethodGet, endpoints+"?cursor="+first.at("nextCursor").(string), "").is(http.StatusBadRequest).fieldsNamed())
+}
+
+func TestIntakes_Preview(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, created := s.intake(`{"name":"Shop","kind":"webhook","signature":{"scheme":"bearer"},"mapping":{"name":"body.customer.first + ' ' + body.customer.last","phone":"body.customer.tel","email":"null","deliveryId":"headers['x-id']","customFields":"{'plan': query.plan}"}}`)
+	preview := func(body string) reply { return s.as(http.MethodPost, path+"/preview", body).is(http.StatusOK) }
+	const post = `{\"customer\":{\"first\":\"Asha\",\"last\":\"Rao\",\"tel\":\"98765 43210\"}}`
+	good := preview(`{"contentType":"application/json","body":"` + post + `","headers":{"X-Id":"d-1"},"query":{"plan":"pro"}}`)
+	require.Equal(t, map[string]any{
+		"lead": map[string]any{
+			"name": "Asha Rao", "phone": "+919876543210", "source": "webhook", "metadata": map[string]any{"source": "webhook"},
+			"customFields": map[string]any{"plan": "pro"},
+		},
+		"deliveryId": "d-1", "test": false, "skip": false,
+	}, good.at("data"))
+	require.Nil(t, good.at("errors"))
+
+	bad := preview(`{"body":"{\"customer\":{\"tel\":\"12\"}}","query":{"plan":"pro"}}`)
+	require.Equal(t, []string{"phone"}, bad.fieldsNamed())
+	require.Nil(t, bad.at("data", "lead"))
+	require.Equal(t, []string{"body"}, preview(`{"body":"{"}`).fieldsNamed())
+	tried := preview(`{"body":"` + post + `","mapping":{"email":"'asha@example.com'","skip":"body.customer.first == 'Asha'"}}`)
+	require.Equal(t, true, tried.at("data", "skip"))
+	wrong := s.as(http.MethodPost, path+"/preview", `{"body":"{}","mapping":{"email":"body."}}`).is(http.StatusBadRequest)
+	require.Equal(t, []string{"mapping.email"}, wrong.fieldsNamed())
+	shown := s.as(http.MethodGet, after(path, created), "").is(http.StatusOK)
+	require.Nil(t, shown.at("data", "lastArrivalAt"), "a preview has no effect")
+}
