@@ -147,7 +147,7 @@ func TestSearch_WithinSourceOrStage(t *testing.T) {
 							}
 							filter := bounds
 							filter.Q, filter.Status, filter.Source, filter.LeadTemperature = q, status, source, temperature
-							require.Equal(t, want, inParts(t, reader, filter, 60), "%+v", filter)
+							require.Equal(t, want, inParts(t, reader, filter, 200), "%+v", filter)
 							if len(want) < 10 {
 								require.Equal(t, want, inParts(t, reader, filter, 1), "%+v one by one", filter)
 							}

@@ -136,7 +136,7 @@ func requireAt(t *testing.T, a answer, recorded []eventstore.Recorded) {
 // checksAgainstMove races captures, which check a token, against its rotation: all that get through come before it.
 // Each captures until it is refused, so that some are on their way at every moment of the rotation.
 func checksAgainstMove(t *testing.T, l log) {
-	for range 60 {
+	for range 20 {
 		watched, _ := l.grow(t, 1)
 		var newest [racers]eventstore.Position
 		var captures errgroup.Group

@@ -129,7 +129,7 @@ func TestWonDay_ForgottenInCopies(t *testing.T) {
 	}
 	busy := w.NewID()
 	w.Append(t, "acme", event.LeadStream(busy), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api"})
-	for range 20 { // several batches
+	for range 5 { // several batches
 		var facts []event.Data
 		for range 1000 {
 			facts = append(facts, event.LeadMerged{Source: "website"})
