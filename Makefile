@@ -4,9 +4,9 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-SLOWEST     := ./cmd/leadlog/systemtest ./httpapi ./eventstore/esdb ./projection/verify
+SLOWEST     := ./httpapi ./projection/verify ./eventstore/esdb ./projection
 
-.PHONY: help run test bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
+.PHONY: help run test norace bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,12 +15,17 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	go build -o bin/leadlog ./cmd/leadlog
 	@bin/leadlog dev
 
-# The race detector makes tests up to ten times slower. Tests in files with the build tag !race run without it: they are sequential,
-# or run with it in a smaller form. The slowest packages start first.
+# The race detector makes tests up to ten times slower. The system tests run without it: they watch processes that are built
+# without it. So do tests in files with the build tag !race: they are sequential, or run with it in a smaller form. Tests wait for
+# databases and processes much of the time, so the system tests run beside the others, of which the slowest packages start first.
 test: postgres cc curl node python promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
-	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- go test -race -timeout 20m $(SLOWEST) ./...
-	@for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
+	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- sh -c 'make -s norace & norace=$$!; \
+		go test -race -timeout 20m $(SLOWEST) $$(go list ./... | grep -v /systemtest$$); raced=$$?; wait $$norace && exit $$raced'
+
+norace:
+	go test -timeout 20m ./cmd/leadlog/systemtest
+	for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
 		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]_]*\).*/\1/p' | paste -sd '|' -); \
 		go test $$package -run "^($$tests)$$" || exit 1; done
 
