@@ -21,7 +21,7 @@ import (
 var traces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
 
 const whole = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
-	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_campaign":"diwali"},"customFields":{"city":"pune-city"}}`
+	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali"},"customFields":{"city":"pune-city"}}`
 
 // requireNoTrace looks through every row of every table of a database, and through the log of the service.
 func (s *service) requireNoTrace() {

@@ -58,6 +58,7 @@ func (a *api) routes() []route {
 		{get, "/api/v1/crm/events", scoped("leads:read"), quota.Read, (*exchange).listEvents},
 
 		{get, "/api/v1/crm/sources/history", scoped("leads:read"), quota.Read, (*exchange).sourceHistory},
+		{get, "/api/v1/crm/touches", scoped("leads:read"), quota.Read, (*exchange).touches},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), quota.Read, (*exchange).sourceReport},
 		{get, "/api/v1/crm/attribution", scoped("leads:read"), quota.Stream, (*exchange).attribution},
 

@@ -50,6 +50,7 @@ const (
 	arrivalCursor    = "i1"
 	revealCursor     = "p1"
 	auditCursor      = "b1"
+	touchCursor      = "c1"
 )
 
 // cursorOf returns the kind of the cursors of one list of one account, so that a cursor from another account is refused. Cursors

@@ -21,11 +21,13 @@ import (
 type exportCommand struct {
 	service.SealedDatabase `embed:""`
 
-	What    string `arg:"" enum:"sources,leads,tokens,events" help:"sources: the source history; leads: as they are now; tokens: the audit trail of API tokens; events: the account's change feed."`
+	What    string `arg:"" enum:"sources,touches,leads,tokens,events" help:"sources: the source history; touches: every arrival, and visits by a campaign; leads: as they are now; tokens: the audit trail of API tokens; events: the account's change feed."`
 	Account string `required:"" placeholder:"ID" help:"Account to export."`
 	Since   string `placeholder:"TIME" help:"Only from this time on: first seen, created or happened, such as 2026-01-31T00:00:00Z."`
 	Until   string `placeholder:"TIME" help:"Only before this time."`
 	Types   string `placeholder:"TYPES" help:"With events: only these types, separated by commas, such as lead.*,token.created."`
+	Include string `enum:",visits" default:"" placeholder:"visits" help:"With touches: also visits."`
+	AsOf    string `placeholder:"TIME|POSITION" help:"With touches: as of a time or a log position."`
 	Format  string `enum:"csv,ndjson,parquet" default:"csv" help:"Format: csv, ndjson or parquet."`
 	Head    string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed tree head, with which the export can be verified."`
 	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
@@ -39,7 +41,7 @@ func noAccount(id string) error {
 }
 
 // exportedViews are the views that the exports read.
-var exportedViews = map[string]string{"sources": query.SourceHistoryView, "leads": query.LeadView, "tokens": query.TokenEventView}
+var exportedViews = map[string]string{"sources": query.SourceHistoryView, "touches": query.TouchView, "leads": query.LeadView, "tokens": query.TokenEventView}
 
 // Run is leadlog export.
 func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
@@ -51,6 +53,11 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	types, understood := query.FeedTypes(event.FeedKinds(), e.types())
 	if !understood || e.Types != "" && e.What != "events" {
 		check.Refuse("--types", e.Types, "given with events: types such as lead.created or lead.*, separated by commas")
+	}
+	for name, value := range map[string]string{"--include": e.Include, "--as-of": e.AsOf} {
+		if value != "" && e.What != "touches" {
+			check.Refuse(name, value, "given with touches")
+		}
 	}
 	if check.Err() != nil {
 		return check.Err()
@@ -78,6 +85,12 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	case "sources":
 		filter := query.SourceFilter{Since: since, Until: until}
 		written, err = exported(c, e.Format, export.Sources(), reader.SourcesAll(ctx, e.Account, filter))
+	case "touches":
+		filter := query.TouchFilter{Since: since, Until: until, Visits: e.Include == "visits"}
+		if filter.AsOf, err = asOf(ctx, reader, e.AsOf); err != nil {
+			return err
+		}
+		written, err = exported(c, e.Format, export.Touches(), reader.TouchesAll(ctx, e.Account, filter))
 	case "leads":
 		filter := query.LeadFilter{CreatedSince: since, CreatedUntil: until}
 		written, err = exported(c, e.Format, export.Leads(), reader.LeadsAll(ctx, e.Account, filter))
@@ -115,6 +128,21 @@ func within(events iter.Seq2[query.FeedEvent, error], since, until time.Time) it
 			}
 		}
 	}
+}
+
+// asOf returns the position of a time or position that a flag gives; the present when it is not given.
+func asOf(ctx context.Context, reader *query.Reader, value string) (eventstore.Position, error) {
+	var check cli.Checker
+	given, err := query.ParseAsOf(value)
+	position := eventstore.Position(0)
+	if err == nil {
+		position, err = reader.PositionAsOf(ctx, given)
+	}
+	if errors.Is(err, query.ErrAsOf) {
+		check.Refuse("--as-of", value, "a time such as 2006-01-02T15:04:05Z or a position, and not beyond the end of the log")
+		return 0, check.Err()
+	}
+	return position, err
 }
 
 // upToDate returns when a view has everything that is on the log: an export of a view that is behind would silently lack the

@@ -70,6 +70,32 @@ func Sources() Sheet[query.SourceEntry] {
 	}}
 }
 
+// Touches are arrivals and visits.
+func Touches() Sheet[query.Touch] {
+	type item = query.Touch
+	return Sheet[item]{"touches", []Column[item]{
+		Text("touchId", func(t item) string { return t.TouchID }),
+		Optional("leadId", func(t item) *string { return t.LeadID }),
+		Moment("at", func(t item) query.Timestamp { return t.At }),
+		Optional("source", func(t item) *string { return t.Source }),
+		Term("kind", func(t item) string { return t.Kind }),
+		Optional("utmSource", func(t item) *string { return t.UTMSource }),
+		Optional("utmMedium", func(t item) *string { return t.UTMMedium }),
+		Optional("utmCampaign", func(t item) *string { return t.UTMCampaign }),
+		Optional("utmId", func(t item) *string { return t.UTMID }),
+		Optional("utmTerm", func(t item) *string { return t.UTMTerm }),
+		Optional("utmContent", func(t item) *string { return t.UTMContent }),
+		Object("clickIds", func(t item) map[string]string { return t.ClickIDs }),
+		Optional("landingPage", func(t item) *string { return t.LandingPage }),
+		Optional("referrer", func(t item) *string { return t.Referrer }),
+		Term("credential", func(t item) string { return t.Credential }),
+		Optional("intakeId", func(t item) *string { return t.IntakeID }),
+		Optional("requestId", func(t item) *string { return t.RequestID }),
+		Integer("position", func(t item) int64 { return int64(t.Position) }),
+		Truth("erased", func(t item) bool { return t.Erased }),
+	}}
+}
+
 // Leads are leads as they are now.
 func Leads() Sheet[query.Lead] {
 	type item = query.Lead

@@ -24,7 +24,7 @@ import (
 var personalTraces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
 
 const personalBody = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
-	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_campaign":"diwali"},"customFields":{"city":"pune-city"}}`
+	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali"},"customFields":{"city":"pune-city"}}`
 
 // dump is the whole database as pg_dump writes it, with bytea as text too.
 func dump(t *testing.T, url string) string {

@@ -1,0 +1,179 @@
+package query
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Touch is an arrival of a lead, or a visit by a campaign. Of one whose person is forgotten it has neither the lead nor what is
+// personal.
+type Touch struct {
+	TouchID     string              `json:"touchId"` // of the event
+	LeadID      *string             `json:"leadId"`  // whom it belongs to, after joins; null: of a visitor who is no lead, or erased
+	At          Timestamp           `json:"at"`      // of a visit, by the sender's clock
+	Source      *string             `json:"source"`  // null: of a visit
+	Kind        string              `json:"kind"`    // created, merged or visit
+	UTMSource   *string             `json:"utmSource"`
+	UTMMedium   *string             `json:"utmMedium"`
+	UTMCampaign *string             `json:"utmCampaign"`
+	UTMID       *string             `json:"utmId"`
+	UTMTerm     *string             `json:"utmTerm"`
+	UTMContent  *string             `json:"utmContent"`
+	ClickIDs    map[string]string   `json:"clickIds"`
+	LandingPage *string             `json:"landingPage"`
+	Referrer    *string             `json:"referrer"`
+	Credential  string              `json:"credential"` // token:{id}, user:{sub}, intake:{id} or system:{what}
+	IntakeID    *string             `json:"intakeId"`
+	RequestID   *string             `json:"requestId"`
+	Position    eventstore.Position `json:"position"`
+	Erased      bool                `json:"erased"`
+}
+
+// TouchFilter selects touches. Empty fields select all.
+type TouchFilter struct {
+	Source, Medium, Campaign string
+	LeadID                   string    // also of leads that are part of it
+	Since                    time.Time // inclusive
+	Until                    time.Time // exclusive
+	Visits                   bool      // list visits too
+	AsOf                     eventstore.Position
+}
+
+// clickIDs are the parameters by which ad platforms name a click.
+var clickIDs = []string{"gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id"}
+
+// touchList reads touches with the lead that each belongs to. A visit belongs to the lead that was linked with its visitor first, and
+// is not erased. $1 is the position that it is as of.
+const touchList = `
+	SELECT t.touch_id, coalesce(j.into_id, o.lead_id), t.at, t.source, t.kind, t.utm_source, t.utm_medium, t.utm_campaign, t.utm_id,
+	       t.credential, t.intake_id, coalesce(p.request_id, ''), t.position, t.erased, coalesce(p.metadata, '{}')
+	  FROM views.touch t
+	  LEFT JOIN views.touch_personal p USING (position)
+	 CROSS JOIN LATERAL (
+	       SELECT CASE WHEN t.erased THEN '' WHEN t.kind <> 'visit' THEN t.lead_id ELSE coalesce((
+	              SELECT a.lead_id FROM views.touch a
+	               WHERE a.visitor = t.visitor AND t.visitor <> '' AND a.kind <> 'visit' AND NOT a.erased AND a.position <= $1
+	               ORDER BY a.position LIMIT 1), '') END) AS o (lead_id)
+	  LEFT JOIN LATERAL (
+	       SELECT into_id FROM views.touch_join WHERE lead_id = o.lead_id AND position <= $1 ORDER BY position DESC LIMIT 1) AS j ON true`
+
+// Touches lists an account's touches as of a position that the view has reached, by time and then by position, the oldest first. The
+// error is ErrCursor for a cursor of another list.
+func (r *Reader) Touches(ctx context.Context, account string, filter TouchFilter, p Page) (List[Touch], error) {
+	kind := cursorOf(touchCursor, account)
+	s := selection{from: touchList, order: `t.at, t.position`}
+	s.and(`t.position <= ?`, int64(filter.AsOf))
+	s.and(`t.account = ?`, account)
+	s.equal(`t.source`, filter.Source)
+	s.equal(`t.utm_medium`, filter.Medium)
+	s.equal(`t.utm_campaign`, filter.Campaign)
+	s.within(`t.at`, filter.Since, filter.Until)
+	if !filter.Visits {
+		s.and(`t.kind <> 'visit'`)
+	}
+	if filter.LeadID != "" {
+		leads, visitors, err := r.partsOf(ctx, account, filter.LeadID, filter.AsOf)
+		if err != nil {
+			return List[Touch]{}, err
+		}
+		s.and(`NOT t.erased`)
+		s.and(`(t.lead_id <> '' AND t.lead_id = ANY (?) OR t.visitor <> '' AND t.visitor = ANY (?) AND t.kind = 'visit')`, leads, visitors)
+	}
+	if p.Cursor != "" {
+		last, err := decodeTimeCursor(kind, p.Cursor)
+		if err != nil {
+			return List[Touch]{}, err
+		}
+		s.and(`(t.at, t.position) > (?, ?)`, last.at, last.position)
+	}
+	list, err := page(ctx, r, s, p.Limit, scanTouch, func(t Touch) string {
+		return timeCursor{time.Time(t.At), int64(t.Position)}.encode(kind)
+	})
+	if filter.LeadID != "" {
+		for i := range list.Items { // a visitor may be several leads
+			list.Items[i].LeadID = &filter.LeadID
+		}
+	}
+	return list, err
+}
+
+// TouchesAll yields everything that Touches lists, in constant memory. It ends after yielding an error.
+func (r *Reader) TouchesAll(ctx context.Context, account string, filter TouchFilter) iter.Seq2[Touch, error] {
+	return All(func(p Page) (List[Touch], error) { return r.Touches(ctx, account, filter, p) })
+}
+
+// partsOf returns the ids of the leads whose touches belong to a lead as of a position, and the streams of their visitors. A lead
+// that was joined into another has none.
+func (r *Reader) partsOf(ctx context.Context, account, id string, asOf eventstore.Position) (leads, visitors []string, err error) {
+	leads, visitors = []string{}, []string{}
+	if !storable(id) {
+		return leads, visitors, nil
+	}
+	rows, err := r.pool.Query(ctx, `
+		WITH part AS (
+		     SELECT c.lead_id
+		       FROM (SELECT $2::text COLLATE "C" UNION SELECT lead_id FROM views.touch_join WHERE into_id = $2 AND account = $1 AND position <= $3) AS c (lead_id)
+		       LEFT JOIN LATERAL (
+		            SELECT into_id FROM views.touch_join WHERE lead_id = c.lead_id AND position <= $3 ORDER BY position DESC LIMIT 1) AS j ON true
+		      WHERE coalesce(j.into_id, c.lead_id) = $2
+		)
+		SELECT p.lead_id, coalesce(t.visitor, '')
+		  FROM part p
+		  LEFT JOIN views.touch t ON t.lead_id = p.lead_id AND t.lead_id <> '' AND t.account = $1 AND t.position <= $3 AND t.visitor <> ''`,
+		account, id, int64(asOf))
+	if err != nil {
+		return nil, nil, schema.Unavailable(err)
+	}
+	var lead, visitor string
+	_, err = pgx.ForEachRow(rows, []any{&lead, &visitor}, func() error {
+		leads, visitors = append(leads, lead), append(visitors, visitor)
+		return nil
+	})
+	slices.Sort(leads)
+	slices.Sort(visitors)
+	return slices.Compact(leads), slices.Compact(visitors), schema.Unavailable(err)
+}
+
+func scanTouch(row pgx.CollectableRow) (t Touch, err error) {
+	var leadID *string
+	var source, utmSource, utmMedium, utmCampaign, utmID, intakeID, requestID string
+	var metadata map[string]jsontext.Value
+	err = row.Scan(&t.TouchID, &leadID, &t.At, &source, &t.Kind, &utmSource, &utmMedium, &utmCampaign, &utmID, &t.Credential, &intakeID,
+		&requestID, &t.Position, &t.Erased, jsonOf{&metadata})
+	personal := func(names ...string) *string {
+		for _, name := range names {
+			if value := lead.Scalar(metadata[name]); !lead.Blank(value) {
+				return &value
+			}
+		}
+		return nil
+	}
+	if leadID != nil {
+		t.LeadID = given(*leadID)
+	}
+	t.Source, t.IntakeID, t.RequestID = given(source), given(intakeID), given(requestID)
+	// What the event seals of a campaign is in the metadata alone.
+	t.UTMSource = cmp.Or(given(utmSource), personal("utm_source"))
+	t.UTMMedium = cmp.Or(given(utmMedium), personal("utm_medium"))
+	t.UTMCampaign = cmp.Or(given(utmCampaign), personal("utm_campaign"))
+	t.UTMID = cmp.Or(given(utmID), personal("utm_id"))
+	t.UTMTerm, t.UTMContent = personal("utm_term"), personal("utm_content")
+	t.LandingPage, t.Referrer = personal("page_url", "landing_page"), personal("referrer")
+	t.ClickIDs = map[string]string{}
+	for _, name := range clickIDs {
+		if value := personal(name); value != nil {
+			t.ClickIDs[name] = *value
+		}
+	}
+	return t, err
+}
