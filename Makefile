@@ -43,6 +43,7 @@ bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its o
 	bin/leadbench append --duration 2s --message-db bin/messagedb/node_modules/@eventide/message-db/database
 	bin/leadbench webhooks --leadlog bin/leadlog --rounds 1
 	bin/leadbench replay --leadlog bin/leadlog --rounds 1
+	bin/leadbench feed --leadlog bin/leadlog --rounds 1
 
 # How long, or how often with an x, each target is fuzzed. Inputs that fail are saved in testdata/fuzz.
 FUZZTIME := 60s

@@ -21,6 +21,7 @@ type benchmarks struct {
 	Append   appendBenchmark   `cmd:"" help:"Appends to the log alone, beside plain rows written by pgbench, and message-db."`
 	Webhooks webhooksBenchmark `cmd:"" help:"Webhook deliveries: rate, cost and latency."`
 	Replay   replayBenchmark   `cmd:"" help:"Reading the log, building the views from it and verifying both, beside a COPY of its rows."`
+	Feed     feedBenchmark     `cmd:"" help:"The change feed, and exports in every format."`
 	Minimal  minimalHandler    `cmd:"" hidden:"" help:"The minimal HTTP handler of captures."`
 }
 
