@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,12 +147,17 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 	}
 	m, maintains := b.projector.(Maintainer)
 	for _, table := range b.projector.Tables() {
-		var more []Difference
-		if maintains && table == m.DerivedTable() {
-			more, err = m.CompareDerived(ctx, tx, b.Live, most-len(found))
-		} else {
-			more, err = b.compareTable(ctx, tx, table, most-len(found))
+		if maintains && slices.Contains(m.DerivedTables(), table) {
+			continue
 		}
+		more, err := b.compareTable(ctx, tx, table, most-len(found))
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	if maintains {
+		more, err := m.CompareDerived(ctx, tx, b.Live, most-len(found))
 		if err != nil {
 			return nil, err
 		}

@@ -79,19 +79,19 @@ type Chooser interface {
 	Choose(ctx context.Context, conn *pgx.Conn) (chosen func(Event) bool, err error)
 }
 
-// Maintainer is a Projector that maintains another table, derived from its rows, such as one that speeds up searches. It does so in
+// Maintainer is a Projector that maintains other tables, derived from its rows, such as one that speeds up searches. It does so in
 // the background, when there are no events to apply.
 type Maintainer interface {
 	Projector
-	// DerivedTable is that table. Its rows are not a fold of the log.
-	DerivedTable() string
-	// CompareDerived compares it in the live view's schema with the rows, and lists what is wrong.
+	// DerivedTables are those tables. Their rows are not a fold of the log.
+	DerivedTables() []string
+	// CompareDerived compares them in the live view's schema with the rows, and lists what is wrong.
 	CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]Difference, error)
 	// Maintenance starts for one session.
 	Maintenance() Maintenance
 }
 
-// Maintenance is what one session knows about the work that is left to do on the derived table.
+// Maintenance is what one session knows about the work that is left to do on the derived tables.
 type Maintenance interface {
 	// Note gets events whose rows are committed.
 	Note(events []Event)

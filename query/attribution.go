@@ -2,8 +2,11 @@ package query
 
 import (
 	"context"
+	"errors"
 	"iter"
-	"time"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -55,44 +58,112 @@ type AttributionFilter struct {
 
 // Attribution divides an account's conversions among the touches before them, as of a position that the view has reached.
 func (r *Reader) Attribution(ctx context.Context, account string, filter AttributionFilter) (Attribution, error) {
-	report := attribution.NewReport(filter.Rules)
-	err := r.snapshot(ctx, func(tx pgx.Tx) error {
-		settings, err := wonStages(ctx, tx, account)
-		if err != nil {
-			return err
-		}
-		won := settings.AsOf(int64(filter.AsOf))
-		for leads, err := range leadsWon(ctx, tx, account, won) {
+	asking := conversionQuery{AttributionFilter: filter, account: account, report: attribution.NewReport(filter.Rules)}
+	err := r.snapshot(ctx, asking.run)
+	return NewAttribution(asking.report, filter.AsOf), schema.Unavailable(err)
+}
+
+// conversionQuery adds the conversions of an account to a report.
+type conversionQuery struct {
+	AttributionFilter
+	account string
+	won     []string // the stages that count
+	report  *attribution.Report
+}
+
+// run reads the rows that are made for reports, and for leads that changed since their histories.
+func (q *conversionQuery) run(ctx context.Context, tx pgx.Tx) error {
+	settings, err := schema.WonStages(ctx, tx, "views.", q.account)
+	if err != nil {
+		return err
+	}
+	q.won = settings[q.account].AsOf(int64(q.AsOf))
+	var made int64 // up to which position there are rows; 0: none for this account
+	err = tx.QueryRow(ctx, `
+		SELECT position FROM views.conversion_state s
+		 WHERE account <> $1 AND NOT EXISTS (SELECT FROM (`+changedWon+`) AS changed WHERE account = $1)`, q.account).Scan(&made)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	if made == 0 {
+		for leads, err := range leadsWon(ctx, tx, q.account, q.won) {
 			if err != nil {
 				return err
 			}
-			err := eachHistory(ctx, tx, leads, filter.By, filter.Visits, func(lead string, history *attribution.History) {
-				if c, converted := history.Conversion(lead, int64(filter.AsOf), won, filter.Visits); converted {
-					report.Add(c)
-				}
-			})
-			if err != nil {
+			if err := q.addHistories(ctx, tx, leads); err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+	rows, err := tx.Query(ctx, schema.ChangedSince("views."), made, int64(attribution.Forever), q.account)
+	if err != nil {
+		return err
+	}
+	changed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	if err := q.addRows(ctx, tx, changed); err != nil {
+		return err
+	}
+	for leads := range slices.Chunk(changed, leadsAtOnce) {
+		if err := q.addHistories(ctx, tx, leads); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changedWon selects the accounts whose won stages changed since the state s.
+var changedWon = strings.NewReplacer("$1", "s.position", "$2", strconv.FormatInt(attribution.Forever, 10)).Replace(schema.WonSince("views."))
+
+// addHistories adds the conversions of leads out of all that is known of them.
+func (q *conversionQuery) addHistories(ctx context.Context, tx pgx.Tx, leads []string) error {
+	return schema.Histories(ctx, tx, "views.", leads, q.Visits, func(h *schema.LeadHistory) error {
+		h.By(q.By)
+		if c, converted := h.Conversion(h.LeadID, int64(q.AsOf), q.won, q.Visits); converted {
+			q.report.Add(c)
+		}
+		return nil
 	})
-	return NewAttribution(report, filter.AsOf), schema.Unavailable(err)
+}
+
+// addRows adds conversions by their rows, but for those of some leads. It reads what PostgreSQL sends, in binary, without a copy of each
+// value: there may be a hundred thousand rows.
+func (q *conversionQuery) addRows(ctx context.Context, tx pgx.Tx, without []string) error {
+	s := selection{from: `SELECT at, value, touches, ` + schema.ConversionKeyColumns[q.By] + ` FROM views.conversion`}
+	s.and(`account = ?`, q.account)
+	s.and(`since <= ?`, int64(q.AsOf))
+	s.and(`until > ?`, int64(q.AsOf))
+	s.within(`at`, q.Since, q.Until)
+	if len(without) > 0 {
+		s.and(`NOT lead_id = ANY (?)`, without)
+	}
+	args := append([]any{pgx.QueryExecModeCacheDescribe, pgx.QueryResultFormats{pgx.BinaryFormatCode}}, s.args...)
+	rows, err := tx.Query(ctx, s.from+" WHERE "+strings.Join(s.where, " AND "), args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	known := schema.ConversionKeys{}
+	var c attribution.Conversion
+	for rows.Next() {
+		raw := rows.RawValues()
+		c.At = schema.Milliseconds(raw[0])
+		c.Value, _ = attribution.ParseValue(string(raw[1])) // written so by the view
+		if c.Touches, err = known.Touches(c.Touches[:0], raw[2], raw[3], int64(q.AsOf), q.Visits); err != nil {
+			return err
+		}
+		q.report.Add(c)
+	}
+	return rows.Err()
 }
 
 // snapshot runs queries that all see the same rows.
-func (r *Reader) snapshot(ctx context.Context, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
-}
-
-func wonStages(ctx context.Context, tx pgx.Tx, account string) (won attribution.Won, err error) {
-	rows, err := tx.Query(ctx, `SELECT position, stages FROM views.won_stages WHERE account = $1 ORDER BY position`, account)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (w attribution.WonStages, err error) {
-		err = row.Scan(&w.Position, jsonOf{&w.Stages})
-		return w, err
+func (r *Reader) snapshot(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		return do(ctx, tx)
 	})
 }
 
@@ -125,73 +196,4 @@ func leadsWon(ctx context.Context, tx pgx.Tx, account string, won []string) iter
 			last = leads[len(leads)-1]
 		}
 	}
-}
-
-// historiesOf selects all that attribution needs to know of leads. Touches of leads that were joined into one are that one's since
-// the join; visits, since an arrival linked the visitor.
-const historiesOf = `
-	WITH member AS (
-	         SELECT id AS lead_id, id AS part, 0::bigint AS since FROM unnest($1::text[]) AS id
-	          UNION ALL
-	         SELECT into_id, lead_id, position FROM views.touch_join WHERE into_id = ANY ($1)),
-	     arrival AS (
-	         SELECT m.lead_id, m.part, greatest(m.since, t.position) AS since, t.position, t.at, t.stage, t.value, t.visitor,
-	                t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
-	           FROM member m JOIN views.touch t ON t.lead_id = m.part AND t.lead_id <> ''),
-	     link AS (
-	         SELECT lead_id, visitor, min(since) AS since FROM arrival WHERE $2 AND visitor <> '' GROUP BY lead_id, visitor)
-	SELECT lead_id, 'touch', position, at, since, CASE part WHEN lead_id THEN stage ELSE '' END, CASE part WHEN lead_id THEN value ELSE '' END,
-	       source, utm_medium, utm_campaign, utm_source, intake_id, credential
-	  FROM arrival
-	 UNION ALL
-	SELECT l.lead_id, 'visit', t.position, t.at, greatest(l.since, t.position), '', '',
-	       t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
-	  FROM link l JOIN views.touch t ON t.visitor = l.visitor AND t.visitor <> '' AND t.kind = 'visit'
-	 UNION ALL
-	SELECT lead_id, 'change', position, at, position, stage, value, '', '', '', '', '', '' FROM views.lead_change WHERE lead_id = ANY ($1)
-	 UNION ALL
-	SELECT lead_id, 'join', min(position), 'epoch', 0, '', '', '', '', '', '', '', '' FROM views.touch_join WHERE lead_id = ANY ($1) GROUP BY lead_id
-	 ORDER BY 1, 3`
-
-// eachHistory reads the histories of leads, of touches with one key, and calls do with each, in the order of their ids.
-func eachHistory(ctx context.Context, tx pgx.Tx, leads []string, by attribution.Key, visits bool, do func(string, *attribution.History)) error {
-	rows, err := tx.Query(ctx, historiesOf, leads, visits)
-	if err != nil {
-		return err
-	}
-	var current string
-	var history *attribution.History
-	var lead, what, stage, value string
-	var position, since int64
-	var at time.Time
-	var of attribution.Channel
-	into := []any{&lead, &what, &position, &at, &since, &stage, &value, &of.Source, &of.Medium, &of.Campaign, &of.UTMSource, &of.Intake, &of.Credential}
-	_, err = pgx.ForEachRow(rows, into, func() error {
-		if lead != current || history == nil {
-			if history != nil {
-				do(current, history)
-			}
-			current, history = lead, &attribution.History{}
-		}
-		switch what {
-		case "join":
-			history.Joined = position
-			return nil
-		case "touch", "visit":
-			history.Touches = append(history.Touches, attribution.Seen{
-				Touch: attribution.Touch{At: at.UnixMilli(), Position: position, Key: of.Key(by)}, Since: since, Visit: what == "visit",
-			})
-		}
-		if stage != "" {
-			history.Stages = append(history.Stages, attribution.Stage{Position: position, At: at.UnixMilli(), Name: stage})
-		}
-		if units, ok := attribution.ParseValue(value); ok && value != "" {
-			history.Values = append(history.Values, attribution.Value{Position: position, Units: units})
-		}
-		return nil
-	})
-	if err == nil && history != nil {
-		do(current, history)
-	}
-	return err
 }

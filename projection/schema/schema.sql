@@ -296,6 +296,36 @@ COMMENT ON COLUMN views.checkpoint.epoch IS 'The log that the position is of.';
 COMMENT ON COLUMN views.checkpoint.seen_event IS 'The event that was applied last, at seen_revision of seen_stream; NULL: none yet, or unknown.';
 COMMENT ON COLUMN views.checkpoint.replay IS 'The transaction of the replay that replaced the view; 0: none. A projector that has read another value starts again.';
 
+CREATE TABLE views.conversion (
+    lead_id text COLLATE "C" NOT NULL,
+    since bigint NOT NULL,
+    until bigint NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    touches bytea NOT NULL,
+    source bytea NOT NULL,
+    medium bytea NOT NULL,
+    campaign bytea NOT NULL,
+    utm_source bytea NOT NULL,
+    intake bytea NOT NULL,
+    credential bytea NOT NULL,
+    CONSTRAINT conversion_lead PRIMARY KEY (lead_id, since)
+);
+CREATE INDEX conversion_at ON views.conversion USING btree (account, at);
+COMMENT ON TABLE views.conversion IS 'When leads were won, as of the positions from since on and before until.';
+COMMENT ON COLUMN views.conversion.touches IS 'Of the longest window, without their keys: schema.AppendTouch.';
+COMMENT ON COLUMN views.conversion.source IS 'Of each touch, and so in the columns behind: schema.AppendKey.';
+
+CREATE TABLE views.conversion_state (
+    "position" bigint NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    lead_id text COLLATE "C" NOT NULL,
+    CONSTRAINT conversion_state_position PRIMARY KEY ("position")
+);
+COMMENT ON TABLE views.conversion_state IS 'One row: up to which position conversions are made.';
+COMMENT ON COLUMN views.conversion_state.account IS 'Whose won stages changed there: its leads behind lead_id are still to be made. Empty: none.';
+
 CREATE TABLE views.endpoint (
     webhook_id text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,

@@ -162,8 +162,8 @@ func gramsOf(leads [][]string) []byte {
 	return block[:]
 }
 
-// DerivedTable implements projection.Maintainer.
-func (Lead) DerivedTable() string { return blockTable }
+// DerivedTables implements projection.Maintainer.
+func (Lead) DerivedTables() []string { return []string{blockTable} }
 
 // CompareDerived implements projection.Maintainer. Each block begins where the one before ends, and has the filter of its leads.
 func (Lead) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) (found []projection.Difference, err error) {

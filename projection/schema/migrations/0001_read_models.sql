@@ -298,6 +298,40 @@ CREATE INDEX won_stages_account ON views.won_stages (account, position);
 COMMENT ON TABLE views.won_stages IS 'The stages that count as a conversion, folded, from each setting of an account on.';
 COMMENT ON COLUMN views.won_stages.first IS 'Of the pipeline, folded: where new leads are.';
 
+-- Made of the tables above in the background, lead by lead, so that a report reads a row for each conversion and not all touches.
+CREATE TABLE views.conversion (
+    lead_id     text        COLLATE "C" NOT NULL,
+    since       bigint      NOT NULL,
+    until       bigint      NOT NULL,
+    account     text        COLLATE "C" NOT NULL,
+    at          timestamptz NOT NULL,
+    value       text        COLLATE "C" NOT NULL,
+    touches     bytea       NOT NULL,
+    source      bytea       NOT NULL,
+    medium      bytea       NOT NULL,
+    campaign    bytea       NOT NULL,
+    utm_source  bytea       NOT NULL,
+    intake      bytea       NOT NULL,
+    credential  bytea       NOT NULL,
+    CONSTRAINT conversion_lead PRIMARY KEY (lead_id, since)
+);
+
+CREATE INDEX conversion_at ON views.conversion (account, at);
+
+COMMENT ON TABLE views.conversion IS 'When leads were won, as of the positions from since on and before until.';
+COMMENT ON COLUMN views.conversion.touches IS 'Of the longest window, without their keys: schema.AppendTouch.';
+COMMENT ON COLUMN views.conversion.source IS 'Of each touch, and so in the columns behind: schema.AppendKey.';
+
+CREATE TABLE views.conversion_state (
+    position bigint NOT NULL,
+    account  text   COLLATE "C" NOT NULL,
+    lead_id  text   COLLATE "C" NOT NULL,
+    CONSTRAINT conversion_state_position PRIMARY KEY (position)
+);
+
+COMMENT ON TABLE views.conversion_state IS 'One row: up to which position conversions are made.';
+COMMENT ON COLUMN views.conversion_state.account IS 'Whose won stages changed there: its leads behind lead_id are still to be made. Empty: none.';
+
 COMMENT ON TABLE views.touch_join IS 'Whom the touches of a lead belong to, from a position on: the last row up to a position says it. A lead without a row has its own.';
 
 CREATE TABLE views.token (

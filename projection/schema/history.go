@@ -1,0 +1,214 @@
+package schema
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/query/attribution"
+)
+
+// LeadHistory is all that attribution needs to know of a lead.
+type LeadHistory struct {
+	LeadID, Account string
+	attribution.History
+	Channels []attribution.Channel // of the touches, which have no key yet
+}
+
+// historiesOf selects all that attribution needs to know of leads. Touches of leads that were joined into one are that one's since
+// the join; visits, since an arrival linked the visitor.
+func historiesOf(place string) string {
+	return `
+	WITH member AS (
+	         SELECT id AS lead_id, id AS part, 0::bigint AS since FROM unnest($1::text[]) AS id
+	          UNION ALL
+	         SELECT into_id, lead_id, position FROM ` + place + `touch_join WHERE into_id = ANY ($1)),
+	     arrival AS (
+	         SELECT m.lead_id, m.part, t.account, greatest(m.since, t.position) AS since, t.position, t.at, t.stage, t.value, t.visitor,
+	                t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
+	           FROM member m JOIN ` + place + `touch t ON t.lead_id = m.part AND t.lead_id <> ''),
+	     link AS (
+	         SELECT lead_id, visitor, min(since) AS since FROM arrival WHERE $2 AND visitor <> '' GROUP BY lead_id, visitor)
+	SELECT lead_id, account, 'touch', position, at, since, CASE part WHEN lead_id THEN stage ELSE '' END, CASE part WHEN lead_id THEN value ELSE '' END,
+	       source, utm_medium, utm_campaign, utm_source, intake_id, credential
+	  FROM arrival
+	 UNION ALL
+	SELECT l.lead_id, t.account, 'visit', t.position, t.at, greatest(l.since, t.position), '', '',
+	       t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
+	  FROM link l JOIN ` + place + `touch t ON t.visitor = l.visitor AND t.visitor <> '' AND t.kind = 'visit'
+	 UNION ALL
+	SELECT lead_id, account, 'change', position, at, position, stage, value, '', '', '', '', '', '' FROM ` + place + `lead_change WHERE lead_id = ANY ($1)
+	 UNION ALL
+	SELECT lead_id, account, 'join', min(position), 'epoch', 0, '', '', '', '', '', '', '', '' FROM ` + place + `touch_join WHERE lead_id = ANY ($1) GROUP BY lead_id, account
+	 ORDER BY 1, 4`
+}
+
+// Histories reads the histories of leads, in the order of their ids, and calls do with each. The place is the schema of the tables with
+// its dot, or empty. Visits are read if asked for.
+func Histories(ctx context.Context, tx pgx.Tx, place string, leads []string, visits bool, do func(*LeadHistory) error) error {
+	rows, err := tx.Query(ctx, historiesOf(place), leads, visits)
+	if err != nil {
+		return err
+	}
+	var history *LeadHistory
+	var lead, account, what, stage, value string
+	var position, since int64
+	var at time.Time
+	var of attribution.Channel
+	into := []any{
+		&lead, &account, &what, &position, &at, &since, &stage, &value,
+		&of.Source, &of.Medium, &of.Campaign, &of.UTMSource, &of.Intake, &of.Credential,
+	}
+	_, err = pgx.ForEachRow(rows, into, func() error {
+		if history == nil || lead != history.LeadID {
+			if history != nil {
+				if err := do(history); err != nil {
+					return err
+				}
+			}
+			history = &LeadHistory{LeadID: lead, Account: account}
+		}
+		switch what {
+		case "join":
+			history.Joined = position
+			return nil
+		case "touch", "visit":
+			history.Touches = append(history.Touches, attribution.Seen{
+				Touch: attribution.Touch{At: at.UnixMilli(), Position: position}, Since: since, Visit: what == "visit",
+			})
+			history.Channels = append(history.Channels, of)
+		}
+		if stage != "" {
+			history.Stages = append(history.Stages, attribution.Stage{Position: position, At: at.UnixMilli(), Name: stage})
+		}
+		if units, ok := attribution.ParseValue(value); ok && value != "" {
+			history.Values = append(history.Values, attribution.Value{Position: position, Units: units})
+		}
+		return nil
+	})
+	if err == nil && history != nil {
+		err = do(history)
+	}
+	return err
+}
+
+// By sets the key of each touch.
+func (h *LeadHistory) By(key attribution.Key) {
+	for i := range h.Touches {
+		h.Touches[i].Key = h.Channels[i].Key(key)
+	}
+}
+
+// WonStages reads which stages of accounts count as a conversion.
+func WonStages(ctx context.Context, tx pgx.Tx, place string, accounts ...string) (map[string]attribution.Won, error) {
+	rows, err := tx.Query(ctx, `SELECT account, position, ARRAY(SELECT jsonb_array_elements_text(stages)) FROM `+place+`won_stages
+		WHERE account = ANY ($1) ORDER BY position`, accounts)
+	if err != nil {
+		return nil, err
+	}
+	won := map[string]attribution.Won{}
+	var account string
+	var setting attribution.WonStages
+	_, err = pgx.ForEachRow(rows, []any{&account, &setting.Position, &setting.Stages}, func() error {
+		won[account] = append(won[account], attribution.WonStages{Position: setting.Position, Stages: append([]string(nil), setting.Stages...)})
+		return nil
+	})
+	return won, err
+}
+
+// conversionTouch is how many bytes a touch has in a row of conversion: its time, its position, since when it is the lead's, and whether
+// it is a visit.
+const conversionTouch = 8 + 8 + 8 + 1
+
+// AppendTouch appends a touch as a row of conversion has it, without its key.
+func AppendTouch(encoded []byte, t attribution.Seen) []byte {
+	encoded = binary.BigEndian.AppendUint64(encoded, uint64(t.At))
+	encoded = binary.BigEndian.AppendUint64(encoded, uint64(t.Position))
+	encoded = binary.BigEndian.AppendUint64(encoded, uint64(t.Since))
+	if t.Visit {
+		return append(encoded, 1)
+	}
+	return append(encoded, 0)
+}
+
+// AppendKey appends a touch's key, behind its length.
+func AppendKey(encoded []byte, key string) []byte {
+	return append(binary.AppendUvarint(encoded, uint64(len(key))), key...)
+}
+
+// ConversionKeyColumns are the columns of conversion with keys.
+var ConversionKeyColumns = map[attribution.Key]string{
+	attribution.BySource: "source", attribution.ByMedium: "medium", attribution.ByCampaign: "campaign",
+	attribution.ByUTMSource: "utm_source", attribution.ByIntake: "intake", attribution.ByCredential: "credential",
+}
+
+var errConversionRow = errors.New("a row of conversion is damaged")
+
+// ConversionKeys reads keys. It keeps each once.
+type ConversionKeys map[string]string
+
+// Touches reads the touches of a row that are known as of a position, with their keys. It appends them to touches.
+func (known ConversionKeys) Touches(touches []attribution.Touch, encoded, keys []byte, position int64, visits bool) ([]attribution.Touch, error) {
+	for ; len(encoded) >= conversionTouch; encoded = encoded[conversionTouch:] {
+		length, n := binary.Uvarint(keys)
+		if n <= 0 || uint64(len(keys)-n) < length {
+			return touches, errConversionRow
+		}
+		key := keys[n : n+int(length)]
+		keys = keys[n+int(length):]
+		if int64(binary.BigEndian.Uint64(encoded[16:])) > position || encoded[24] == 1 && !visits {
+			continue
+		}
+		text, met := known[string(key)]
+		if !met {
+			text = string(key)
+			known[text] = text
+		}
+		touches = append(touches, attribution.Touch{
+			At: int64(binary.BigEndian.Uint64(encoded)), Position: int64(binary.BigEndian.Uint64(encoded[8:])), Key: text,
+		})
+	}
+	if len(encoded) > 0 || len(keys) > 0 {
+		return touches, errConversionRow
+	}
+	return touches, nil
+}
+
+// Milliseconds reads a timestamptz as PostgreSQL sends it, in microseconds since 2000, as Unix milliseconds.
+func Milliseconds(binaryTime []byte) int64 {
+	return int64(binary.BigEndian.Uint64(binaryTime))/1000 + 946684800_000
+}
+
+// ChangedSince selects the leads whose conversions rows behind position $1 and up to $2 may have changed: $3 is an account, or empty
+// for all. It is right for leads of accounts whose won stages have not changed there.
+func ChangedSince(place string) string {
+	return `
+	SELECT lead_id FROM ` + place + `lead_change WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
+	 UNION
+	SELECT unnest(ARRAY[lead_id, into_id]) FROM ` + place + `touch_join WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
+	 UNION
+	SELECT t.lead_id FROM ` + place + `touch t
+	 WHERE t.position > $1 AND t.position <= $2 AND ($3 = '' OR t.account = $3) AND t.kind = 'merged'
+	   AND EXISTS (SELECT FROM ` + place + `conversion c WHERE c.lead_id = t.lead_id)
+	 UNION
+	SELECT lead_id FROM ` + place + `touch
+	 WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3) AND kind = 'created'
+	   AND (account, stage) IN (SELECT account, jsonb_array_elements_text(stages) FROM ` + place + `won_stages WHERE stages ? first)
+	 UNION
+	SELECT coalesce(j.into_id, a.lead_id)
+	  FROM ` + place + `touch v JOIN ` + place + `touch a ON a.visitor = v.visitor AND a.visitor <> '' AND a.kind <> 'visit'
+	  LEFT JOIN ` + place + `touch_join j ON j.lead_id = a.lead_id
+	 WHERE v.position > $1 AND v.position <= $2 AND ($3 = '' OR v.account = $3) AND v.kind = 'visit'`
+}
+
+// WonSince selects the accounts whose won stages changed behind position $1 and up to $2, with the position of the change.
+func WonSince(place string) string {
+	return `
+	SELECT account, position FROM (
+	       SELECT account, position, stages <> coalesce(lag(stages) OVER (PARTITION BY account ORDER BY position), '["won"]') AS changed
+	         FROM ` + place + `won_stages) AS settings
+	 WHERE changed AND position > $1 AND position <= $2`
+}

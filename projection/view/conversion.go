@@ -1,0 +1,301 @@
+package view
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/query/attribution"
+)
+
+// A report on conversions reads a row for each, with its touches, and only for leads that changed lately their history. The rows are
+// made in the background from those of the projector, which are appended: all rows of a lead anew when it has changed. The
+// state says up to which position; a report makes what is missing by itself.
+
+const (
+	// conversionTouches are looked through at a time, and conversionLeads made.
+	conversionTouches = 5000
+	conversionLeads   = 500
+)
+
+// conversionState is the row of conversion_state.
+type conversionState struct {
+	position      int64
+	account, lead string // leads of the account behind this one are still to be made
+}
+
+// readState returns the zero state when there is none.
+func readState(ctx context.Context, tx pgx.Tx, place string) (s conversionState, err error) {
+	err = tx.QueryRow(ctx, `SELECT position, account, lead_id FROM `+place+`conversion_state`).Scan(&s.position, &s.account, &s.lead)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return s, err
+}
+
+func (s conversionState) save(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, `DELETE FROM conversion_state`); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO conversion_state (position, account, lead_id) VALUES ($1, $2, $3)`, s.position, s.account, s.lead)
+	return err
+}
+
+// DerivedTables implements projection.Maintainer.
+func (Touch) DerivedTables() []string { return []string{"conversion", "conversion_state"} }
+
+// Maintenance implements projection.Maintainer.
+func (Touch) Maintenance() projection.Maintenance { return &conversions{behind: true} }
+
+// conversions is the work on conversions that is left for one session to do.
+type conversions struct {
+	behind bool      // there may be rows behind the state
+	looked time.Time // when there were none
+}
+
+// Note implements projection.Maintenance.
+func (c *conversions) Note(events []projection.Event) { c.behind = c.behind || len(events) > 0 }
+
+// Due implements projection.Maintenance.
+func (c *conversions) Due() bool {
+	return c.behind && time.Since(c.looked) >= projection.MaintenancePause
+}
+
+// Pending implements projection.Maintenance.
+func (c *conversions) Pending() bool { return c.behind }
+
+// Run implements projection.Maintenance.
+func (c *conversions) Run(ctx context.Context, tx pgx.Tx) error {
+	more, err := makeConversions(ctx, tx)
+	if err == nil && !more {
+		c.behind, c.looked = false, time.Now()
+	}
+	return err
+}
+
+// makeConversions makes some of the conversions that are missing, and moves the state. More: there are others.
+func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
+	state, err := readState(ctx, tx, "")
+	if err != nil {
+		return false, err
+	}
+	if state.account != "" {
+		return true, state.sweep(ctx, tx)
+	}
+	var end int64
+	err = tx.QueryRow(ctx, `
+		SELECT coalesce((SELECT position FROM touch WHERE position > $1 ORDER BY position OFFSET $2 LIMIT 1),
+		       greatest((SELECT max(position) FROM touch), (SELECT max(position) FROM lead_change),
+		                (SELECT max(position) FROM touch_join), (SELECT max(position) FROM won_stages), 0))`,
+		state.position, conversionTouches).Scan(&end)
+	if err != nil || end <= state.position {
+		return false, err
+	}
+	next := conversionState{position: end}
+	err = tx.QueryRow(ctx, schema.WonSince("")+` ORDER BY position LIMIT 1`, state.position, end).Scan(&next.account, &next.position)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, err
+	}
+	rows, err := tx.Query(ctx, schema.ChangedSince(""), state.position, next.position, "")
+	if err != nil {
+		return false, err
+	}
+	leads, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return false, err
+	}
+	slices.Sort(leads) // so that rows of one time are near each other
+	for part := range slices.Chunk(leads, conversionLeads) {
+		if err := remakeConversions(ctx, tx, part); err != nil {
+			return false, err
+		}
+	}
+	return true, next.save(ctx, tx)
+}
+
+// leadsStaged selects leads of the account $1, behind the lead $2, that may ever have been at a won stage.
+func leadsStaged(place string) string {
+	return `
+	SELECT lead_id FROM ` + place + `lead_change WHERE account = $1 AND stage <> '' AND lead_id > $2
+	 UNION
+	SELECT lead_id FROM ` + place + `conversion WHERE account = $1 AND lead_id > $2
+	 UNION
+	SELECT lead_id FROM ` + place + `touch WHERE account = $1 AND lead_id > $2 AND kind = 'created'
+	   AND stage IN (SELECT jsonb_array_elements_text(stages) FROM ` + place + `won_stages WHERE account = $1)
+	   AND EXISTS (SELECT FROM ` + place + `won_stages f, ` + place + `won_stages w WHERE f.account = $1 AND w.account = $1 AND w.stages ? f.first)
+	 ORDER BY lead_id LIMIT ` // and how many
+}
+
+// sweep makes the conversions of some of the leads of an account whose won stages changed.
+func (s conversionState) sweep(ctx context.Context, tx pgx.Tx) error {
+	leads, err := stagedLeads(ctx, tx, "", s.account, s.lead)
+	if err != nil {
+		return err
+	}
+	if err := remakeConversions(ctx, tx, leads); err != nil {
+		return err
+	}
+	if len(leads) < conversionLeads {
+		return conversionState{position: s.position}.save(ctx, tx)
+	}
+	s.lead = leads[len(leads)-1]
+	return s.save(ctx, tx)
+}
+
+func stagedLeads(ctx context.Context, tx pgx.Tx, place, account, after string) ([]string, error) {
+	rows, err := tx.Query(ctx, leadsStaged(place)+strconv.Itoa(conversionLeads), account, after)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// conversionKeys are in the order of conversionColumns.
+var conversionKeys = []attribution.Key{
+	attribution.BySource, attribution.ByMedium, attribution.ByCampaign, attribution.ByUTMSource, attribution.ByIntake, attribution.ByCredential,
+}
+
+var conversionColumns = []string{
+	"lead_id", "since", "until", "account", "at", "value", "touches", "source", "medium", "campaign", "utm_source", "intake", "credential",
+}
+
+// remakeConversions replaces all rows of leads.
+func remakeConversions(ctx context.Context, tx pgx.Tx, leads []string) error {
+	if err := deleteLeads(ctx, tx, "conversion", leads); err != nil || len(leads) == 0 {
+		return err
+	}
+	made, err := conversionRows(ctx, tx, "", leads)
+	if err != nil {
+		return err
+	}
+	return made.insert(ctx, tx, "conversion", conversionColumns...)
+}
+
+// conversionRows makes all rows of leads.
+func conversionRows(ctx context.Context, tx pgx.Tx, place string, leads []string) (made rows, err error) {
+	settings := map[string]attribution.Won{}
+	var histories []*schema.LeadHistory
+	err = schema.Histories(ctx, tx, place, leads, true, func(h *schema.LeadHistory) error {
+		histories, settings[h.Account] = append(histories, h), nil
+		return nil
+	})
+	if err != nil {
+		return made, err
+	}
+	accounts := make([]string, 0, len(settings))
+	for account := range settings {
+		accounts = append(accounts, account)
+	}
+	if settings, err = schema.WonStages(ctx, tx, place, accounts...); err != nil {
+		return made, err
+	}
+	for _, h := range histories {
+		for _, span := range h.Spans(settings[h.Account]) {
+			addConversion(&made, h, span)
+		}
+	}
+	return made, nil
+}
+
+func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
+	made.row(len(conversionColumns))
+	made.text(h.LeadID)
+	made.bigint(span.Since)
+	made.bigint(span.Until)
+	made.text(h.Account)
+	made.timestamp(time.UnixMilli(span.At))
+	made.text(attribution.SumOf(span.Value).Decimal(4))
+	counts := func(i int) bool {
+		at := h.Touches[i].At
+		return at <= span.At && at >= span.At-attribution.MaxWindow.Milliseconds()
+	}
+	made.bytesBy(func(buffer []byte) []byte {
+		for i := range h.Touches {
+			if counts(i) {
+				buffer = schema.AppendTouch(buffer, h.Touches[i])
+			}
+		}
+		return buffer
+	})
+	for _, key := range conversionKeys {
+		made.bytesBy(func(buffer []byte) []byte {
+			for i := range h.Touches {
+				if counts(i) {
+					buffer = schema.AppendKey(buffer, h.Channels[i].Key(key))
+				}
+			}
+			return buffer
+		})
+	}
+}
+
+// bytesBy is a value of type bytea that write appends where it belongs.
+func (r *rows) bytesBy(write func([]byte) []byte) {
+	start := len(r.buffer)
+	r.buffer = write(append(r.buffer, 0, 0, 0, 0))
+	binary.BigEndian.PutUint32(r.buffer[start:], uint32(len(r.buffer)-start-4))
+}
+
+// CompareDerived implements projection.Maintainer. It makes the conversions of all leads of the live view that have not changed since
+// the state, and compares them with its rows.
+func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) (found []projection.Difference, err error) {
+	place := pgx.Identifier{live}.Sanitize() + `.`
+	state, err := readState(ctx, tx, place)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, `CREATE TEMPORARY TABLE made_conversion (LIKE `+place+`conversion) ON COMMIT DROP`); err != nil {
+		return nil, err
+	}
+	accounts, err := tx.Query(ctx, `SELECT DISTINCT account FROM `+place+`touch WHERE account <> $1`, state.account)
+	if err != nil {
+		return nil, err
+	}
+	names, err := pgx.CollectRows(accounts, pgx.RowTo[string])
+	if err != nil {
+		return nil, err
+	}
+	for _, account := range names {
+		for after := ""; ; {
+			leads, err := stagedLeads(ctx, tx, place, account, after)
+			if err != nil {
+				return nil, err
+			}
+			made, err := conversionRows(ctx, tx, place, leads)
+			if err != nil {
+				return nil, err
+			}
+			if err := made.insert(ctx, tx, "made_conversion", conversionColumns...); err != nil {
+				return nil, err
+			}
+			if len(leads) < conversionLeads {
+				break
+			}
+			after = leads[len(leads)-1]
+		}
+	}
+	rows, err := tx.Query(ctx, `
+		WITH changed AS (`+schema.ChangedSince(place)+`)
+		SELECT lead_id, since, CASE WHEN l.lead_id IS NULL THEN 'is missing' WHEN m.lead_id IS NULL THEN 'should not be there' ELSE 'does not match its touches' END
+		  FROM `+place+`conversion l FULL JOIN made_conversion m USING (lead_id, since)
+		 WHERE l IS DISTINCT FROM m AND lead_id NOT IN (SELECT lead_id FROM changed)
+		   AND coalesce(l.account, m.account) NOT IN (SELECT account FROM (`+schema.WonSince(place)+`) AS settings UNION ALL SELECT $5::text)
+		 ORDER BY lead_id, since LIMIT $4`, state.position, int64(attribution.Forever), "", most, state.account)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d projection.Difference, err error) {
+		var lead, what string
+		var since int64
+		err = row.Scan(&lead, &since, &what)
+		return projection.Difference{Table: "conversion", Key: fmt.Sprintf("%s %d", lead, since), What: what}, err
+	})
+}
