@@ -13,73 +13,14 @@ import (
 
 // Intake is an intake's record, without its secrets.
 type Intake struct {
-	IntakeID      string            `json:"intakeId"`
-	Name          string            `json:"name"`
-	Kind          string            `json:"kind"`
-	Source        string            `json:"source"`
-	URL           string            `json:"url"` // the path of its address, behind the base address of the service
-	Enabled       bool              `json:"enabled"`
-	Origins       []string          `json:"origins"`
-	Redirect      *string           `json:"redirect"`
-	Honeypot      *string           `json:"honeypot"`
-	Challenge     *IntakeChallenge  `json:"challenge"`
-	RateLimit     *float64          `json:"rateLimit"` // null: the account's
-	ExpectEvery   *string           `json:"expectEvery"`
-	Mapping       map[string]string `json:"mapping"` // what replaces the kind's own
-	Signature     *IntakeSignature  `json:"signature"`
-	GraphURL      *string           `json:"graphUrl"` // null: Meta's own
-	CreatedAt     Timestamp         `json:"createdAt"`
-	LastArrivalAt Timestamp         `json:"lastArrivalAt"`
-	State         string            `json:"state"` // active, silent or disabled
-}
-
-// IntakeChallenge is the provider of a form's challenge.
-type IntakeChallenge struct {
-	Provider string `json:"provider"`
-}
-
-// IntakeSignature says how senders to an intake of kind webhook prove themselves.
-type IntakeSignature struct {
-	Scheme    string  `json:"scheme"`
-	Header    *string `json:"header"`
-	Algorithm *string `json:"algorithm"`
-	Encoding  *string `json:"encoding"`
-	Prefix    *string `json:"prefix"`
+	intake.Record
+	CreatedAt     Timestamp `json:"createdAt"`
+	LastArrivalAt Timestamp `json:"lastArrivalAt"`
 }
 
 // NewIntake returns the record of an intake from the fold of its stream, given its latest arrival.
 func NewIntake(id string, s intake.State, lastArrival time.Time) Intake {
-	return newIntake(id, s.Settings, s.CreatedAt, lastArrival, s.Silent)
-}
-
-func newIntake(id string, s event.IntakeSettings, created, lastArrival time.Time, silent bool) Intake {
-	i := Intake{
-		IntakeID: id, Name: s.Name, Kind: s.Kind, Source: s.Source, URL: intake.Path(id), Enabled: s.Enabled, Origins: s.Origins,
-		Redirect: given(s.Redirect), Honeypot: given(s.Honeypot), RateLimit: s.RateLimit, ExpectEvery: given(s.ExpectEvery),
-		Mapping: s.Mapping, GraphURL: given(s.GraphURL), CreatedAt: Timestamp(created), LastArrivalAt: Timestamp(lastArrival),
-		State: intake.Activity(s.Enabled, silent),
-	}
-	if i.Origins == nil {
-		i.Origins = []string{}
-	}
-	if i.Mapping == nil {
-		i.Mapping = map[string]string{}
-	}
-	if s.Challenge != "" {
-		i.Challenge = &IntakeChallenge{s.Challenge}
-	}
-	if g := s.Signature; g != nil {
-		i.Signature = &IntakeSignature{g.Scheme, given(g.Header), given(g.Algorithm), given(g.Encoding), given(g.Prefix)}
-	}
-	return i
-}
-
-// given returns nil for an empty text.
-func given(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
+	return Intake{s.Record(id), Timestamp(s.CreatedAt), Timestamp(lastArrival)}
 }
 
 // lastArrival is the latest arrival at the intake i.
@@ -101,7 +42,7 @@ func scanIntake(row pgx.CollectableRow) (Intake, error) {
 	if arrived == nil {
 		arrived = new(time.Time)
 	}
-	return newIntake(id, s, created, *arrived, silent), err
+	return NewIntake(id, intake.State{Settings: s, CreatedAt: created, Silent: silent}, *arrived), err
 }
 
 // Intakes lists an account's intakes, newest first. The error is ErrCursor for a cursor of another list.
@@ -136,4 +77,40 @@ func (r *Reader) IntakeAfter(ctx context.Context, id string, s intake.State) (In
 		arrived = new(time.Time)
 	}
 	return NewIntake(id, s, *arrived), nil
+}
+
+// WatchedIntake is an intake that may have fallen silent, or whose silence may have ended.
+type WatchedIntake struct {
+	IntakeID  string
+	ArrivedAt time.Time // the latest arrival; zero: there was none
+}
+
+// IntakesToWatch returns the intakes that have fallen silent and are not reported, those whose silence has ended, and the number of
+// those that are silent. What the views lack counts as not arrived: the caller waits for them first.
+func (r *Reader) IntakesToWatch(ctx context.Context, now time.Time) (due []WatchedIntake, silent int, err error) {
+	rows, err := r.pool.Query(ctx, `
+		SELECT i.intake_id, arrived, i.silent_since IS NOT NULL,
+		       CASE WHEN i.silent_since IS NULL THEN greatest(arrived, created_at, enabled_at) + expect <= $1 ELSE arrived > silent_since END
+		  FROM views.intake i LEFT JOIN LATERAL `+lastArrival+` AS last (arrived) ON true
+		 WHERE enabled AND NOT deleted AND (expect IS NOT NULL OR silent_since IS NOT NULL)`, now)
+	if err != nil {
+		return nil, 0, schema.Unavailable(err)
+	}
+	var one WatchedIntake
+	var arrived *time.Time
+	var isSilent bool
+	var isDue *bool
+	_, err = pgx.ForEachRow(rows, []any{&one.IntakeID, &arrived, &isSilent, &isDue}, func() error {
+		if isSilent {
+			silent++
+		}
+		if one.ArrivedAt = (time.Time{}); arrived != nil {
+			one.ArrivedAt = *arrived
+		}
+		if isDue != nil && *isDue {
+			due = append(due, one)
+		}
+		return nil
+	})
+	return due, silent, schema.Unavailable(err)
 }

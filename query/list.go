@@ -388,3 +388,11 @@ func cut[T any](items []T, limit int, after func(T) string) List[T] {
 
 // storable reports whether PostgreSQL can store a text. If not, no row can match it.
 func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+
+// given returns nil for an empty text.
+func given(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

@@ -44,6 +44,7 @@ func EventTypes() []string {
 	return []string{
 		"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased",
 		"token.created", "token.rotated", "token.expiring", "token.deleted",
+		"intake.silent", "intake.resumed",
 	}
 }
 

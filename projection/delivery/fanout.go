@@ -62,7 +62,7 @@ func (FanOut) Version() int { return 1 }
 func (FanOut) Tables() []string { return []string{"endpoint"} }
 
 func (FanOut) Filter() eventstore.Filter {
-	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.WebhookPrefix}}
+	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.IntakePrefix, event.WebhookPrefix}}
 }
 
 // public returns the type under which endpoints get an event; false if they do not get it.
@@ -70,7 +70,8 @@ func public(data event.Data) (string, bool) {
 	switch data.(type) {
 	case event.LeadJoined: // of the surviving lead; the source lead has no more events
 		return event.PublicName(event.LeadUpdated{}.EventType()), true
-	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.LeadErased, event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted:
+	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.LeadErased, event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted,
+		event.IntakeSilent, event.IntakeResumed:
 		return event.PublicName(data.EventType()), true
 	}
 	return "", false

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
@@ -81,6 +82,21 @@ type tokenData struct {
 	ExpiresAt string `json:"expiresAt"`
 }
 
+// intakeData is the record of an intake, as the API answers it.
+type intakeData struct {
+	intake.Record
+	CreatedAt     string  `json:"createdAt"`
+	LastArrivalAt *string `json:"lastArrivalAt"`
+}
+
+func newIntakeData(id string, s intake.State) intakeData {
+	data := intakeData{Record: s.Record(id), CreatedAt: written(s.CreatedAt)}
+	if !s.ArrivedAt.IsZero() {
+		data.LastArrivalAt = new(written(s.ArrivedAt))
+	}
+	return data
+}
+
 type erasedData struct {
 	LeadID     string `json:"leadId"`
 	ContactUID string `json:"contactUID"`
@@ -92,18 +108,21 @@ type testData struct {
 
 // subject is the state of what a delivery is about.
 type subject struct {
-	Lead  lead.State
-	Token token.State
+	Lead   lead.State
+	Token  token.State
+	Intake intake.State
+}
+
+func (s subject) evolve(fact event.Fact) subject {
+	return subject{lead.Fold(s.Lead, fact), token.Evolve(s.Token, fact), intake.Evolve(s.Intake, fact)}
 }
 
 // subjects are the rules of the cache of folds: a lead that arrives again and again has one delivery after another. Erased leads are
 // not cached.
 var subjects = eventstore.FoldRules[subject]{
-	Evolve: func(s subject, fact event.Fact) subject {
-		return subject{lead.Fold(s.Lead, fact), token.Evolve(s.Token, fact)}
-	},
-	Keep: func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.NotCreated },
-	Long: 128, Memory: 4 << 20,
+	Evolve: subject.evolve,
+	Keep:   func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.NotCreated },
+	Long:   128, Memory: 4 << 20,
 }
 
 // render returns the body of a delivery, from the event's stream up to the event. It returns the same bytes at every attempt.
@@ -126,12 +145,13 @@ func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds
 	if err != nil {
 		return rendered{}, err
 	}
-	body, err := r.encode(fact, about.Lead, about.Token)
+	body, err := r.encode(fact, about)
 	return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
 }
 
 // encode returns the body of an event and the state after it.
-func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.State) ([]byte, error) {
+func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
+	leadState, tokenState := about.Lead, about.Token
 	out := envelope{
 		Type: r.kind, Timestamp: written(fact.At), ID: fact.ID.String(), Sequence: r.position,
 	}
@@ -151,6 +171,9 @@ func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.Stat
 		return json.Marshal(out, json.Deterministic(true))
 	case event.WebhookTested:
 		out.Data = testData{event.WebhookID(r.stream)}
+		return json.Marshal(out, json.Deterministic(true))
+	case event.IntakeSilent, event.IntakeResumed:
+		out.Data = newIntakeData(event.IntakeID(r.stream), about.Intake)
 		return json.Marshal(out, json.Deterministic(true))
 	default:
 		out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, written(tokenState.ExpiresAt)}
@@ -238,7 +261,7 @@ func (b *Bodies) add(name string, e projection.Event) {
 	}
 	r := row{kind: name, stream: e.Stream, position: int64(e.Position), renderer: rendererVersion}
 	fact := e.Fact()
-	body, err := r.encode(fact, lead.Evolve(lead.State{}, fact), token.Evolve(token.State{}, fact))
+	body, err := r.encode(fact, subject{}.evolve(fact))
 	if err == nil && len(body) <= maxCachedBody { // an error is repeated when it is sent
 		b.recent.Add(eventKey{e.Stream, 0}, rendered{body, e.Metadata.TraceParent, time.Now()})
 	}

@@ -3,7 +3,9 @@ package delivery
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -41,4 +43,32 @@ func TestBody_CachedFold(t *testing.T) {
 		}
 	}
 	require.Greater(t, compared, 100)
+}
+
+func TestBody_Intake(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	id := w.NewID()
+	settings := event.IntakeSettings{Name: "Site", Kind: "form", Source: "website", Enabled: true, ExpectEvery: "1h"}
+	w.Append(t, "acme", event.IntakeStream(id), event.IntakeCreated{IntakeSettings: settings, Slot: 1},
+		event.IntakeSilent{Since: projectiontest.Start.Add(time.Hour)}, event.IntakeResumed{ArrivedAt: projectiontest.Start.Add(3 * time.Hour)})
+	for revision, c := range map[int64]struct{ kind, state, arrived string }{
+		1: {"intake.silent", "silent", written(projectiontest.Start.Add(time.Hour))},
+		2: {"intake.resumed", "active", written(projectiontest.Start.Add(3 * time.Hour))},
+	} {
+		r := row{kind: c.kind, stream: event.IntakeStream(id), revision: revision, position: revision + 1, renderer: rendererVersion}
+		body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
+		require.NoError(t, err)
+		var sent struct {
+			Type string
+			Data map[string]any
+		}
+		require.NoError(t, json.Unmarshal(body.body, &sent, json.MatchCaseInsensitiveNames(true)))
+		require.Equal(t, c.kind, sent.Type)
+		require.Equal(t, id, sent.Data["intakeId"])
+		require.Equal(t, "/in/"+id, sent.Data["url"])
+		require.Equal(t, c.state, sent.Data["state"])
+		require.Equal(t, c.arrived, sent.Data["lastArrivalAt"])
+		require.NotContains(t, sent.Data, "secret")
+	}
 }

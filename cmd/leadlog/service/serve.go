@@ -75,6 +75,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	background(ctx, a.runner.Run, a.fanOut.Run, a.courier.Run, a.rewrap,
 		delivery.Days{Pool: a.pool, Log: a.log}.Run,
 		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, End: a.endReplay, Budget: a.replayBudget}.Run,
+		a.silence.run,
 		expiry{query: a.reader, handlers: a.Handlers, eraser: a.eraser(), log: a.log}.run,
 		func(ctx context.Context) { a.secrets.Run(ctx, a.log) },
 		func(ctx context.Context) { a.intakeSecrets.Run(ctx, a.log) })

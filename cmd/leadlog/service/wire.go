@@ -47,6 +47,7 @@ type App struct {
 	Directory     *command.Directory
 	uses          *command.Uses
 	Handlers      *command.Handlers
+	silence       *silence
 	reader        *query.Reader
 	Codes         *console.Codes // in links that sign in
 	handler       http.Handler
@@ -132,6 +133,7 @@ func (a *App) wireViews(views string, claims claim.Names) (err error) {
 		URL: views, Store: a.store, Tail: a.tail, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
 	})
 	a.reader = query.New(a.pool, a.store, query.WithClaims(claims))
+	a.silence = &silence{query: a.reader, handlers: a.Handlers, store: a.store, log: a.log, now: time.Now}
 	return err
 }
 
@@ -145,7 +147,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	a.log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric(), a.silence.metric())
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.Handlers, Eraser: a.eraser(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,

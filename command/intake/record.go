@@ -1,0 +1,72 @@
+package intake
+
+import "github.com/leadlog/leadlog/eventstore/event"
+
+// Record is an intake as it is shown, but for its times: without its secrets.
+type Record struct {
+	IntakeID    string            `json:"intakeId"`
+	Name        string            `json:"name"`
+	Kind        string            `json:"kind"`
+	Source      string            `json:"source"`
+	URL         string            `json:"url"` // the path of its address, behind the base address of the service
+	Enabled     bool              `json:"enabled"`
+	Origins     []string          `json:"origins"`
+	Redirect    *string           `json:"redirect"`
+	Honeypot    *string           `json:"honeypot"`
+	Challenge   *RecordChallenge  `json:"challenge"`
+	RateLimit   *float64          `json:"rateLimit"` // null: the account's
+	ExpectEvery *string           `json:"expectEvery"`
+	Mapping     map[string]string `json:"mapping"` // what replaces the kind's own
+	Signature   *RecordSignature  `json:"signature"`
+	GraphURL    *string           `json:"graphUrl"` // null: Meta's own
+	State       string            `json:"state"`    // active, silent or disabled
+}
+
+// RecordChallenge is the provider of a form's challenge.
+type RecordChallenge struct {
+	Provider string `json:"provider"`
+}
+
+// RecordSignature says how senders to an intake of kind webhook prove themselves.
+type RecordSignature struct {
+	Scheme    string  `json:"scheme"`
+	Header    *string `json:"header"`
+	Algorithm *string `json:"algorithm"`
+	Encoding  *string `json:"encoding"`
+	Prefix    *string `json:"prefix"`
+}
+
+// Record returns the record of the intake.
+func (s State) Record(id string) Record {
+	set := s.Settings
+	r := Record{
+		IntakeID: id, Name: set.Name, Kind: set.Kind, Source: set.Source, URL: Path(id), Enabled: set.Enabled, Origins: set.Origins,
+		Redirect: given(set.Redirect), Honeypot: given(set.Honeypot), RateLimit: set.RateLimit, ExpectEvery: given(set.ExpectEvery),
+		Mapping: set.Mapping, Signature: recordOf(set.Signature), GraphURL: given(set.GraphURL), State: Activity(set.Enabled, s.Silent),
+	}
+	if r.Origins == nil {
+		r.Origins = []string{}
+	}
+	if r.Mapping == nil {
+		r.Mapping = map[string]string{}
+	}
+	if set.Challenge != "" {
+		r.Challenge = &RecordChallenge{set.Challenge}
+	}
+	return r
+}
+
+func recordOf(s *event.IntakeSignature) *RecordSignature {
+	if s == nil {
+		return nil
+	}
+	return &RecordSignature{s.Scheme, given(s.Header), given(s.Algorithm), given(s.Encoding), given(s.Prefix)}
+}
+
+// given returns nil for an empty text.
+func given(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
