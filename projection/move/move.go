@@ -135,10 +135,13 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 	if err == nil && head != pairs.last {
 		err = ErrGrown
 	}
-	return moved, err
+	if err != nil {
+		return 0, err
+	}
+	return moved, schema.ReleaseLeases(ctx, tx) // PostgreSQL notices only later that a session has ended
 }
 
-// alone takes the lease of every projector and of every replay; they end with the session. A process that begins to write to
+// alone takes the lease of every projector and of every replay, until the end of the transaction. A process that begins to write to
 // a log asks first whether the views are of it, and is not answered before they have moved.
 func alone(ctx context.Context, tx pgx.Tx) error {
 	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}

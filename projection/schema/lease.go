@@ -47,3 +47,9 @@ func ReleaseLease(ctx context.Context, session Executor, name string) error {
 	_, err := session.Exec(ctx, `DELETE FROM lease.session WHERE name = $1 AND pid = pg_backend_pid()`, name)
 	return err
 }
+
+// ReleaseLeases ends all leases of the session before the session ends.
+func ReleaseLeases(ctx context.Context, session Executor) error {
+	_, err := session.Exec(ctx, `DELETE FROM lease.session WHERE pid = pg_backend_pid()`)
+	return err
+}
