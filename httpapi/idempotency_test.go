@@ -128,7 +128,7 @@ func TestIdempotency_ConcurrentCalls(t *testing.T) {
 	processes := []*service{s, serveOn(t, s.url, s.events)}
 	// Each would merge, and count, when it were a call of its own.
 	const body = `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`
-	replies := atOnce(32, func(i int) reply { return processes[i%2].keyed("k", body) })
+	replies := atOnce(12, func(i int) reply { return processes[i%2].keyed("k", body) })
 	fresh := 0
 	for _, r := range replies {
 		require.Equal(t, http.StatusCreated, r.status, r.raw)
