@@ -452,3 +452,64 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	require.Contains(t, b.get("/console/leads.csv").body, "'=cmd()")
 	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status)
 }
+
+func TestConsoleIntakes_Lifecycle(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	for _, kind := range []string{"form", "google_lead_form", "meta_lead_ads", "typeform", "razorpay", "standard_webhooks", "webhook"} {
+		require.Contains(t, b.get("/console/intakes").body, "/console/intakes/new?kind="+kind)
+		form := b.get("/console/intakes/new?kind=" + kind)
+		require.Equal(t, http.StatusOK, form.status, kind)
+		for field, of := range map[string]string{"origins": "form", "accessToken": "meta_lead_ads", "signature.scheme": "webhook"} {
+			require.Equal(t, of == kind, strings.Contains(form.body, `name="`+field+`"`), "%s of %s", field, kind)
+		}
+	}
+	require.Equal(t, http.StatusNotFound, b.get("/console/intakes/new?kind=fax").status)
+	r := b.post("/console/intakes", "kind", "typeform", "name", "", "expectEvery", "often", "rateLimit", "many", "mapping.email", "body.")
+	require.Equal(t, http.StatusBadRequest, r.status)
+	require.Contains(t, r.body, "must be a number")
+	r = b.post("/console/intakes", "kind", "typeform", "name", "Poll <1>", "expectEvery", "often", "mapping.email", "body.")
+	require.Equal(t, http.StatusBadRequest, r.status)
+	require.Equal(t, 2, strings.Count(r.body, `class="fault"`), "%s", r.body)
+	require.Contains(t, r.body, "Poll &lt;1&gt;")
+
+	r = b.post("/console/intakes", "kind", "typeform", "name", "Poll", "expectEvery", "24h", "mapping.name", "body.who")
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	secret := regexp.MustCompile(`<code id="secret" class="value">([^<]+)<`)
+	first := secret.FindStringSubmatch(r.body)[1]
+	at := regexp.MustCompile(`data-address="(/console/intakes/[0-9A-Z]{26})"`).FindStringSubmatch(r.body)[1]
+	shown := b.get(at).body
+	require.NotContains(t, shown, first, "it is shown once")
+	require.Contains(t, shown, "/in/"+strings.TrimPrefix(at, "/console/intakes/")+"<")
+	require.Contains(t, shown, "Nothing has arrived yet.")
+
+	r = b.post(at+"/preview", "body", `{"who":"Asha","form_response":{"token":"t","answers":[{"type":"email","email":"Asha@Example.com","field":{"id":"a"}}]}}`)
+	require.Contains(t, r.body, "It would be captured")
+	require.Contains(t, r.body, "asha@example.com")
+	require.Contains(t, b.post(at+"/preview", "body", `{`).body, "It would be quarantined")
+
+	require.Contains(t, b.get(at+"/edit").body, "body.who")
+	require.Equal(t, at, b.post(at+"/edit", "kind", "typeform", "name", "Survey", "expectEvery", "", "mapping.name", "").goTo)
+	shown = b.get(at).body
+	require.Contains(t, shown, "<h1>Survey</h1>")
+	require.NotContains(t, shown, "body.who")
+	require.Equal(t, at, b.post(at+"/switch", "enabled", "false").goTo)
+	require.Contains(t, b.get(at).body, `<span class="state disabled">`)
+
+	require.Contains(t, b.get(at+"/secret").body, "refused at once")
+	r = b.post(at + "/secret")
+	require.NotEqual(t, first, secret.FindStringSubmatch(r.body)[1])
+	stranger := b.service.browser().signIn(b.stranger(""))
+	for _, path := range []string{at, at + "/edit", at + "/secret", at + "/delete"} {
+		require.Equal(t, http.StatusNotFound, stranger.get(path).status, path)
+	}
+	require.Equal(t, http.StatusNotFound, stranger.post(at+"/delete").status)
+	require.Contains(t, b.get(at+"/delete").body, "cannot be undone")
+	require.Equal(t, "/console/intakes", b.post(at+"/delete").goTo)
+	require.Equal(t, http.StatusNotFound, b.get(at).status)
+
+	form := b.post("/console/intakes", "kind", "form", "name", "Contact", "origins", "https://example.com\nhttps://www.example.com").body
+	require.Contains(t, form, "data-leadlog")
+	require.NotContains(t, form, `id="secret"`)
+	require.Contains(t, form, "https://example.com, https://www.example.com")
+}

@@ -137,3 +137,17 @@ func (r *Reader) ExpiredArrivals(ctx context.Context, at time.Time, most int) (i
 	})
 	return ids, schema.Unavailable(err)
 }
+
+// LatestArrivals returns the latest arrivals at an intake, newest first.
+func (r *Reader) LatestArrivals(ctx context.Context, account, intakeID string, n int) ([]Arrival, error) {
+	rows, err := r.pool.Query(ctx, arrivalColumns+` WHERE account = $1 AND intake_id = $2 ORDER BY position DESC LIMIT $3`, account, intakeID, n)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectRows(rows, scanArrival)
+	latest := make([]Arrival, len(found))
+	for i, one := range found {
+		latest[i] = one.item
+	}
+	return latest, schema.Unavailable(err)
+}

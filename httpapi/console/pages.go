@@ -27,6 +27,7 @@ func pages() []page {
 		leads, leadsWrite       = "leads:read", "leads:write"
 		tokens, tokensWrite     = "tokens:read", "tokens:write"
 		webhooks, webhooksWrite = "webhooks:read", "webhooks:write"
+		intakes, intakesWrite   = "intakes:read", "intakes:write"
 		audit                   = "audit:read"
 	)
 	all := []page{
@@ -64,6 +65,19 @@ func pages() []page {
 		{post, "/webhooks/{id}/delete", webhooksWrite, quota.Write, (*visit).deleteEndpoint},
 		{get, "/webhooks/{id}/deliveries/{delivery}", webhooks, quota.Read, (*visit).delivery},
 		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, quota.Write, (*visit).retryDelivery},
+
+		{get, "/intakes", intakes, quota.Read, (*visit).intakes},
+		{get, "/intakes/new", intakesWrite, quota.Read, (*visit).newIntake},
+		{post, "/intakes", intakesWrite, quota.Write, (*visit).createIntake},
+		{get, "/intakes/{id}", intakes, quota.Read, (*visit).intake},
+		{get, "/intakes/{id}/edit", intakes + " " + intakesWrite, quota.Read, (*visit).editIntake},
+		{post, "/intakes/{id}/edit", intakesWrite, quota.Write, (*visit).changeIntake},
+		{post, "/intakes/{id}/switch", intakesWrite, quota.Write, (*visit).switchIntake},
+		{post, "/intakes/{id}/preview", intakes + " " + intakesWrite, quota.Write, (*visit).previewIntake},
+		{get, "/intakes/{id}/secret", intakesWrite, quota.Read, (*visit).confirmIntakeSecret},
+		{post, "/intakes/{id}/secret", intakesWrite, quota.Write, (*visit).rotateIntakeSecret},
+		{get, "/intakes/{id}/delete", intakesWrite, quota.Read, (*visit).confirmIntakeDeletion},
+		{post, "/intakes/{id}/delete", intakesWrite, quota.Write, (*visit).deleteIntake},
 
 		{get, "/projections", "", quota.Read, (*visit).projections},
 		{get, "/usage", leads, quota.Read, (*visit).usage},

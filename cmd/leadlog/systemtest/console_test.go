@@ -91,10 +91,12 @@ func TestConsole_InBrowser(t *testing.T) {
 
 	token := c.tokens(api)
 	endpoint := c.delivery(api, jwt)
+	intake := c.intake()
 	c.visitPages([][2]string{
 		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"tokens", "/tokens"},
 		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"reveals", "/audit/reveals"}, {"webhooks", "/webhooks"},
-		{"webhook", endpoint}, {"delivery", c.lastDelivery(endpoint)}, {"projections", "/projections"}, {"usage", "/usage"},
+		{"webhook", endpoint}, {"delivery", c.lastDelivery(endpoint)}, {"projections", "/projections"}, {"intakes", "/intakes"},
+		{"intake", intake}, {"intake-new", "/intakes/new?kind=webhook"}, {"intake-edit", intake + "/edit"}, {"usage", "/usage"},
 	})
 	c.requireNoErrors()
 }
@@ -138,6 +140,26 @@ func (c *chromium) tokens(api string) string {
 	c.waitText("#slots", "1 of 5 slots used")
 	works(rotated, http.StatusUnauthorized)
 	return strings.Split(kept, "_")[1][:26]
+}
+
+// intake creates an intake and previews a sample. It returns the path of its page.
+func (c *chromium) intake() string {
+	c.t.Helper()
+	c.open("/console/intakes")
+	c.press("Web form")
+	c.do(chromedp.SetValue("#name", "Contact", chromedp.ByQuery))
+	c.press("Create")
+	c.waitText("#html", "data-leadlog")
+	var at string
+	c.do(chromedp.Location(&at))
+	at = regexp.MustCompile(`/console(/intakes/[0-9A-Z]{26})$`).FindStringSubmatch(at)[1]
+	c.do(chromedp.SetValue("#body", `{"your-name":"Asha","tel":"98765 43210"}`, chromedp.ByQuery))
+	c.press("Preview")
+	c.waitText("#previewed", "+919876543210")
+	c.open("/console" + at)
+	c.press("Disable")
+	c.waitText("#intake", "disabled")
+	return at
 }
 
 // delivery lets a delivery fail, and retries it. It returns the path of the endpoint's page.
