@@ -62,17 +62,21 @@ func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Positi
 	return r.positionAt(ctx, asOf.Time)
 }
 
-// recordedAfter finds the first row, behind the last place that is not later than a time, of an event that is. The id of an event begins with the time at
-// which it was made.
-const recordedAfter = `
-	WITH place AS (SELECT coalesce((SELECT position FROM views.place WHERE at <= $1 ORDER BY at DESC LIMIT 1), 0) AS position),
-	     later AS (
-	         SELECT least((SELECT t.position FROM views.touch t, place WHERE t.position > place.position AND t.touch_id >= $2 ORDER BY t.position LIMIT 1),
-	                      (SELECT c.position FROM views.lead_change c, place WHERE c.position > place.position AND c.at > $1 ORDER BY c.position LIMIT 1),
-	                      (SELECT w.position FROM views.won_stages w, place WHERE w.position > place.position AND w.at > $1 ORDER BY w.position LIMIT 1)) AS position)
-	SELECT greatest((SELECT max(t.position) FROM views.touch t, later WHERE t.position < coalesce(later.position, 9223372036854775807)),
-	                (SELECT max(c.position) FROM views.lead_change c, later WHERE c.position < coalesce(later.position, 9223372036854775807)),
-	                (SELECT max(w.position) FROM views.won_stages w, later WHERE w.position < coalesce(later.position, 9223372036854775807)), 0)`
+// positionAt finds the first row, behind the last place that is not later than a time, of an event that is, and then the last row before.
+// The id of an event begins with the time at which it was made.
+const positionAt = `
+	WITH place AS MATERIALIZED (
+	         SELECT coalesce((SELECT position FROM views.place WHERE at <= $1 ORDER BY at DESC LIMIT 1), 0) AS position),
+	     later AS MATERIALIZED (
+	         SELECT coalesce(least(
+	                    (SELECT position FROM views.touch WHERE position > (SELECT position FROM place) AND touch_id >= $2 ORDER BY position LIMIT 1),
+	                    (SELECT position FROM views.lead_change WHERE position > (SELECT position FROM place) AND at > $1 ORDER BY position LIMIT 1),
+	                    (SELECT position FROM views.won_stages WHERE position > (SELECT position FROM place) AND at > $1 ORDER BY position LIMIT 1)),
+	                9223372036854775807) AS position)
+	SELECT coalesce(greatest(
+	           (SELECT position FROM views.touch WHERE position < (SELECT position FROM later) ORDER BY position DESC LIMIT 1),
+	           (SELECT position FROM views.lead_change WHERE position < (SELECT position FROM later) ORDER BY position DESC LIMIT 1),
+	           (SELECT position FROM views.won_stages WHERE position < (SELECT position FROM later) ORDER BY position DESC LIMIT 1)), 0)`
 
 func (r *Reader) positionAt(ctx context.Context, at time.Time) (eventstore.Position, error) {
 	var next ulid.ULID
@@ -80,6 +84,6 @@ func (r *Reader) positionAt(ctx context.Context, at time.Time) (eventstore.Posit
 		return 0, ErrAsOf
 	}
 	var position int64
-	err := r.pool.QueryRow(ctx, recordedAfter, pgx.QueryExecModeCacheDescribe, at, next.String()).Scan(&position)
+	err := r.pool.QueryRow(ctx, positionAt, pgx.QueryExecModeCacheDescribe, at, next.String()).Scan(&position)
 	return eventstore.Position(position), schema.Unavailable(err)
 }

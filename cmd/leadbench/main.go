@@ -16,13 +16,14 @@ import (
 )
 
 type benchmarks struct {
-	Captures capturesBenchmark `cmd:"" help:"Captures over HTTP, beside plain rows written by pgbench and by a minimal HTTP handler."`
-	Against  againstBenchmark  `cmd:"" help:"Captures by two builds of leadlog, interleaved: what a change costs or gains."`
-	Append   appendBenchmark   `cmd:"" help:"Appends to the log alone, beside plain rows written by pgbench, and message-db."`
-	Webhooks webhooksBenchmark `cmd:"" help:"Webhook deliveries: rate, cost and latency."`
-	Replay   replayBenchmark   `cmd:"" help:"Reading the log, building the views from it and verifying both, beside a COPY of its rows."`
-	Feed     feedBenchmark     `cmd:"" help:"The change feed, and exports in every format."`
-	Minimal  minimalHandler    `cmd:"" hidden:"" help:"The minimal HTTP handler of captures."`
+	Captures    capturesBenchmark    `cmd:"" help:"Captures over HTTP, beside plain rows written by pgbench and by a minimal HTTP handler."`
+	Against     againstBenchmark     `cmd:"" help:"Captures by two builds of leadlog, interleaved: what a change costs or gains."`
+	Append      appendBenchmark      `cmd:"" help:"Appends to the log alone, beside plain rows written by pgbench, and message-db."`
+	Webhooks    webhooksBenchmark    `cmd:"" help:"Webhook deliveries: rate, cost and latency."`
+	Replay      replayBenchmark      `cmd:"" help:"Reading the log, building the views from it and verifying both, beside a COPY of its rows."`
+	Feed        feedBenchmark        `cmd:"" help:"The change feed, and exports in every format."`
+	Attribution attributionBenchmark `cmd:"" help:"Reports on conversions, beside a scan of the touches."`
+	Minimal     minimalHandler       `cmd:"" hidden:"" help:"The minimal HTTP handler of captures."`
 }
 
 // settings are the flags of every benchmark.

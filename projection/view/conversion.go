@@ -83,6 +83,10 @@ func (c *conversions) Run(ctx context.Context, tx pgx.Tx) error {
 
 // makeConversions makes some of the conversions that are missing, and moves the state. More: there are others.
 func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
+	// Few rows of large tables are read and written, some of which may have no statistics yet.
+	if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)`); err != nil {
+		return false, err
+	}
 	state, err := readState(ctx, tx, "")
 	if err != nil {
 		return false, err
