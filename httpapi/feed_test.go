@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/httpapi"
 )
@@ -98,6 +99,33 @@ func TestFeed_Erasure(t *testing.T) {
 	require.Equal(t, []any{false, true, true, false}, []any{after[0]["erased"], after[1]["erased"], after[2]["erased"], after[3]["erased"]})
 	require.Equal(t, "website", after[1]["data"].(map[string]any)["source"])
 	require.Equal(t, known, cursors()[:len(known)])
+}
+
+// An erasure that was interrupted behind its fact has left the keys.
+func TestFeed_HidesUnfinishedErasure(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	joined := s.capture(`{"name":"Asha","phone":"9876543210"}`).is(http.StatusCreated).at("data", "leadId").(string)
+	id := s.capture(`{"name":"Rao","email":"asha@example.com","customFields":{"city":"pune-city"}}`).is(http.StatusCreated).at("data", "leadId").(string)
+	other := s.capture(`{"name":"Gus","email":"gus@example.com"}`).is(http.StatusCreated).at("data", "leadId").(string)
+	s.as(http.MethodPost, "/api/v1/crm/leads/"+id+"/join", `{"from":"`+joined+`"}`).is(http.StatusOK)
+	facts := s.commands.Erasure(command.Caller{Account: ownAccount, Actor: "user:ann"})
+	_, at, _, err := facts.EraseLead(t.Context(), id)
+	require.NoError(t, err)
+	s.as(http.MethodGet, "/api/v1/crm/leads?minPosition="+strconv.FormatUint(uint64(at), 10), "").is(http.StatusOK)
+	events, _ := s.feed("types=lead.*")
+	for _, e := range events {
+		require.Equal(t, !strings.HasSuffix(e["stream"].(string), other) && e["type"] != "lead.erased", e["erased"], e)
+		if e["erased"] == true {
+			require.Empty(t, e["requestId"])
+		}
+	}
+	require.Equal(t, []string{"lead.created", "lead.created", "lead.created", "lead.joinedinto", "lead.joined", "lead.erased"}, typesOf(events))
+	raw := s.as(http.MethodGet, eventsPath, "").raw
+	require.Contains(t, raw, "gus@example.com")
+	for _, trace := range traces {
+		require.NotContains(t, raw, trace)
+	}
 }
 
 func TestFeed_Scopes(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -141,6 +142,9 @@ func (r *Reader) Feed(ctx context.Context, account string, types []string, after
 		part.Filter, part.Account, part.Limit = eventstore.Filter{Types: types}, account, limit-len(page.Events)
 		events, reached, err := eventstore.ReadRange(ctx, r.store, part)
 		if err != nil {
+			return page, err
+		}
+		if err := r.hideErased(ctx, events); err != nil {
 			return page, err
 		}
 		for _, e := range events {
@@ -299,6 +303,74 @@ func (s *feedSearch) look(ctx context.Context) error {
 		return nil
 	})
 	return schema.Unavailable(err)
+}
+
+// hideErased replaces the events of leads whose erasure has begun: its fact comes first, and their keys are destroyed after it. Such
+// a lead is not in the view of leads, and neither is one that was joined into another.
+func (r *Reader) hideErased(ctx context.Context, events []eventstore.Recorded) error {
+	var ids []string // some of them more than once
+	for i := range events {
+		e := &events[i]
+		if id, ok := strings.CutPrefix(e.Stream, event.LeadPrefix); ok && !erasure(*e) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	var position int64
+	var gone []string
+	err := r.pool.QueryRow(ctx, `
+		SELECT coalesce((SELECT position FROM views.checkpoint WHERE projector = $1), 0),
+		       ARRAY(SELECT id FROM unnest($2::text[]) AS a (id) WHERE NOT EXISTS (SELECT FROM views.lead l WHERE l.lead_id = a.id COLLATE "C"))`,
+		schema.Lead, ids).Scan(&position, &gone)
+	if err != nil {
+		return schema.Unavailable(err)
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	erased := map[string]bool{}
+	for _, id := range gone {
+		erased[event.LeadStream(id)] = false
+	}
+	for i, e := range events {
+		is, missing := erased[e.Stream]
+		if !missing || erasure(e) || int64(e.Position) > position { // the view may not have it yet
+			continue
+		}
+		if !is {
+			if is, err = r.erasing(ctx, e.Stream); err != nil {
+				return err
+			}
+			if erased[e.Stream] = is; !is {
+				delete(erased, e.Stream)
+				continue
+			}
+		}
+		events[i] = sealed.AsErased(e)
+	}
+	return nil
+}
+
+// erasing reports whether a lead, or the one that it was joined into, was erased.
+func (r *Reader) erasing(ctx context.Context, stream string) (bool, error) {
+	for range maxJoins {
+		last, err := r.store.Last(ctx, stream)
+		if err != nil || erasure(last) {
+			return err == nil, err
+		}
+		data, err := last.Decode()
+		if err != nil {
+			return false, err
+		}
+		joined, ok := data.(event.LeadJoinedInto)
+		if !ok {
+			return false, nil
+		}
+		stream = event.LeadStream(joined.Into)
+	}
+	return false, nil
 }
 
 func newFeedEvent(r eventstore.Recorded) (FeedEvent, error) {

@@ -185,6 +185,14 @@ func (v envelope) erase(r *eventstore.Recorded) {
 	r.Data = append(r.Data, erasedShown...)
 }
 
+// AsErased returns an opened event as it will be read once its key is destroyed.
+func AsErased(r eventstore.Recorded) eventstore.Recorded {
+	plain, _, _ := divide(r.Type, r.Data, nil, nil)
+	envelope{plain: plain}.erase(&r)
+	r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID, r.Decoded = "", "", "", nil
+	return r
+}
+
 // cutText reads a text. If it equals the previous one, as most do, it returns that one without an allocation.
 func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 	length, n := binary.Uvarint(from)
