@@ -61,6 +61,26 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 	return answer, err
 }
 
+// Decided reports whether an error of ResubmitArrival is what was decided on the arrival.
+func Decided(err error) bool {
+	_, wrong := errors.AsType[field.Errors](err)
+	_, refused := errors.AsType[*LeadRefused](err)
+	return wrong || refused || errors.Is(err, ErrFeatureDisabled) || errors.Is(err, arrival.ErrNotFound) || errors.Is(err, arrival.ErrDiscarded) ||
+		errors.Is(err, arrival.ErrExpired) || errors.Is(err, arrival.ErrPending)
+}
+
+// OwnsIntake returns intake.ErrNotFound if an account never had an intake. What arrived at a deleted one can still be captured.
+func (h *Handlers) OwnsIntake(ctx context.Context, account, intakeID string) error {
+	if !event.ValidID(intakeID) {
+		return intake.ErrNotFound
+	}
+	state, _, err := eventstore.Load(ctx, h.store, event.IntakeStream(intakeID), intake.Evolve)
+	if err == nil && (state.Phase == intake.NotCreated || state.Account != account) {
+		err = intake.ErrNotFound
+	}
+	return err
+}
+
 // FinishArrival says what became of fetching the content of an arrival.
 type FinishArrival struct {
 	Caller    Caller // the system's

@@ -13,6 +13,7 @@ const (
 	RevealOne     = "lead"    // one lead
 	RevealLeads   = "leads"   // an export of leads
 	RevealSources = "sources" // an export of the source history
+	RevealArrival = "arrival" // what was posted
 )
 
 // Reveal asks to see personal data without a mask.
@@ -20,6 +21,8 @@ type Reveal struct {
 	Caller Caller
 	What   string
 	LeadID string // of RevealOne
+	// ArrivalID is of RevealArrival. The caller has checked that the account has it.
+	ArrivalID string
 }
 
 // Reveal records that a user is about to see personal data. The fact is on the log before anything is shown. The errors are
@@ -42,7 +45,7 @@ func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position,
 	caller := cmd.Caller
 	caller.RequestID = caller.ownRequestID() // this record outlives the person
 	write, err := h.write(caller, event.RevealStream(id.String()), eventstore.NoStream, h.timestamp(),
-		event.LeadRevealed{LeadID: cmd.LeadID, What: cmd.What})
+		event.LeadRevealed{LeadID: cmd.LeadID, ArrivalID: cmd.ArrivalID, What: cmd.What})
 	if err != nil {
 		return 0, err
 	}

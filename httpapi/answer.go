@@ -34,7 +34,9 @@ type envelope struct {
 	Message string       `json:"message,omitzero"`
 	Code    string       `json:"code,omitzero"`
 	Errors  field.Errors `json:"errors,omitempty"`
-	Data    any          `json:"data,omitzero"`
+	// ArrivalID is of a capture whose fields are wrong, and which was kept.
+	ArrivalID string `json:"arrivalId,omitzero"`
+	Data      any    `json:"data,omitzero"`
 }
 
 // capturedEnvelope is the body of the answer to a capture.

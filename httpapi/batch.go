@@ -141,7 +141,7 @@ func (x *exchange) arriving(line bodyLine, failed error, admission command.Admis
 		if _, limited := errors.AsType[limitError](failed); limited {
 			return command.CaptureLead{}, failed
 		}
-		cmd := command.CaptureLead{Admission: admission, EnterStream: x.enterStream}
+		cmd := command.CaptureLead{Admission: admission, Keep: true, EnterStream: x.enterStream}
 		if failed == nil {
 			cmd.Body, failed = ParseObject(line.Text)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
@@ -86,6 +87,10 @@ var failures = []struct {
 	{intake.ErrLimit, http.StatusConflict, "An account may have at most 50 intakes", "INTAKE_LIMIT_REACHED", 0},
 	{intake.ErrNoSecrets, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email of the lead", "LAST_CONTACT", 0},
+	{arrival.ErrNotFound, http.StatusNotFound, "Arrival not found", "", 0},
+	{arrival.ErrDiscarded, http.StatusConflict, "The arrival was discarded", "ARRIVAL_DISCARDED", 0},
+	{arrival.ErrExpired, http.StatusConflict, "What was posted is deleted, because its time is over", "ARRIVAL_EXPIRED", 0},
+	{arrival.ErrPending, http.StatusConflict, "The arrival has not been fetched from its provider yet", "ARRIVAL_PENDING", 0},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
 	{command.ErrNoVisitor, http.StatusNotFound, "Visitor not found", "", 0},
 	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},
@@ -117,6 +122,7 @@ type failure struct {
 func describe(err error) failure {
 	var (
 		wrong   field.Errors
+		kept    *command.Quarantined
 		refused *command.LeadRefused
 		gone    *lead.JoinedError
 		scope   scopeError
@@ -124,6 +130,11 @@ func describe(err error) failure {
 		size    *query.TreeSizeError
 	)
 	switch {
+	case errors.As(err, &kept):
+		return failure{
+			status: http.StatusBadRequest, position: kept.Position,
+			envelope: envelope{Message: "Validation failed", Errors: kept.Errors, ArrivalID: kept.ArrivalID},
+		}
 	case errors.As(err, &wrong):
 		return failure{status: http.StatusBadRequest, envelope: envelope{Message: "Validation failed", Errors: wrong}}
 	case errors.Is(err, query.ErrCursor):

@@ -24,6 +24,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -33,11 +34,13 @@ type Options struct {
 	Eraser    forget.Eraser
 	Directory *command.Directory
 	Query     *query.Reader
-	Uses      *command.Uses // samples how API tokens are used; nil does not
-	JWT       *Verifier     // nil refuses every JWT
-	Tree      *audit.Signer // of the heads of audit trees
-	Log       *slog.Logger
-	Now       func() time.Time // nil is the system's clock
+	// Resubmissions carries out requests to capture arrivals again.
+	Resubmissions resubmit.Queue
+	Uses          *command.Uses // samples how API tokens are used; nil does not
+	JWT           *Verifier     // nil refuses every JWT
+	Tree          *audit.Signer // of the heads of audit trees
+	Log           *slog.Logger
+	Now           func() time.Time // nil is the system's clock
 
 	// RateLimit and RateBurst are the captures per second and the burst of an account without limits of its own; 0 is no limit.
 	// Visitors' activity and other writes have the same limits, counted separately; reads have five times as much. See limits.go.

@@ -33,14 +33,14 @@ func tenancy(t *testing.T) *tenants {
 	s.fanOut()
 	s.provision(stranger, account.Settings{Features: []string{account.FeatureAPI}})
 	w := &tenants{ours: *s, theirs: *s}
-	w.theirs.jwt = s.mint(stranger, "")
+	w.theirs.account, w.theirs.jwt = stranger, s.mint(stranger, "")
 	theirs := w.theirs.settle()
 	w.names = map[string]*strings.Replacer{
 		"ours": w.ours.settle(), "theirs": theirs, "nobodys": strings.NewReplacer(
-			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID, "{intakeId}", missingID,
+			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID, "{arrivalId}", missingID, "{intakeId}", missingID,
 			"{accountId}", "zq8nobody", "{visitorId}", "v-nobodys", "{position}", "999999999", "{from}", "1"),
 	}
-	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{intakeId}"} {
+	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}"} {
 		w.secrets = append(w.secrets, theirs.Replace(name))
 	}
 	w.secrets = append(w.secrets, stranger, "9988776655")
@@ -170,7 +170,7 @@ func (w *tenants) named(whose, name string) string {
 // harmless are the query parameters that cannot name a thing of another account's.
 var harmless = []string{
 	"limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval", "dryRun",
-	"status", "source", "leadTemperature", "type", "code", "size", "from", "to",
+	"status", "source", "leadTemperature", "type", "code", "size", "from", "to", "state", "reason",
 	"model", "by", "window", "halfLife", "include",
 	"types", "wait",
 }
@@ -193,7 +193,7 @@ func (w *tenants) queries(t *testing.T, o operation) []pair {
 			cursor, _ := first.at("nextCursor").(string)
 			require.NotEmpty(t, cursor, "%s of theirs has one part only: %s", o.path, first.raw)
 			value = pair{cursor, "eDEuMQ"}
-		case "tokenId", "position":
+		case "tokenId", "intakeId", "position":
 			value = pair{w.names["theirs"].Replace("{" + p.Value.Name + "}"), w.names["nobodys"].Replace("{" + p.Value.Name + "}")}
 		case "phone":
 			value = pair{"9988776655", "9988776644"}
@@ -233,7 +233,7 @@ func (w *tenants) alikeByBody(t *testing.T, o operation, c call) {
 	}
 	c.path, c.credential = w.names["ours"].Replace(o.path), w.ours.jwt
 	example := c.body
-	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{intakeId}"} {
+	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}"} {
 		c.body = ulids.ReplaceAllString(example, missingID)
 		want := w.ours.request(c)
 		c.body = ulids.ReplaceAllString(example, w.named("theirs", name))

@@ -27,7 +27,7 @@ func (x *exchange) captureLead() (answer, error) {
 		return answer{}, x.confirmRefusal(err)
 	}
 	outcome, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
-		Admission: x.admission, Body: body, IdempotencyKey: key, DryRun: dryRun, EnterStream: x.enterStream,
+		Admission: x.admission, Body: body, IdempotencyKey: key, Keep: true, DryRun: dryRun, EnterStream: x.enterStream,
 	})
 	if replayed(&outcome, err) {
 		x.w.Header().Set(replayedHeader, "true")

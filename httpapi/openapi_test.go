@@ -392,6 +392,9 @@ func (s *service) settle() *strings.Replacer {
 	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`).is(http.StatusCreated)
 	twin := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
 	s.provision("another", account.Settings{})
+	intakeID := intake.at("data", "intakeId").(string)
+	arrived := s.arrive(intakeID, `{}`)
+	s.arrive(intakeID, `{}`)
 	var deliveryID string
 	require.Eventually(s.t, func() bool {
 		list, _ := s.as(http.MethodGet, endpoints+"/"+webhookID+"/deliveries", "").at("data").([]any)
@@ -401,8 +404,9 @@ func (s *service) settle() *strings.Replacer {
 		return len(list) > 0
 	}, time.Minute, 20*time.Millisecond)
 	return strings.NewReplacer(
-		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID, "{intakeId}", intake.at("data", "intakeId").(string),
+		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID, "{intakeId}", intakeID,
 		"{deliveryId}", deliveryID, "{accountId}", "another", "{visitorId}", "v-81f3",
+		"{arrivalId}", arrived.ID, "01M7YGZVZWE6S8RYN49QGMF6BK", intakeID,
 		"01M7YGZVZWE6S8RYN49QGMF6BJ", twin.at("data", "leadId").(string), // who is joined
 		"{position}", strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",
 	)

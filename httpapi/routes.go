@@ -34,6 +34,7 @@ func (a *api) routes() []route {
 		patch               = http.MethodPatch
 
 		leads    = capturePath
+		arrivals = "/api/v1/crm/arrivals"
 		tokens   = "/api/v1/crm/tokens"
 		webhooks = "/webhooks/endpoints"
 		intakes  = "/api/v1/crm/intakes"
@@ -52,6 +53,11 @@ func (a *api) routes() []route {
 		{get, leads + "/{id}/events", scoped("leads:read"), quota.Stream, (*exchange).listLeadEvents},
 		{get, leads + "/{id}/activity", scoped("leads:read"), quota.Read, (*exchange).listLeadActivity},
 		{get, leads + "/refused", scoped("leads:read"), quota.Read, (*exchange).listRefused},
+		{get, arrivals, scoped("leads:read"), quota.Read, (*exchange).listArrivals},
+		{get, arrivals + "/{id}", scoped("leads:read"), quota.Stream, (*exchange).showArrival},
+		{del, arrivals + "/{id}", scoped("leads:write"), quota.Write, (*exchange).discardArrival},
+		{post, arrivals + "/{id}/resubmit", scoped("leads:write"), quota.Write, (*exchange).resubmitArrival},
+		{post, arrivals + "/resubmit", scoped("leads:write"), quota.Write, (*exchange).resubmitArrivals},
 		{post, activityPath, capturing, quota.Activity, (*exchange).recordActivity},
 		{del, visitorPath, scoped("leads:write"), quota.Write, (*exchange).deleteVisitor},
 

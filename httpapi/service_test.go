@@ -29,6 +29,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/view"
@@ -52,7 +53,8 @@ type service struct {
 	store    openStore
 	commands *command.Handlers
 	log      *syncBuffer
-	jwt      string // of ownAccount, everything but admin
+	account  string
+	jwt      string // of the account, everything but admin
 }
 
 // start serves an account with the feature crm_api. The options may be changed before.
@@ -120,7 +122,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	signer, err := audit.NewSigner([]byte(jwtSecret))
 	require.NoError(t, err)
 	options := httpapi.Options{
-		Commands: s.commands, Eraser: s.eraser(), Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims)), JWT: verifier, Log: log,
+		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims)), JWT: verifier, Log: log,
 		Uses: sampling(t, s.store, log), Tree: signer,
 		RateLimit: 10, RateBurst: 100, Quotas: patient{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
 	}
@@ -131,7 +133,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	s.server.Config = httpapi.NewServer("", asDescribed(t, basePath(options), httpapi.New(options)))
 	s.server.Start()
 	t.Cleanup(s.server.Close)
-	s.jwt = s.mint(ownAccount, "")
+	s.account, s.jwt = ownAccount, s.mint(ownAccount, "")
 	return s
 }
 

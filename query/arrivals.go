@@ -1,11 +1,14 @@
 package query
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/arrival"
@@ -104,8 +107,40 @@ func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown,
 	if err != nil {
 		return ArrivalShown{}, err
 	}
-	shown.Raw = &ArrivalRaw{ContentType: a.Raw.ContentType, Body: strings.ToValidUTF8(string(body), string(utf8.RuneError)), Headers: orEmpty(a.Raw.Headers), Query: orEmpty(a.Raw.Query)}
+	shown.Raw = &ArrivalRaw{ContentType: a.Raw.ContentType, Body: strings.ToValidUTF8(string(maskProofs(body)), string(utf8.RuneError)), Headers: orEmpty(a.Raw.Headers), Query: orEmpty(a.Raw.Query)}
 	return shown, nil
+}
+
+// proofs are the members of posted JSON that prove who the sender is.
+var proofs = []string{"google_key"}
+
+const masked = `"***"`
+
+// maskProofs replaces proofs in a JSON object. Any other body has none.
+func maskProofs(body []byte) []byte {
+	decoder := jsontext.NewDecoder(bytes.NewReader(body))
+	if decoder.PeekKind() != jsontext.KindBeginObject {
+		return body
+	}
+	_, _ = decoder.ReadToken() // it was peeked at
+	var shown []byte
+	from := int64(0)
+	for decoder.PeekKind() == jsontext.KindString {
+		name, err := decoder.ReadToken()
+		if err != nil {
+			break
+		}
+		secret := slices.Contains(proofs, name.String())
+		value, err := decoder.ReadValue()
+		if err != nil {
+			break
+		}
+		if end := decoder.InputOffset(); secret {
+			shown = append(append(shown, body[from:end-int64(len(value))]...), masked...)
+			from = end
+		}
+	}
+	return append(shown, body[from:]...)
 }
 
 func orNull(text string) *string {
@@ -122,20 +157,19 @@ func orEmpty(texts map[string]string) map[string]string {
 	return texts
 }
 
-// ExpiredArrivals returns arrivals of all accounts, by account, whose content is kept although its time was over at a time. There are at most
-// so many.
-func (r *Reader) ExpiredArrivals(ctx context.Context, at time.Time, most int) (ids map[string][]string, err error) {
-	rows, err := r.pool.Query(ctx, `SELECT account, arrival_id FROM views.arrival WHERE kept AND expires_at <= $1 ORDER BY expires_at LIMIT $2`, at, most)
+// ExpiredArrival is an arrival whose time is over.
+type ExpiredArrival struct{ Account, ID string }
+
+// ExpiredArrivals returns, in the order of their ids and behind one, arrivals of all accounts whose content is kept although their time
+// was over at a time. There are at most so many.
+func (r *Reader) ExpiredArrivals(ctx context.Context, at time.Time, after string, most int) ([]ExpiredArrival, error) {
+	rows, err := r.pool.Query(ctx, `
+		SELECT account, arrival_id FROM views.arrival WHERE kept AND expires_at <= $1 AND arrival_id > $2 ORDER BY arrival_id LIMIT $3`, at, after, most)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}
-	ids = map[string][]string{}
-	var account, id string
-	_, err = pgx.ForEachRow(rows, []any{&account, &id}, func() error {
-		ids[account] = append(ids[account], id)
-		return nil
-	})
-	return ids, schema.Unavailable(err)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ExpiredArrival])
+	return found, schema.Unavailable(err)
 }
 
 // LatestArrivals returns the latest arrivals at an intake, newest first.

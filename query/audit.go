@@ -287,9 +287,10 @@ func (r *Reader) treeSize(ctx context.Context, account string, size int64) (int6
 type Reveal struct {
 	At        Timestamp `json:"at"`
 	Actor     string    `json:"actor"`
-	What      string    `json:"what"`   // lead, or what was exported: leads or sources
-	LeadID    *string   `json:"leadId"` // null: of many
-	IP        string    `json:"ip"`     // of the viewer
+	What      string    `json:"what"`      // lead, arrival, or what was exported: leads or sources
+	LeadID    *string   `json:"leadId"`    // null: of many, or an arrival
+	ArrivalID *string   `json:"arrivalId"` // of what was posted
+	IP        string    `json:"ip"`        // of the viewer
 	UserAgent string    `json:"userAgent"`
 	RequestID string    `json:"requestId"`
 }
@@ -303,7 +304,7 @@ type RevealFilter struct {
 // Reveals lists the reveals of an account, newest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Reveals(ctx context.Context, account string, filter RevealFilter, p Page) (List[Reveal], error) {
 	s := selection{
-		from:  `SELECT position, at, actor, what, nullif(lead_id, ''), ip, user_agent, request_id FROM views.reveal`,
+		from:  `SELECT position, at, actor, what, nullif(lead_id, ''), nullif(arrival_id, ''), ip, user_agent, request_id FROM views.reveal`,
 		order: `position DESC`,
 	}
 	s.and(`account = ?`, account)
@@ -321,6 +322,6 @@ func (r *Reader) RevealsAll(ctx context.Context, account string, filter RevealFi
 
 func scanReveal(row pgx.CollectableRow) (placed[Reveal], error) {
 	var v placed[Reveal]
-	err := row.Scan(&v.position, &v.item.At, &v.item.Actor, &v.item.What, &v.item.LeadID, &v.item.IP, &v.item.UserAgent, &v.item.RequestID)
+	err := row.Scan(&v.position, &v.item.At, &v.item.Actor, &v.item.What, &v.item.LeadID, &v.item.ArrivalID, &v.item.IP, &v.item.UserAgent, &v.item.RequestID)
 	return v, err
 }

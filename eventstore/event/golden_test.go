@@ -102,7 +102,7 @@ func samples() []Data {
 			Claims:   []string{"claim-00112233445566778899aabbccddeeff"},
 			Visitors: []string{"visitor-acme-00112233445566778899aabbccddeeff"},
 		},
-		LeadRevealed{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", What: "lead"},
+		LeadRevealed{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", What: "lead"},
 		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
 		ClaimBound{

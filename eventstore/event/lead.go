@@ -167,8 +167,9 @@ func (LeadErased) EventType() string     { return "lead.erased.v1" }
 // LeadRevealed says that a user asked to see personal data that is masked otherwise. It is on a stream of its own, because it
 // does not change the lead.
 type LeadRevealed struct {
-	LeadID string `json:"leadId,omitzero"` // absent: of many leads, in an export
-	What   string `json:"what"`            // lead, or what was exported: leads or sources
+	LeadID    string `json:"leadId,omitzero"`    // absent: of many leads, in an export
+	ArrivalID string `json:"arrivalId,omitzero"` // of what was posted
+	What      string `json:"what"`               // lead, arrival, or what was exported: leads or sources
 }
 
 func (LeadRevealed) EventType() string { return "lead.revealed.v1" }

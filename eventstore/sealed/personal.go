@@ -41,7 +41,7 @@ var declared = map[string]declaration{
 		plain:    list("from joined changed opportunityValue"),
 	},
 	event.LeadRefused{}.EventType():  {plain: list("source code leadId other")},
-	event.LeadRevealed{}.EventType(): {plain: list("leadId what")},
+	event.LeadRevealed{}.EventType(): {plain: list("leadId arrivalId what")},
 	event.LeadErased{}.EventType():   {plain: list("leads claims visitors"), bare: true},
 
 	event.VisitorActed{}.EventType(): {

@@ -467,6 +467,7 @@ CREATE TABLE views.reveal (
     actor text NOT NULL,
     what text COLLATE "C" NOT NULL,
     lead_id text COLLATE "C" NOT NULL,
+    arrival_id text COLLATE "C" NOT NULL,
     ip text NOT NULL,
     user_agent text NOT NULL,
     request_id text NOT NULL,
@@ -474,8 +475,9 @@ CREATE TABLE views.reveal (
 );
 CREATE INDEX reveal_account ON views.reveal USING btree (account, "position");
 COMMENT ON TABLE views.reveal IS 'Who revealed personal data, and when. It holds no personal data itself.';
-COMMENT ON COLUMN views.reveal.what IS 'lead, or what was exported.';
-COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads.';
+COMMENT ON COLUMN views.reveal.what IS 'lead, arrival, or what was exported.';
+COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads, or an arrival.';
+COMMENT ON COLUMN views.reveal.arrival_id IS 'Of what was posted; else empty.';
 COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
 
 CREATE TABLE views.source_day (

@@ -46,7 +46,7 @@ type closed struct {
 
 func (r *reading) noteClosed(e eventstore.Recorded) {
 	of, known := r.closed[e.Stream]
-	if !known && !(r.gone[e.Stream] && strings.HasPrefix(e.Stream, event.LeadPrefix)) {
+	if !known && !(r.gone[e.Stream] && !strings.HasPrefix(e.Stream, event.VisitorPrefix)) {
 		of = &closed{account: e.Metadata.Account}
 		r.closed[e.Stream] = of
 	}
@@ -70,6 +70,12 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 			}
 			r.gone[gone] = true
 		}
+	case event.ArrivalDiscarded:
+		if d.Reason == event.DiscardedByOwner || d.Reason == event.DiscardedErased {
+			r.endArrival(stream)
+		}
+	case event.ArrivalExpired:
+		r.endArrival(stream)
 	case event.VisitorForgotten:
 		if of := r.closed[stream]; of != nil {
 			of.Forgotten(d)
@@ -79,6 +85,12 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 		}
 		delete(r.gone, stream)
 	}
+}
+
+// endArrival remembers that the key of an arrival may be gone. Nothing personal follows.
+func (r *reading) endArrival(stream string) {
+	delete(r.closed, stream)
+	r.gone[stream] = true
 }
 
 // unread are the streams that cannot be opened although no one was erased.
@@ -102,7 +114,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 		return nil, err
 	}
 	if head > r.last {
-		erasures := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{})}
+		erasures := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{}, event.ArrivalDiscarded{}, event.ArrivalExpired{})}
 		for item, err := range store.Subscribe(ctx, r.last, erasures) {
 			if err != nil {
 				return nil, err

@@ -28,16 +28,17 @@ func (Reveal) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) er
 		if !ok {
 			continue
 		}
-		reveals.row(9)
+		reveals.row(10)
 		reveals.bigint(int64(e.Position))
 		reveals.text(e.Metadata.Account)
 		reveals.timestamp(e.At)
 		reveals.text(e.Metadata.Actor)
 		reveals.text(revealed.What)
 		reveals.text(revealed.LeadID)
+		reveals.text(revealed.ArrivalID)
 		reveals.text(e.Metadata.IP)
 		reveals.text(e.Metadata.UserAgent)
 		reveals.text(e.Metadata.RequestID)
 	}
-	return reveals.insert(ctx, tx, "reveal", "position", "account", "at", "actor", "what", "lead_id", "ip", "user_agent", "request_id")
+	return reveals.insert(ctx, tx, "reveal", "position", "account", "at", "actor", "what", "lead_id", "arrival_id", "ip", "user_agent", "request_id")
 }

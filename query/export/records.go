@@ -41,6 +41,7 @@ func Reveals() Sheet[query.Reveal] {
 		Term("actor", func(r item) string { return r.Actor }),
 		Term("what", func(r item) string { return r.What }),
 		Optional("leadId", func(r item) *string { return r.LeadID }),
+		Optional("arrivalId", func(r item) *string { return r.ArrivalID }),
 		Term("ip", func(r item) string { return r.IP }),
 		Term("userAgent", func(r item) string { return r.UserAgent }),
 		Text("requestId", func(r item) string { return r.RequestID }),

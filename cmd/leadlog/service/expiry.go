@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/leadlog/leadlog/command"
@@ -19,9 +20,12 @@ const (
 	expiryAtOnce    = 100         // tokens
 	visitorInterval = 24 * time.Hour
 	visitorRetry    = time.Hour // after a failure
+	arrivalInterval = time.Minute
+	arrivalsAtOnce  = 500
 )
 
-// expiry announces API tokens that expire soon, and forgets visitors without a lead who have been inactive for long. Any number of processes may run it: each expiry is announced once, and each visitor forgotten once.
+// expiry announces API tokens that expire soon, forgets visitors without a lead who have been inactive for long, and deletes the
+// content of arrivals whose time is over. Any number of processes may run it: each of these has one effect.
 type expiry struct {
 	query    *query.Reader
 	handlers *command.Handlers
@@ -29,17 +33,21 @@ type expiry struct {
 	log      *slog.Logger
 }
 
-// run does both at their intervals until the context ends.
+// run does all of it at their intervals until the context ends.
 func (e expiry) run(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var running sync.WaitGroup
+	running.Go(func() {
 		e.every(ctx, visitorInterval, visitorRetry, "expired visitors not forgotten", func(ctx context.Context) error {
 			return e.forgetVisitors(ctx, time.Now())
 		})
-	}()
+	})
+	running.Go(func() {
+		e.every(ctx, arrivalInterval, arrivalInterval, "expired arrivals not deleted", func(ctx context.Context) error {
+			return e.deleteArrivals(ctx, time.Now())
+		})
+	})
 	e.every(ctx, tokenInterval, tokenInterval, "tokens that expire soon not announced", e.announceTokens)
-	<-done
+	running.Wait()
 }
 
 func (e expiry) every(ctx context.Context, interval, retry time.Duration, failed string, turn func(context.Context) error) {
@@ -87,6 +95,38 @@ func (e expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 	}
 	if forgotten > 0 {
 		e.log.Info("expired visitors forgotten", slog.Int("visitors", forgotten))
+	}
+	return failed
+}
+
+// deleteArrivals deletes the content of all arrivals whose time is over. What a failure or a killed process leaves undone is found by
+// the next turn.
+func (e expiry) deleteArrivals(ctx context.Context, now time.Time) error {
+	deleted := 0
+	var failed error // of one arrival: the others are deleted all the same
+	for last := ""; ; {
+		page, err := e.query.ExpiredArrivals(ctx, now, last, arrivalsAtOnce)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		for _, arrival := range page {
+			err := e.eraser.ExpireArrival(ctx, e.handlers.Erasure(command.Caller{Account: arrival.Account, Actor: "system:expiry"}), arrival.ID)
+			switch {
+			case errors.Is(err, eventstore.ErrUnavailable) || ctx.Err() != nil:
+				return err
+			case err != nil:
+				failed = fmt.Errorf("arrival %s: %w", arrival.ID, err)
+			default:
+				deleted++
+			}
+			last = arrival.ID
+		}
+		if len(page) < arrivalsAtOnce {
+			break
+		}
+	}
+	if deleted > 0 {
+		e.log.Info("expired arrivals deleted", slog.Int("arrivals", deleted))
 	}
 	return failed
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/resubmit"
 )
 
 // WatchLog stops the service when its log has lost events that this process has seen, as after a failover to a standby that
@@ -76,6 +77,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 		delivery.Days{Pool: a.pool, Log: a.log}.Run,
 		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, End: a.endReplay, Budget: a.replayBudget}.Run,
 		a.silence.run,
+		resubmit.Worker{Queue: a.resubmissions(), Resubmit: a.resubmit, Log: a.log}.Run,
 		expiry{query: a.reader, handlers: a.Handlers, eraser: a.eraser(), log: a.log}.run,
 		func(ctx context.Context) { a.secrets.Run(ctx, a.log) },
 		func(ctx context.Context) { a.intakeSecrets.Run(ctx, a.log) })

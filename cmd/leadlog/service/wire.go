@@ -3,6 +3,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/console"
@@ -23,6 +25,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/view"
@@ -150,7 +153,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric(), a.silence.metric())
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.Handlers, Eraser: a.eraser(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
+		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
 		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, Stopping: ctx.Done(),
@@ -222,6 +225,25 @@ func (a *App) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
 
 func (a *App) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
 	return a.Handlers.EndReplay(ctx, command.EndReplay{WebhookID: ended.WebhookID, Generation: ended.Generation, Failure: ended.Failure})
+}
+
+// resubmissions is the queue of requests to capture arrivals again.
+func (a *App) resubmissions() resubmit.Queue { return resubmit.Queue{Pool: a.pool, Store: a.store} }
+
+// resubmit captures an arrival again for a request. What becomes of the arrival is on the log.
+func (a *App) resubmit(ctx context.Context, r resubmit.Request, arrivalID string) error {
+	caller := command.Caller{Account: r.Account, Actor: r.Actor, Credential: r.Credential, RequestID: r.RequestID}
+	admission, err := a.Directory.Admit(ctx, caller)
+	if err == nil {
+		_, err = a.Handlers.ResubmitArrival(ctx, command.ResubmitArrival{Admission: admission, ArrivalID: arrivalID})
+	}
+	if errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, eventstore.ErrContended) || ctx.Err() != nil {
+		return err
+	}
+	if err != nil && !command.Decided(err) {
+		a.log.Warn("arrival not captured again", slog.String("arrival", arrivalID), slog.Any("error", err))
+	}
+	return nil
 }
 
 // replayShare is how many deliveries of replays an account has for each capture that its limits allow.

@@ -483,6 +483,7 @@ CREATE TABLE views.reveal (
     actor      text        NOT NULL,
     what       text        COLLATE "C" NOT NULL,
     lead_id    text        COLLATE "C" NOT NULL,
+    arrival_id text        COLLATE "C" NOT NULL,
     ip         text        NOT NULL,
     user_agent text        NOT NULL,
     request_id text        NOT NULL,
@@ -492,8 +493,9 @@ CREATE TABLE views.reveal (
 CREATE INDEX reveal_account ON views.reveal (account, position);
 
 COMMENT ON TABLE views.reveal IS 'Who revealed personal data, and when. It holds no personal data itself.';
-COMMENT ON COLUMN views.reveal.what IS 'lead, or what was exported.';
-COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads.';
+COMMENT ON COLUMN views.reveal.what IS 'lead, arrival, or what was exported.';
+COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads, or an arrival.';
+COMMENT ON COLUMN views.reveal.arrival_id IS 'Of what was posted; else empty.';
 COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
 
 CREATE TABLE views.place (
@@ -858,6 +860,33 @@ CREATE TABLE IF NOT EXISTS delivery.account_day (
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE delivery.account_day IS 'How many deliveries of a day (UTC) an account''s endpoints had, those of forgotten persons too.';
+
+-- Requests to capture quarantined arrivals again. They too outlive the schema views.
+
+CREATE SCHEMA IF NOT EXISTS arrival;
+
+CREATE TABLE IF NOT EXISTS arrival.resubmission (
+    resubmission_id text        COLLATE "C" NOT NULL,
+    account         text        COLLATE "C" NOT NULL,
+    intake_id       text        COLLATE "C" NOT NULL,
+    since           timestamptz,
+    until           timestamptz,
+    last            bigint      NOT NULL,
+    reached         bigint      NOT NULL DEFAULT 0,
+    arrivals        bigint      NOT NULL DEFAULT 0,
+    actor           text        NOT NULL,
+    credential      text        NOT NULL,
+    request_id      text        NOT NULL,
+    finished_at     timestamptz,
+    CONSTRAINT resubmission_id PRIMARY KEY (resubmission_id)
+);
+
+CREATE INDEX IF NOT EXISTS resubmission_open ON arrival.resubmission (resubmission_id) WHERE finished_at IS NULL;
+
+COMMENT ON TABLE arrival.resubmission IS 'Requests to capture again what is quarantined at an intake, and how far each has come.';
+COMMENT ON COLUMN arrival.resubmission.last IS 'The end of the log when it was requested.';
+COMMENT ON COLUMN arrival.resubmission.reached IS 'The latest arrival that was captured again, by its position.';
+COMMENT ON COLUMN arrival.resubmission.actor IS 'Who asked.';
 
 -- Quotas that all processes share.
 

@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/projection/resubmit"
+	"github.com/leadlog/leadlog/query"
+)
+
+// listArrivals lists what came to the account's intakes, and captures by the API that were quarantined.
+func (x *exchange) listArrivals() (answer, error) {
+	p := x.params()
+	filter := query.ArrivalFilter{
+		State: p.oneOf("state", arrival.States()...), IntakeID: p.text("intakeId"), Reason: p.text("reason"),
+		Since: p.time("since"), Until: p.time("until"),
+	}
+	return accountList(x, p, func(page query.Page) (query.List[query.Arrival], error) {
+		return x.Query.Arrivals(x.ctx, x.caller.Account, filter, page)
+	}, query.ArrivalView)
+}
+
+// showArrival answers with an arrival and what was posted. That is recorded before it is shown.
+func (x *exchange) showArrival() (answer, error) {
+	id, err := x.ulidID(arrival.ErrNotFound)
+	if err == nil {
+		err = x.waitFor(x.params()) // for no view: it is answered from the log
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	shown, err := x.Query.Arrival(x.ctx, x.caller.Account, id)
+	if err == nil && shown.Raw != nil {
+		_, err = x.Commands.Reveal(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealArrival, ArrivalID: id})
+	}
+	return found(shown, missing(err, arrival.ErrNotFound))
+}
+
+// resubmitArrival captures an arrival that is kept.
+func (x *exchange) resubmitArrival() (answer, error) {
+	id, err := x.ulidID(arrival.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.members()
+	if err != nil {
+		return answer{}, err
+	}
+	cmd := command.ResubmitArrival{ArrivalID: id}
+	if set, given := body["set"]; given && set.Kind() != 'n' {
+		if cmd.Set, err = lead.Members(set); err != nil {
+			return answer{}, bad("set", "must be an object of a capture's fields")
+		}
+	}
+	if cmd.Admission, err = x.Directory.Admit(x.ctx, x.caller); err != nil {
+		return answer{}, err
+	}
+	captured, err := x.Commands.ResubmitArrival(x.ctx, cmd)
+	return answer{position: captured.Position, body: newCapturedEnvelope(&captured, false)}, err
+}
+
+// resubmitArrivals has all quarantined arrivals of an intake captured again, in the background.
+func (x *exchange) resubmitArrivals() (answer, error) {
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	request := resubmit.Request{
+		Account: x.caller.Account, IntakeID: body.text("intakeId"), Since: body.time("since"), Until: body.time("until"),
+		Actor: x.caller.Actor, Credential: x.caller.Credential, RequestID: x.caller.Correlation,
+	}
+	if request.IntakeID == "" && body.wrong == nil {
+		body.wrong.Add("intakeId", "is required")
+	}
+	if err := body.with(nil); err != nil {
+		return answer{}, err
+	}
+	if _, err := x.Directory.Admit(x.ctx, x.caller); err != nil {
+		return answer{}, err
+	}
+	if err := x.Commands.OwnsIntake(x.ctx, x.caller.Account, request.IntakeID); err != nil {
+		return answer{}, err
+	}
+	err = x.Resubmissions.Add(x.ctx, request)
+	return answer{status: http.StatusAccepted, body: envelope{Success: true, Message: "Resubmission started"}}, err
+}
+
+// discardArrival discards an arrival and deletes what was posted.
+func (x *exchange) discardArrival() (answer, error) {
+	id, err := x.ulidID(arrival.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	position, err := x.Eraser.DiscardArrival(x.ctx, x.Commands.Erasure(x.caller), id)
+	return done("Arrival discarded", position, err)
+}

@@ -1,0 +1,137 @@
+// Package resubmit captures again what is quarantined at an intake, in the background: its owner has corrected the mapping. A request is
+// a row, and so is how far it has come, so that another process continues it.
+package resubmit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Request asks for all arrivals that are quarantined at an intake and were received within a time. A zero time sets no bound.
+type Request struct {
+	Account    string
+	IntakeID   string
+	Since      time.Time // inclusive
+	Until      time.Time // exclusive
+	Actor      string    // who asks
+	Credential string
+	RequestID  string // the service's own
+}
+
+// Queue is the requests in the database.
+type Queue struct {
+	Pool  *pgxpool.Pool
+	Store eventstore.Store
+}
+
+// Add adds a request. It is about the arrivals that are on the log now.
+func (q Queue) Add(ctx context.Context, r Request) error {
+	head, err := q.Store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = q.Pool.Exec(ctx, `
+		INSERT INTO arrival.resubmission (resubmission_id, account, intake_id, since, until, last, actor, credential, request_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		ulid.Make().String(), r.Account, r.IntakeID, zeronull.Timestamptz(r.Since), zeronull.Timestamptz(r.Until), int64(head), r.Actor, r.Credential, r.RequestID)
+	return schema.Unavailable(err)
+}
+
+// Worker carries out requests. Any number of them may run on one database; each request is carried out by one at a time.
+type Worker struct {
+	Queue
+	// Resubmit captures one arrival again. What becomes of the arrival is no error.
+	Resubmit func(ctx context.Context, r Request, arrivalID string) error
+	Log      *slog.Logger
+}
+
+const (
+	poll  = time.Second
+	again = 5 * time.Second // after a failure
+	// atOnce is how many arrivals are captured again in one transaction of the request's row. After a killed process, they are
+	// captured again once more, which has no effect.
+	atOnce = 50
+)
+
+// Run works until the context ends.
+func (w Worker) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		worked, err := w.Turn(ctx)
+		pause := poll
+		switch {
+		case err != nil && ctx.Err() == nil:
+			w.Log.Warn("resubmission of arrivals interrupted", slog.Any("error", err))
+			pause = again
+		case worked:
+			continue
+		}
+		_ = eventstore.Sleep(ctx, pause)
+	}
+}
+
+// Turn works on the oldest request that no other worker works on. Worked is false when there is none, or the view is behind.
+func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
+	err = pgx.BeginFunc(ctx, w.Pool, func(tx pgx.Tx) error {
+		var id string
+		var r Request
+		var last, reached int64
+		err := tx.QueryRow(ctx, `
+			SELECT resubmission_id, account, intake_id, since, until, actor, credential, request_id, last, reached
+			  FROM arrival.resubmission
+			 WHERE finished_at IS NULL AND last <= (SELECT position FROM views.checkpoint WHERE projector = $1)
+			 ORDER BY resubmission_id LIMIT 1 FOR UPDATE SKIP LOCKED`, schema.Arrival).
+			Scan(&id, &r.Account, &r.IntakeID, (*zeronull.Timestamptz)(&r.Since), (*zeronull.Timestamptz)(&r.Until), &r.Actor, &r.Credential, &r.RequestID,
+				&last, &reached)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		page, err := quarantined(ctx, tx, r, reached, last)
+		if err != nil {
+			return err
+		}
+		for _, arrival := range page {
+			if err := w.Resubmit(ctx, r, arrival.ID); err != nil {
+				return err
+			}
+			reached = arrival.Position
+		}
+		worked = true
+		_, err = tx.Exec(ctx, `
+			UPDATE arrival.resubmission SET reached = $2, arrivals = arrivals + $3, finished_at = CASE WHEN $4 THEN now() END WHERE resubmission_id = $1`,
+			id, reached, len(page), len(page) < atOnce)
+		return err
+	})
+	return worked, schema.Unavailable(err)
+}
+
+// place is an arrival and where it is on the log.
+type place struct {
+	ID       string
+	Position int64
+}
+
+func quarantined(ctx context.Context, tx pgx.Tx, r Request, after, last int64) ([]place, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT arrival_id, position FROM views.arrival
+		 WHERE account = $1 AND intake_id = $2 AND state = 'quarantined' AND state IN ('received', 'quarantined') AND position > $3 AND position <= $4
+		   AND ($5::timestamptz IS NULL OR received_at >= $5) AND ($6::timestamptz IS NULL OR received_at < $6)
+		 ORDER BY position LIMIT $7`,
+		r.Account, r.IntakeID, after, last, zeronull.Timestamptz(r.Since), zeronull.Timestamptz(r.Until), atOnce)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[place])
+}
