@@ -34,6 +34,26 @@ func TestConsole_MasksPersonalData(t *testing.T) {
 	require.Contains(t, b.get("/console/leads/"+id+"?raw=0").body, "contactUID")
 }
 
+func TestConsole_ShowsCampaigns(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	made := b.capture(`{"phone":"9876543210","metadata":{"source":"website","utm_source":"newsletter","utm_medium":"cpc","utm_campaign":"<diwali>","utm_id":"asha@rao.example"}}`)
+	id := made.at("data", "leadId").(string)
+	last := b.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp","utm_campaign":"for asha@rao.example"}}`)
+	b.as(http.MethodGet, after("/api/v1/crm/touches", last), "").is(http.StatusOK)
+	for path, shown := range map[string][]string{
+		"/console/leads/" + id: {"Campaign source", "newsletter", "cpc", "&lt;diwali&gt;"},
+		"/console/sources":     {"By medium and campaign", "cpc", "&lt;diwali&gt;", "(none)"},
+	} {
+		r := b.get(path)
+		require.Equal(t, http.StatusOK, r.status, path)
+		for _, part := range shown {
+			require.Contains(t, r.body, part, path)
+		}
+		require.NotContains(t, r.body, "asha@rao.example", path)
+	}
+}
+
 func TestConsoleLead_OfAnotherAccount(t *testing.T) {
 	t.Parallel()
 	b := browse(t)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -46,6 +47,7 @@ type TouchFilter struct {
 	Since                    time.Time // inclusive
 	Until                    time.Time // exclusive
 	Visits                   bool      // list visits too
+	Masked                   bool      // leave out what is personal
 	AsOf                     eventstore.Position
 }
 
@@ -53,12 +55,13 @@ type TouchFilter struct {
 var clickIDs = []string{"gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id"}
 
 // touchList reads touches with the lead that each belongs to. A visit belongs to the lead that was linked with its visitor first, and
-// is not erased. $1 is the position that it is as of.
+// is not erased. $1 is the position that it is as of, and $2 whether
+// what is personal is read.
 const touchList = `
 	SELECT t.touch_id, coalesce(j.into_id, o.lead_id), t.at, t.source, t.kind, t.utm_source, t.utm_medium, t.utm_campaign, t.utm_id,
 	       t.credential, t.intake_id, coalesce(p.request_id, ''), t.position, t.erased, coalesce(p.metadata, '{}')
 	  FROM views.touch t
-	  LEFT JOIN views.touch_personal p USING (position)
+	  LEFT JOIN views.touch_personal p ON p.position = t.position AND $2
 	 CROSS JOIN LATERAL (
 	       SELECT CASE WHEN t.erased THEN '' WHEN t.kind <> 'visit' THEN t.lead_id ELSE coalesce((
 	              SELECT a.lead_id FROM views.touch a
@@ -73,6 +76,7 @@ func (r *Reader) Touches(ctx context.Context, account string, filter TouchFilter
 	kind := cursorOf(touchCursor, account)
 	s := selection{from: touchList, order: `t.at, t.position`}
 	s.and(`t.position <= ?`, int64(filter.AsOf))
+	s.and(`?::boolean IS NOT NULL`, !filter.Masked)
 	s.and(`t.account = ?`, account)
 	s.equal(`t.source`, filter.Source)
 	s.equal(`t.utm_medium`, filter.Medium)
@@ -176,4 +180,32 @@ func scanTouch(row pgx.CollectableRow) (t Touch, err error) {
 		}
 	}
 	return t, err
+}
+
+// CampaignCount counts the arrivals by one medium and campaign, by outcome.
+type CampaignCount struct {
+	Medium, Campaign string // empty: none
+	Created, Merged  int
+}
+
+// latestArrivals bounds the cost of Campaigns.
+const latestArrivals = 20_000
+
+// Campaigns counts the arrivals of a span of time by medium and campaign, the most frequent first, of one source or all. It considers
+// the latest 20,000 arrivals of the span, and returns at most as many rows as most.
+func (r *Reader) Campaigns(ctx context.Context, account string, filter SourceFilter, most int) ([]CampaignCount, error) {
+	s := selection{from: `SELECT utm_medium, utm_campaign, kind FROM views.touch`, order: `at DESC, position DESC`}
+	s.and(`account = ?`, account)
+	s.and(`kind <> 'visit'`)
+	s.equal(`source`, filter.Source)
+	s.within(`at`, filter.Since, filter.Until)
+	rows, err := r.pool.Query(ctx, `
+		SELECT utm_medium, utm_campaign, count(*) FILTER (WHERE kind = 'created'), count(*) FILTER (WHERE kind = 'merged')
+		  FROM (`+s.sql(latestArrivals)+`) t
+		 GROUP BY utm_medium, utm_campaign ORDER BY count(*) DESC, utm_medium, utm_campaign LIMIT `+strconv.Itoa(most), s.args...)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	counts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[CampaignCount])
+	return counts, schema.Unavailable(err)
 }

@@ -214,7 +214,8 @@ func (h *history) merge(lead *pastLead) []eventstore.Write {
 	if lead.append == h.append {
 		return nil
 	}
-	merged := event.LeadMerged{Source: h.source(), Metadata: metadata(), IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"metadata"}}
+	merged := event.LeadMerged{Source: h.source(), Metadata: metadata(), Campaign: event.Campaign{UTMCampaign: "diwali"},
+		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"metadata"}}
 	write := eventstore.Write{Stream: event.LeadStream(lead.id), Expect: eventstore.At(lead.revision), Events: []eventstore.Event{h.fact(merged)}}
 	lead.revision, lead.append = lead.revision+1, h.append
 	return []eventstore.Write{write}
@@ -227,8 +228,8 @@ func (h *history) created() event.LeadCreated {
 			Name: fmt.Sprintf("Person %d", n), Phone: fmt.Sprintf("+91%010d", 9_000_000_000+n), Email: fmt.Sprintf("person%d@example.com", n),
 			Status: "new", Temperature: "warm", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
 		}, Source: h.source(),
-		Metadata: metadata(),
-		IP:       "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"name", "phone", "email", "metadata", "customFields"},
+		Metadata: metadata(), Campaign: event.Campaign{UTMCampaign: "diwali"},
+		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"name", "phone", "email", "metadata", "customFields"},
 	}
 }
 

@@ -95,6 +95,8 @@ type leadPage struct {
 	Newer    string // query strings of other parts of the timeline, if there are
 	Older    string
 	Sources  []query.SourceEntry
+	Touches  []query.Touch // the first of them
+	Cut      bool          // there are more touches
 	Activity []activityShown
 	Later    string // query string of the activity that follows
 	Query    string // of this page
@@ -162,6 +164,15 @@ func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) e
 		return err
 	}
 	shown.Sources = sources.Items
+	touches := query.TouchFilter{LeadID: id, Visits: true, Masked: !mask.revealed}
+	if touches.AsOf, err = v.Query.PositionAsOf(v.ctx, query.AsOf{}); err != nil {
+		return err
+	}
+	list, err := v.Query.Touches(v.ctx, v.identity.Account, touches, query.Page{Limit: rows})
+	if err != nil {
+		return err
+	}
+	shown.Touches, shown.Cut = list.Items, list.NextCursor != ""
 	activity, err := v.Query.LeadActivity(v.ctx, v.identity.Account, id, query.Page{Limit: rows, Cursor: p.text("activity")})
 	if err != nil && !errors.Is(err, query.ErrNotFound) {
 		return err

@@ -22,9 +22,10 @@ type sourcePage struct {
 	Wrong     field.Errors
 	Sources   []string // that can be asked for
 	Intervals []string
-	Totals    []sourceTotal       // of all of the time
-	Counts    []query.SourceCount // by interval and source, the first of them
-	Cut       bool                // there are more than are shown
+	Totals    []sourceTotal         // of all of the time
+	Counts    []query.SourceCount   // by interval and source, the first of them
+	Cut       bool                  // there are more than are shown
+	Campaigns []query.CampaignCount // of all of the time
 	Chart     chart
 	Query     string
 }
@@ -39,9 +40,10 @@ type sourceTotal struct {
 // Bounds of a report: of the days when nothing else is asked for, of the rows that a page shows, and of those that its totals
 // or its chart are made of: all sources of 300 years or 120 steps are fewer. An export has all.
 const (
-	reportDays  = 30
-	reportShown = 400
-	reportRows  = 5000
+	reportDays     = 30
+	reportShown    = 400
+	reportRows     = 5000
+	campaignsShown = 50
 )
 
 func (v *visit) sources() (screen, error) {
@@ -77,6 +79,11 @@ func (v *visit) sources() (screen, error) {
 	ask(drawn, reportRows, &latest)
 	asking.Go(func() (err error) {
 		between, err = v.Query.BetweenTouches(ctx, v.identity.Account, filter.Since, filter.Until)
+		return err
+	})
+	asking.Go(func() (err error) {
+		arrivals := query.SourceFilter{Source: filter.Source, Since: filter.Since, Until: filter.Until}
+		shown.Campaigns, err = v.Query.Campaigns(ctx, v.identity.Account, arrivals, campaignsShown)
 		return err
 	})
 	if err := asking.Wait(); err != nil {
