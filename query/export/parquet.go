@@ -18,7 +18,7 @@ const (
 // table writes items as a Parquet file.
 type table[T any] struct {
 	columns []Column[T]
-	file    *parquet.Writer
+	file    *parquet.GenericWriter[any]
 	cells   []cells // of each column
 	rows    int     // whose cells are not written
 	group   int     // rows of the row group
@@ -33,7 +33,7 @@ func newTable[T any](w io.Writer, s Sheet[T]) *table[T] {
 		root.names = append(root.names, c.Name)
 		t.cells[i].column = i
 	}
-	t.file = parquet.NewWriter(w, parquet.NewSchema(s.Name, root), parquet.Compression(&parquet.Snappy),
+	t.file = parquet.NewGenericWriter[any](w, parquet.NewSchema(s.Name, root), parquet.Compression(&parquet.Snappy),
 		parquet.CreatedBy("leadlog", "", ""), parquet.DataPageStatistics(true), parquet.PageBufferSize(128<<10))
 	return t
 }
