@@ -136,7 +136,7 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 
 func TestCursor_OfAnotherList(t *testing.T) {
 	t.Parallel()
-	_, history, reader := told(t, 8, 200)
+	_, history, reader := told(t, 8, 300)
 	ctx, leadID := t.Context(), history.Leads["acme"][0]
 	lists := map[string]func(query.Page) (string, error){
 		"leads": func(p query.Page) (string, error) {
