@@ -96,7 +96,7 @@ func (a *api) routes() []route {
 		{get, intakes + "/{id}", scoped("intakes:read"), quota.Read, (*exchange).showIntake},
 		{patch, intakes + "/{id}", scoped("intakes:write"), quota.Write, (*exchange).changeIntake},
 		{del, intakes + "/{id}", scoped("intakes:write"), quota.Write, (*exchange).deleteIntake},
-		{post, intakes + "/{id}/preview", scoped("intakes:write"), quota.Read, (*exchange).previewArrival},
+		{post, intakes + "/{id}/preview", scoped("intakes:write"), quota.Write, (*exchange).previewArrival},
 		{post, intakes + "/{id}/secret/rotate", scoped("intakes:write"), quota.Write, (*exchange).rotateIntakeSecret},
 
 		{put, accounts + "/{id}", scoped(adminScope), quota.Write, (*exchange).configureAccount},

@@ -11,7 +11,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/net/http/httpguts"
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -284,7 +283,7 @@ func origins(given []string) (list []string, wrong string) {
 	}
 	for _, text := range given {
 		u, err := url.Parse(strings.ToLower(strings.TrimSpace(text)))
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || len(text) > maxURL || !httpguts.ValidHostHeader(u.Host) {
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || len(text) > maxURL || !consistsOf(u.Host, letters+"-.:[]") {
 			return nil, message
 		}
 		origin := u.Scheme + "://" + u.Host
@@ -331,6 +330,17 @@ func wrongGraphURL(text string, privateTargets bool) string {
 	return webhook.WrongURL(text, privateTargets)
 }
 
+// Characters of host names and of the names of headers (RFC 9110).
+const (
+	letters     = "abcdefghijklmnopqrstuvwxyz0123456789"
+	upper       = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	headerMarks = "!#$%&'*+-.^_`|~"
+)
+
+func consistsOf(text, characters string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune(characters, r) })
+}
+
 func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Errors) {
 	var wrong field.Errors
 	oneOf := func(name string, value *string, values ...string) {
@@ -351,7 +361,7 @@ func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Err
 	default:
 		s.Algorithm, s.Encoding = "", ""
 	}
-	if s.Header = strings.TrimSpace(s.Header); !httpguts.ValidHeaderFieldName(s.Header) || len(s.Header) > maxFieldKey {
+	if s.Header = strings.TrimSpace(s.Header); s.Header == "" || !consistsOf(s.Header, letters+upper+headerMarks) || len(s.Header) > maxFieldKey {
 		wrong.Add("signature.header", "must be the name of a header")
 	}
 	if len(s.Prefix) > maxFieldKey || strings.ContainsFunc(s.Prefix, unicode.IsControl) {

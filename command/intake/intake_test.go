@@ -136,6 +136,7 @@ func TestCreate_NamesWrongField(t *testing.T) {
 		{"origin with a path", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://example.com/"} }), []string{"origins"}},
 		{"origin without a scheme", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"example.com"} }), []string{"origins"}},
 		{"any origin", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"*"} }), []string{"origins"}},
+		{"origin in another script", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://bücher.example"} }), []string{"origins"}},
 		{"null origin", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"null"} }), []string{"origins"}},
 		{"origin with a user", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://ann@example.com"} }), []string{"origins"}},
 		{"51 origins", kind(intake.Form, func(c *intake.Update) { c.Origins = new(slices.Repeat([]string{"https://example.com"}, 51)) }), []string{"origins"}},
