@@ -46,7 +46,7 @@ type closed struct {
 
 func (r *reading) noteClosed(e eventstore.Recorded) {
 	of, known := r.closed[e.Stream]
-	if !known && !(r.gone[e.Stream] && !strings.HasPrefix(e.Stream, event.VisitorPrefix)) {
+	if !known && !(r.gone[e.Stream] && strings.HasPrefix(e.Stream, event.LeadPrefix)) {
 		of = &closed{account: e.Metadata.Account}
 		r.closed[e.Stream] = of
 	}
@@ -72,10 +72,10 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 		}
 	case event.ArrivalDiscarded:
 		if d.Reason == event.DiscardedByOwner || d.Reason == event.DiscardedErased {
-			r.endArrival(stream)
+			delete(r.closed, stream) // its key goes before the fact, and nothing personal follows
 		}
 	case event.ArrivalExpired:
-		r.endArrival(stream)
+		delete(r.closed, stream)
 	case event.VisitorForgotten:
 		if of := r.closed[stream]; of != nil {
 			of.Forgotten(d)
@@ -85,12 +85,6 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 		}
 		delete(r.gone, stream)
 	}
-}
-
-// endArrival remembers that the key of an arrival may be gone. Nothing personal follows.
-func (r *reading) endArrival(stream string) {
-	delete(r.closed, stream)
-	r.gone[stream] = true
 }
 
 // unread are the streams that cannot be opened although no one was erased.

@@ -22,6 +22,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/verify"
 	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
@@ -199,4 +200,77 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	projectiontest.Await(t, runner)
 	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.visitor_activity WHERE stream = $1`, names.Visitor("acme", "old")),
 		"a visitor who comes again begins again")
+}
+
+func TestArrivalExpiry_DeletesContent(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	log := slog.New(slog.DiscardHandler)
+	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
+	require.NoError(t, err)
+	store := sealed.Wrap(w.Store, sealed.NewVault(w.Pool, box), true, log)
+	runner, err := projection.New(projection.Options{URL: w.URL, Store: store, Projectors: view.All(), Log: log})
+	require.NoError(t, err)
+	projectiontest.Run(t, runner)
+
+	now := projectiontest.Start.AddDate(0, 2, 0)
+	add := func(daysAgo int, outcome event.Data) (stream string) {
+		stream = event.ArrivalStream(w.NewID())
+		at := now.AddDate(0, 0, -daysAgo)
+		var events []eventstore.Event
+		for _, data := range []event.Data{
+			event.ArrivalReceived{ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30), Raw: event.ArrivalRaw{Body: `{"name":"Zerlina"}`}}, outcome,
+		} {
+			e := w.NewEvent()
+			e.At, e.Metadata.Account = at, "acme"
+			var err error
+			e.Type, e.Data, err = event.Encode(data)
+			require.NoError(t, err)
+			events = append(events, e)
+		}
+		_, err := store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events})
+		require.NoError(t, err)
+		return stream
+	}
+	quarantined := event.ArrivalQuarantined{Reasons: []event.ArrivalReason{{Field: "phone", Message: "is missing"}}}
+	states := map[string]string{
+		add(31, quarantined): "expired", add(30, event.ArrivalCaptured{LeadID: w.NewID(), EventID: w.NewID()}): "captured", add(29, quarantined): "quarantined",
+	}
+	projectiontest.Await(t, runner)
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			e := expiry{query: query.New(w.Pool, store), log: log,
+				handlers: command.NewHandlers(command.Options{Store: store, Log: log, Now: func() time.Time { return now }}),
+				eraser:   forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
+			}
+			assert.NoError(t, e.deleteArrivals(context.Background(), now))
+		})
+	}
+	group.Wait()
+	projectiontest.Await(t, runner)
+	for stream, state := range states {
+		kept := state == "quarantined"
+		require.Equal(t, state, pgtest.Value[string](t, w.Pool, `SELECT state FROM views.arrival WHERE 'arrival-' || arrival_id = $1`, stream))
+		require.Equal(t, kept, pgtest.Value[bool](t, w.Pool, `SELECT kept FROM views.arrival WHERE 'arrival-' || arrival_id = $1`, stream))
+		require.Equal(t, kept, pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.key WHERE stream = $1)`, stream))
+		facts := 0
+		for r, err := range store.Read(t.Context(), stream, 0) {
+			require.NoError(t, err)
+			if r.Type == (event.ArrivalExpired{}).EventType() {
+				facts++
+				continue
+			}
+			require.Equal(t, !kept, r.Erased)
+		}
+		require.Equal(t, !kept, facts == 1)
+	}
+	findings, err := verify.Verification{
+		URL: w.URL, Pool: w.Pool, Store: store, Most: 3, Progress: func(_, _ eventstore.Position) {},
+		Left: func(verify.Leftover) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished,
+	}.Run(t.Context())
+	require.NoError(t, err)
+	for _, finding := range findings {
+		require.NotContains(t, finding, "arrival")
+	}
 }
