@@ -101,7 +101,7 @@ func NewCourier(o CourierOptions) *Courier {
 	return &Courier{
 		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies, folds: eventstore.NewFolds(subjects),
 		disable: o.Disable, log: o.Log,
-		client: newClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
+		client: NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		lanes: newLanes(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
 	}
 }
@@ -517,19 +517,34 @@ const (
 	jitter            = 0.2
 )
 
-// next returns how long to wait after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the last
-// attempt.
+// next returns how long to wait after a failed attempt, as Next does. An endpoint that is gone has no further attempt.
 func next(schedule []time.Duration, number int, o outcome, now time.Time, random float64) (wait time.Duration, ok bool) {
-	if number > len(schedule) || o.status == http.StatusGone {
+	if o.status == http.StatusGone {
+		return 0, false
+	}
+	return Next(schedule, number, Failure{Status: o.status, RetryAfter: o.retryAfter, TimedOut: o.timedOut}, now, random)
+}
+
+// Failure is how an attempt failed.
+type Failure struct {
+	Status     int    // 0: no response
+	RetryAfter string // the header
+	TimedOut   bool
+}
+
+// Next returns how long to wait after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the last
+// attempt.
+func Next(schedule []time.Duration, number int, f Failure, now time.Time, random float64) (wait time.Duration, ok bool) {
+	if number > len(schedule) {
 		return 0, false
 	}
 	wait = schedule[number-1]
 	wait += time.Duration(float64(wait) * jitter * (2*random - 1))
 	switch {
-	case o.timedOut, o.status == http.StatusTooManyRequests, o.status == http.StatusBadGateway, o.status == http.StatusGatewayTimeout:
+	case f.TimedOut, f.Status == http.StatusTooManyRequests, f.Status == http.StatusBadGateway, f.Status == http.StatusGatewayTimeout:
 		wait = max(wait, overloadFloor)
 	}
-	return max(wait, min(retryAfter(o.retryAfter, now), longestRetryAfter)), true
+	return max(wait, min(retryAfter(f.RetryAfter, now), longestRetryAfter)), true
 }
 
 // later postpones a delivery whose attempt failed, if the schedule has another attempt.

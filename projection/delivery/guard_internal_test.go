@@ -61,7 +61,7 @@ func TestGuard_Addresses(t *testing.T) {
 // The client refuses what the guard refuses, for each way to write a host.
 func TestGuard_EveryDial(t *testing.T) {
 	t.Parallel()
-	client := newClient(false, 10*time.Second, nil)
+	client := NewClient(false, 10*time.Second, nil)
 	for _, host := range []string{"127.0.0.1", "169.254.169.254", "168.63.129.16", "localhost", "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]"} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+host+"/", nil)
 		require.NoError(t, err)
@@ -75,8 +75,8 @@ func TestGuard_EveryDial(t *testing.T) {
 
 func TestPublicError_HidesNames(t *testing.T) {
 	t.Parallel()
-	private := publicError(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}, Err: errNotPublic})
-	unknown := publicError(&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "vault.example", IsNotFound: true}})
+	private := PublicError(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}, Err: errNotPublic})
+	unknown := PublicError(&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "vault.example", IsNotFound: true}})
 	require.Equal(t, private, unknown)
 }
 
@@ -92,7 +92,7 @@ func TestPublicError_HidesNetwork(t *testing.T) {
 		&net.OpError{Op: "read", Net: "tcp", Source: at, Addr: at, Err: os.NewSyscallError("read", syscall.ECONNRESET)}:                                                   "read tcp: read: connection reset by peer",
 		errors.New("EOF"): "EOF",
 	} {
-		require.EqualError(t, publicError(&url.Error{Op: "Post", URL: "https://hooks.example/", Err: given}),
+		require.EqualError(t, PublicError(&url.Error{Op: "Post", URL: "https://hooks.example/", Err: given}),
 			strings.Replace(want, "EOF", `Post "https://hooks.example/": EOF`, 1))
 	}
 }

@@ -40,9 +40,9 @@ type outcome struct {
 
 func (o outcome) success() bool { return o.err == nil && o.status >= 200 && o.status < 300 }
 
-// newClient returns a client that follows no redirects and uses no proxy. Unless private targets are allowed, it connects only to
-// public addresses.
-func newClient(privateTargets bool, timeout time.Duration, resolver *net.Resolver) *http.Client {
+// NewClient returns a client that follows no redirects and uses no proxy. Unless private targets are allowed, it connects only to
+// public addresses. Its errors may name addresses and, with their query, URLs: see PublicError.
+func NewClient(privateTargets bool, timeout time.Duration, resolver *net.Resolver) *http.Client {
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, Resolver: resolver}
 	if !privateTargets {
 		dialer.Control = guard
@@ -85,7 +85,7 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, secrets 
 	response, err := client.Do(request)
 	if err != nil {
 		var slow net.Error
-		o.err, o.timedOut = publicError(err), errors.As(err, &slow) && slow.Timeout()
+		o.err, o.timedOut = PublicError(err), errors.As(err, &slow) && slow.Timeout()
 		return o
 	}
 	defer response.Body.Close()
@@ -148,10 +148,10 @@ func guard(network, address string, c syscall.RawConn) error {
 	return nil
 }
 
-// publicError removes from an error what its endpoint's owner must not learn: the address that a name resolves to, which would let
+// PublicError removes from an error what the owner of a URL must not learn: the address that a name resolves to, which would let
 // them explore a network from within, and the addresses of the name server and of this host, which the error of a failed lookup
 // quotes.
-func publicError(err error) error {
+func PublicError(err error) error {
 	var name *net.DNSError
 	var at *net.OpError
 	switch {

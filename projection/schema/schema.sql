@@ -74,6 +74,22 @@ CREATE INDEX endpoint_account ON delivery.endpoint USING btree (account) WHERE (
 COMMENT ON TABLE delivery.endpoint IS 'Endpoints as of the checkpoint, for who gets what. Deleted ones stay while rows may wait for them.';
 COMMENT ON COLUMN delivery.endpoint.disabled IS 'Nothing is queued for it, and what is queued is cancelled when its turn comes.';
 
+CREATE TABLE delivery."fetch" (
+    arrival_id text COLLATE "C" NOT NULL,
+    attempts integer NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    CONSTRAINT fetch_arrival PRIMARY KEY (arrival_id)
+);
+COMMENT ON TABLE delivery."fetch" IS 'Arrivals whose content could not be fetched, until they are tried again.';
+
+CREATE TABLE delivery.fetch_failure (
+    intake_id text COLLATE "C" NOT NULL,
+    error text NOT NULL,
+    failed_at timestamp with time zone NOT NULL,
+    CONSTRAINT fetch_failure_intake PRIMARY KEY (intake_id)
+);
+COMMENT ON TABLE delivery.fetch_failure IS 'Why the latest fetch of an intake failed. Its owner reads it; the next success removes it.';
+
 CREATE TABLE delivery.health (
     webhook_id text COLLATE "C" NOT NULL,
     last_success_at timestamp with time zone,
@@ -268,6 +284,7 @@ CREATE INDEX arrival_intake ON views.arrival USING btree (intake_id, "position")
 CREATE INDEX arrival_lead ON views.arrival USING btree (lead_id) WHERE (kept AND (lead_id <> ''::text));
 CREATE INDEX arrival_open ON views.arrival USING btree (account, "position") WHERE (state = ANY (ARRAY['received'::text, 'quarantined'::text]));
 CREATE INDEX arrival_other_lead ON views.arrival USING btree (other_lead_id) WHERE (kept AND (other_lead_id <> ''::text));
+CREATE INDEX arrival_received ON views.arrival USING btree (intake_id, "position") WHERE (state = 'received'::text);
 COMMENT ON TABLE views.arrival IS 'Posts that intakes let in, and captures by the API that were quarantined. Nothing of the person who arrived.';
 COMMENT ON COLUMN views.arrival."position" IS 'When it was received.';
 COMMENT ON COLUMN views.arrival.intake_id IS 'Empty: captured by the API.';

@@ -171,6 +171,8 @@ CREATE INDEX arrival_account ON views.arrival (account, position);
 CREATE INDEX arrival_intake ON views.arrival (intake_id, position);
 -- Few arrivals need work, and they are asked for again and again.
 CREATE INDEX arrival_open ON views.arrival (account, position) WHERE state IN ('received', 'quarantined');
+-- What has to be fetched is asked for again and again.
+CREATE INDEX arrival_received ON views.arrival (intake_id, position) WHERE state = 'received';
 -- What has been deleted has neither of these: few of all arrivals are kept.
 CREATE INDEX arrival_expires ON views.arrival (expires_at) WHERE kept;
 CREATE INDEX arrival_lead ON views.arrival (lead_id) WHERE kept AND lead_id <> '';
@@ -850,6 +852,26 @@ COMMENT ON COLUMN delivery.replay.disabled IS 'Whether the endpoint was disabled
 COMMENT ON COLUMN delivery.replay.due_at IS 'Nothing is queued before: the account''s budget was used up.';
 COMMENT ON COLUMN delivery.replay.error IS 'Why it ended before its end. Its owner reads it.';
 COMMENT ON COLUMN delivery.replay.finished_at IS 'When all that it queued had been attempted once, or it ended with an error.';
+
+-- What intakes have to fetch: the view of arrivals says which. Here is when that is tried again.
+
+CREATE TABLE IF NOT EXISTS delivery.fetch (
+    arrival_id text        COLLATE "C" NOT NULL,
+    attempts   integer     NOT NULL,
+    due_at     timestamptz NOT NULL,
+    CONSTRAINT fetch_arrival PRIMARY KEY (arrival_id)
+);
+
+COMMENT ON TABLE delivery.fetch IS 'Arrivals whose content could not be fetched, until they are tried again.';
+
+CREATE TABLE IF NOT EXISTS delivery.fetch_failure (
+    intake_id text        COLLATE "C" NOT NULL,
+    error     text        NOT NULL,
+    failed_at timestamptz NOT NULL,
+    CONSTRAINT fetch_failure_intake PRIMARY KEY (intake_id)
+);
+
+COMMENT ON TABLE delivery.fetch_failure IS 'Why the latest fetch of an intake failed. Its owner reads it; the next success removes it.';
 
 -- Counted as deliveries are queued: counting those of a month takes longer the more there are.
 CREATE TABLE IF NOT EXISTS delivery.account_day (

@@ -1,0 +1,455 @@
+// Package fetch gets the content of arrivals that only announce it, from the senders' APIs. That is Meta's: a post of its webhooks
+// has the id of a lead, and the lead has to be asked for.
+//
+// The view of arrivals says what has to be fetched, and the log what became of it. A table has when something that failed is tried
+// again.
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Options configure a Fetcher. Pool, Store, Secrets, Finish and Log are required.
+type Options struct {
+	Pool  *pgxpool.Pool
+	Store eventstore.Store
+	Log   *slog.Logger
+	// Secrets returns the secrets that an event of an intake set. The error wraps intake.ErrNoSecrets if there are none.
+	Secrets func(ctx context.Context, intakeID, eventID string) (intake.Secrets, error)
+	// Finish appends to an arrival what became of fetching it. It has no effect on one that is finished.
+	Finish func(context.Context, Finished) error
+	// AllowPrivateTargets lets the fetcher connect to any address and port.
+	AllowPrivateTargets bool
+	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
+	Schedule            []time.Duration // between attempts; empty: that of webhooks
+	Timeout             time.Duration   // of an attempt; 0: 15 s
+}
+
+// Finished is an arrival whose content was fetched, or cannot be.
+type Finished struct {
+	Account, ArrivalID string
+	Fetched            event.ArrivalRaw
+	Wrong              field.Errors // why it cannot be fetched; nil when it was
+}
+
+// Fetcher fetches what is to be fetched. Any number of them may run on one database; one at a time is active. If it is killed, the
+// next fetches again what it had not finished.
+type Fetcher struct {
+	Options
+	client *http.Client
+	wake   chan struct{}
+
+	mu       sync.Mutex
+	inFlight map[string]string // intakes by arrival
+	finished map[string]bool   // arrivals that the view still shows as received
+}
+
+// New returns a Fetcher.
+func New(o Options) *Fetcher {
+	if len(o.Schedule) == 0 {
+		o.Schedule = delivery.DefaultSchedule()
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 15 * time.Second
+	}
+	return &Fetcher{Options: o, client: delivery.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), wake: make(chan struct{}, 1)}
+}
+
+const (
+	lease = "arrival fetches"
+
+	poll         = 250 * time.Millisecond
+	again        = time.Second // after an error of the database
+	afterFailure = time.Second // before what could not be prepared or finished is tried again
+
+	// An intake whose API hangs holds up no other, until there are perIntake attempts for each of very many.
+	perIntake   = 4
+	maxInFlight = 512
+
+	maxAnswer = 512 << 10 // bytes of an API's answer
+)
+
+// Run fetches until the context ends.
+func (f *Fetcher) Run(ctx context.Context) {
+	for logged := false; ctx.Err() == nil; {
+		err := f.session(ctx)
+		if ctx.Err() == nil && !logged {
+			f.Log.Warn("fetches of arrivals interrupted, reconnecting", slog.Any("error", err))
+			logged = true
+		}
+		_ = eventstore.Sleep(ctx, again)
+	}
+	f.client.CloseIdleConnections()
+}
+
+// session works for as long as one connection lives. The connection has the lease.
+func (f *Fetcher) session(ctx context.Context) error {
+	conn, err := f.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Conn().Close(closing) // the lease ends with the session
+		conn.Release()
+	}()
+	for {
+		mine, err := schema.TakeLease(ctx, conn, lease)
+		if err != nil {
+			return err
+		}
+		if mine {
+			return f.lead(ctx, conn.Conn())
+		}
+		if err := eventstore.Sleep(ctx, again); err != nil {
+			return err
+		}
+	}
+}
+
+// lead fetches while this process has the lease.
+func (f *Fetcher) lead(ctx context.Context, conn *pgx.Conn) error {
+	attempting, abort := context.WithCancel(ctx)
+	var attempts sync.WaitGroup
+	defer attempts.Wait()
+	defer abort()
+	f.mu.Lock()
+	f.inFlight, f.finished = make(map[string]string), make(map[string]bool)
+	f.mu.Unlock()
+	for {
+		due, err := f.due(ctx, conn)
+		if err != nil {
+			return err
+		}
+		for _, d := range due {
+			attempts.Go(func() {
+				f.attempt(attempting, d)
+				f.done(d)
+			})
+		}
+		if err := f.idle(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// idle waits for an attempt to end, or for the poll.
+func (f *Fetcher) idle(ctx context.Context) error {
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-f.wake:
+	case <-timer.C:
+	}
+	return nil
+}
+
+func (f *Fetcher) done(d pending) {
+	f.mu.Lock()
+	delete(f.inFlight, d.arrivalID)
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// pending is an arrival whose content is to be fetched.
+type pending struct {
+	account, intakeID, arrivalID string
+	attempts                     int // before this one
+}
+
+// due returns what is due, for each intake as many as it has free, and counts it as in flight. It goes from intake to intake by the
+// index, so that a long queue of one costs the others nothing.
+func (f *Fetcher) due(ctx context.Context, conn *pgx.Conn) ([]pending, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var excluded []string
+	busy := make(map[string]int)
+	for id, intakeID := range f.inFlight {
+		excluded = append(excluded, id)
+		busy[intakeID]++
+	}
+	for id := range f.finished {
+		excluded = append(excluded, id)
+	}
+	rows, err := conn.Query(ctx, `
+		WITH RECURSIVE waiting (id) AS (
+		    (SELECT intake_id FROM views.arrival WHERE state = 'received' ORDER BY intake_id LIMIT 1)
+		    UNION ALL
+		    SELECT (SELECT a.intake_id FROM views.arrival a WHERE a.state = 'received' AND a.intake_id > w.id ORDER BY a.intake_id LIMIT 1)
+		      FROM waiting w WHERE w.id IS NOT NULL
+		)
+		SELECT d.account, w.id, d.arrival_id, d.attempts
+		  FROM waiting w
+		 CROSS JOIN LATERAL (
+		       SELECT a.account, a.arrival_id, coalesce(t.attempts, 0) AS attempts
+		         FROM views.arrival a LEFT JOIN delivery.fetch t USING (arrival_id)
+		        WHERE a.intake_id = w.id AND a.state = 'received' AND (t.due_at IS NULL OR t.due_at <= now()) AND a.arrival_id <> ALL ($1)
+		        ORDER BY a.position LIMIT $2) d
+		 WHERE w.id IS NOT NULL`, excluded, perIntake)
+	if err != nil {
+		return nil, err
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pending, err error) {
+		err = row.Scan(&p.account, &p.intakeID, &p.arrivalID, &p.attempts)
+		return p, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.forget(ctx, conn); err != nil {
+		return nil, err
+	}
+	var due []pending
+	for _, p := range all {
+		if busy[p.intakeID] < perIntake && len(f.inFlight) < maxInFlight {
+			busy[p.intakeID]++
+			f.inFlight[p.arrivalID] = p.intakeID
+			due = append(due, p)
+		}
+	}
+	return due, nil
+}
+
+// forget forgets what was finished, once the view knows it too.
+func (f *Fetcher) forget(ctx context.Context, conn *pgx.Conn) error {
+	if len(f.finished) == 0 {
+		return nil
+	}
+	var ids []string
+	for id := range f.finished {
+		ids = append(ids, id)
+	}
+	rows, err := conn.Query(ctx, `
+		WITH known AS (
+		    SELECT id FROM unnest($1::text[]) AS u (id)
+		     WHERE EXISTS (SELECT FROM views.arrival WHERE arrival_id = id AND state <> 'received')
+		), gone AS (DELETE FROM delivery.fetch WHERE arrival_id IN (SELECT id FROM known))
+		SELECT id FROM known`, ids)
+	if err != nil {
+		return err
+	}
+	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, id := range known {
+		delete(f.finished, id)
+	}
+	return err
+}
+
+// attempt makes one attempt at an arrival, and records what came of it.
+func (f *Fetcher) attempt(ctx context.Context, p pending) {
+	a, state, err := f.read(ctx, p)
+	if err != nil || a.State != arrival.Received {
+		f.settle(ctx, p, err)
+		return
+	}
+	result := f.fetch(ctx, a, state)
+	switch {
+	case ctx.Err() != nil:
+	case result.err != nil: // not the API's fault
+		f.settle(ctx, p, result.err)
+	case result.wrong == "":
+		f.finish(ctx, p, result, Finished{Fetched: result.raw})
+	case result.permanent:
+		f.finish(ctx, p, result, Finished{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
+	default:
+		wait, ok := delivery.Next(f.Schedule, p.attempts+1, result.failure, time.Now(), rand.Float64())
+		if !ok {
+			f.finish(ctx, p, result, Finished{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
+			return
+		}
+		f.log(p, result)
+		f.record(ctx, p, result.wrong, p.attempts+1, wait)
+	}
+}
+
+// read reads the arrival and its intake.
+func (f *Fetcher) read(ctx context.Context, p pending) (a arrival.Arrival, s intake.State, err error) {
+	if a, _, err = eventstore.Load(ctx, f.Store, event.ArrivalStream(p.arrivalID), arrival.Evolve); err == nil {
+		s, _, err = eventstore.Load(ctx, f.Store, event.IntakeStream(p.intakeID), intake.Evolve)
+	}
+	return a, s, err
+}
+
+// settle marks an arrival that is finished already, or postpones one whose attempt could not be made.
+func (f *Fetcher) settle(ctx context.Context, p pending, err error) {
+	if err == nil {
+		f.mu.Lock()
+		f.finished[p.arrivalID] = true
+		f.mu.Unlock()
+		return
+	}
+	if ctx.Err() == nil {
+		f.Log.Warn("content of an arrival not fetched, retrying", slog.String("arrivalId", p.arrivalID), slog.Any("error", err))
+		f.record(ctx, p, "", p.attempts, afterFailure)
+	}
+}
+
+// finish appends the outcome to the arrival.
+func (f *Fetcher) finish(ctx context.Context, p pending, r result, finished Finished) {
+	finished.Account, finished.ArrivalID = p.account, p.arrivalID
+	if err := f.Finish(ctx, finished); err != nil {
+		f.settle(ctx, p, err)
+		return
+	}
+	if r.wrong != "" {
+		f.log(p, r)
+	}
+	f.record(ctx, p, r.wrong, p.attempts+1, time.Minute)
+	f.settle(ctx, p, nil)
+}
+
+func (f *Fetcher) log(p pending, r result) {
+	f.Log.Warn("the sender's API did not give the content of an arrival", slog.String("intakeId", p.intakeID),
+		slog.String("arrivalId", p.arrivalID), slog.String("reason", r.wrong), slog.Int("attempt", p.attempts+1))
+}
+
+// record stores when an arrival is tried again, and why the attempt failed; an empty reason of an attempt that was made is a success.
+func (f *Fetcher) record(ctx context.Context, p pending, wrong string, attempts int, wait time.Duration) {
+	batch := &pgx.Batch{}
+	batch.Queue(`INSERT INTO delivery.fetch (arrival_id, attempts, due_at) VALUES ($1, $2, now() + $3)
+	                 ON CONFLICT (arrival_id) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at`, p.arrivalID, attempts, wait)
+	switch {
+	case wrong != "":
+		batch.Queue(`INSERT INTO delivery.fetch_failure (intake_id, error, failed_at) VALUES ($1, $2, now())
+		                 ON CONFLICT (intake_id) DO UPDATE SET error = excluded.error, failed_at = excluded.failed_at`, p.intakeID, wrong)
+	case attempts > p.attempts:
+		batch.Queue(`DELETE FROM delivery.fetch_failure WHERE intake_id = $1`, p.intakeID)
+	}
+	if err := f.Pool.SendBatch(ctx, batch).Close(); err != nil && ctx.Err() == nil {
+		f.Log.Warn("schedule of a fetch not saved", slog.String("arrivalId", p.arrivalID), slog.Any("error", err))
+		_ = eventstore.Sleep(ctx, afterFailure) // it is still in flight, and so not tried again at once
+	}
+}
+
+// result is the outcome of an attempt.
+type result struct {
+	raw       event.ArrivalRaw
+	wrong     string // why there is none, for the intake's owner
+	permanent bool   // another attempt would have the same outcome
+	failure   delivery.Failure
+	err       error // the attempt could not be made
+}
+
+func permanent(wrong string) result { return result{wrong: wrong, permanent: true} }
+
+// fetch asks the API for the content of an arrival.
+func (f *Fetcher) fetch(ctx context.Context, a arrival.Arrival, s intake.State) result {
+	announcement, err := a.Raw.Bytes()
+	switch {
+	case err != nil:
+		return result{err: err}
+	case s.Phase != intake.Live:
+		return permanent("was not fetched: the intake is deleted")
+	}
+	secrets, err := f.Secrets(ctx, a.IntakeID, s.SecretID)
+	switch {
+	case err != nil:
+		return result{err: err}
+	case secrets.AccessToken == "":
+		return permanent("was not fetched: the intake has no accessToken")
+	}
+	address, err := intake.LeadURL(s.Settings, secrets, announcement)
+	if err != nil {
+		return permanent(err.Error())
+	}
+	body, r := f.get(ctx, address)
+	if body == nil {
+		return r
+	}
+	merged, err := intake.Fetched(announcement, body)
+	if err != nil {
+		return result{wrong: "was not fetched: the answer " + err.Error()}
+	}
+	r.raw = event.ArrivalRaw{ContentType: "application/json", Headers: a.Raw.Headers, Query: a.Raw.Query}.WithBody(merged)
+	return r
+}
+
+// get makes the request. The body is nil if there is none to use. Nothing of the address, which has the access token, is in the
+// result.
+func (f *Fetcher) get(ctx context.Context, address string) ([]byte, result) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, permanent("was not fetched: graphUrl is not a URL")
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", "leadlog")
+	response, err := f.client.Do(request)
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	status := response.StatusCode
+	failure := delivery.Failure{Status: status, RetryAfter: response.Header.Get("Retry-After")}
+	switch {
+	case err != nil:
+		return nil, failed(err)
+	case len(body) > maxAnswer:
+		return nil, permanent("was not fetched: the answer is too large")
+	case status == http.StatusOK:
+		return body, result{}
+	}
+	problem := graphProblem(body)
+	wrong := fmt.Sprintf("was not fetched: the API answered %d", status)
+	if problem.Code != 0 {
+		wrong += fmt.Sprintf(", code %d", problem.Code)
+	}
+	passes := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || problem.Transient
+	return nil, result{wrong: wrong, permanent: status >= 400 && status < 500 && !passes, failure: failure}
+}
+
+// failed is the result of a request without an answer.
+func failed(err error) result {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err // without the URL
+	}
+	slow, ok := errors.AsType[net.Error](err)
+	r := result{failure: delivery.Failure{TimedOut: ok && slow.Timeout()}}
+	r.wrong = "was not fetched: " + delivery.PublicError(err).Error()
+	if r.failure.TimedOut {
+		r.wrong = "was not fetched: the API did not answer in time"
+	}
+	return r
+}
+
+// problem is what the Graph API says of an error. Its message is left out: it may quote what was asked for.
+type problem struct {
+	Code      int  `json:"code"`
+	Transient bool `json:"is_transient"`
+}
+
+func graphProblem(body []byte) problem {
+	var answer struct {
+		Error problem `json:"error"`
+	}
+	_ = json.Unmarshal(body, &answer) // without one, the status has to do
+	return answer.Error
+}

@@ -1,0 +1,357 @@
+package fetch_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/fetch"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const (
+	account = "acme"
+	token   = "the-access-token"
+)
+
+// graph is an API that notes what it was asked for.
+type graph struct {
+	*httptest.Server
+	mu    sync.Mutex
+	asked map[string]int // by path
+}
+
+func serve(t *testing.T, answer func(n int, w http.ResponseWriter, r *http.Request)) *graph {
+	t.Helper()
+	g := &graph{asked: map[string]int{}}
+	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("access_token") != token {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		g.mu.Lock()
+		g.asked[r.URL.Path]++
+		n := g.asked[r.URL.Path]
+		g.mu.Unlock()
+		answer(n, w, r)
+	}))
+	t.Cleanup(g.Close)
+	return g
+}
+
+func (g *graph) times(leadgenID string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked["/"+leadgenID]
+}
+
+func lead(_ int, w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, `{"id": "1", "field_data": [{"name": "email", "values": ["asha@example.com"]}]}`)
+}
+
+// scene has intakes and arrivals at them, a view of them, and a fetcher whose outcomes it appends.
+type scene struct {
+	*projectiontest.World
+	logged safeBuffer
+	mu     sync.Mutex
+	ended  map[string][]fetch.Finished
+	finish func(fetch.Finished) error
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	s := &scene{World: projectiontest.New(t), ended: map[string][]fetch.Finished{}}
+	projectiontest.Run(t, s.Runner(t, view.Arrival{}))
+	return s
+}
+
+func (s *scene) intake(t *testing.T, graphURL string) string {
+	t.Helper()
+	id := s.NewID()
+	s.Append(t, account, event.IntakeStream(id), event.IntakeCreated{IntakeSettings: event.IntakeSettings{
+		Name: "ads", Kind: intake.MetaLeadAds, Source: "facebook_ad", Enabled: true, GraphURL: graphURL,
+	}, Slot: 1})
+	return id
+}
+
+func (s *scene) arrival(t *testing.T, intakeID, leadgenID string) string {
+	t.Helper()
+	id := s.NewID()
+	raw := event.ArrivalRaw{ContentType: "application/json", Headers: map[string]string{"x": "y"}}
+	s.Append(t, account, event.ArrivalStream(id), event.ArrivalReceived{
+		IntakeID: intakeID, ReceivedAt: projectiontest.Start, ExpiresAt: projectiontest.Start.AddDate(10, 0, 0), DeliveryID: leadgenID,
+		Raw: raw.WithBody([]byte(`{"leadgen_id": ` + leadgenID + `, "page_id": "77"}`)),
+	})
+	return id
+}
+
+// fetcher runs until the returned function is called, or the test ends.
+func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func()) {
+	t.Helper()
+	o := fetch.Options{
+		Pool: s.Pool, Store: s.Store, Log: slog.New(slog.NewTextHandler(&s.logged, nil)), AllowPrivateTargets: true,
+		Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: projectiontest.Soon,
+		Secrets: func(context.Context, string, string) (intake.Secrets, error) {
+			return intake.Secrets{AccessToken: token}, nil
+		},
+		Finish: func(_ context.Context, f fetch.Finished) error { return s.end(t, f) },
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fetch.New(o).Run(ctx)
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+// end appends an outcome as the command does.
+func (s *scene) end(t *testing.T, f fetch.Finished) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finish != nil {
+		if err := s.finish(f); err != nil {
+			return err
+		}
+	}
+	s.ended[f.ArrivalID] = append(s.ended[f.ArrivalID], f)
+	if len(f.Wrong) > 0 {
+		reason := event.ArrivalReason{Field: f.Wrong[0].Field, Message: f.Wrong[0].Message}
+		s.Append(t, account, event.ArrivalStream(f.ArrivalID), event.ArrivalQuarantined{Reasons: []event.ArrivalReason{reason}})
+		return nil
+	}
+	s.Append(t, account, event.ArrivalStream(f.ArrivalID), event.ArrivalFetched{Raw: f.Fetched}, event.ArrivalCaptured{LeadID: s.NewID(), EventID: s.NewID()})
+	return nil
+}
+
+func (s *scene) outcomes(arrivalID string) []fetch.Finished {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ended[arrivalID])
+}
+
+func (s *scene) await(t *testing.T, arrivalID string) fetch.Finished {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(s.outcomes(arrivalID)) > 0 }, projectiontest.Soon, time.Millisecond)
+	return s.outcomes(arrivalID)[0]
+}
+
+func (s *scene) failure(t *testing.T, intakeID string) (text string) {
+	t.Helper()
+	err := s.Pool.QueryRow(t.Context(), `SELECT coalesce(max(error), '') FROM delivery.fetch_failure WHERE intake_id = $1`, intakeID).Scan(&text)
+	require.NoError(t, err)
+	return text
+}
+
+func TestFetcher_FetchesOnce(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	g := serve(t, lead)
+	s.fetcher(t)
+	s.fetcher(t) // a second process
+	id := s.arrival(t, s.intake(t, g.URL), "11")
+	got := s.await(t, id)
+	require.Equal(t, account, got.Account)
+	require.Empty(t, got.Wrong)
+	require.Equal(t, "application/json", got.Fetched.ContentType)
+	require.Equal(t, map[string]string{"x": "y"}, got.Fetched.Headers)
+	body, err := got.Fetched.Bytes()
+	require.NoError(t, err)
+	require.JSONEq(t, `{"id": "1", "field_data": [{"name": "email", "values": ["asha@example.com"]}], "leadgen_id": 11, "page_id": "77"}`, string(body))
+
+	later := s.arrival(t, s.intake(t, g.URL), "12")
+	s.await(t, later)
+	require.Len(t, s.outcomes(id), 1)
+	require.Equal(t, 1, g.times("11"))
+	require.Eventually(t, func() bool {
+		var rows int
+		require.NoError(t, s.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.fetch`).Scan(&rows))
+		return rows == 0
+	}, projectiontest.Soon, 5*time.Millisecond, "what is finished leaves the schedule")
+}
+
+func TestFetcher_Failures(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.fetcher(t)
+	answer := func(status int, body string) func(int, http.ResponseWriter, *http.Request) {
+		return func(_ int, w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for name, c := range map[string]struct {
+		answer func(int, http.ResponseWriter, *http.Request)
+		asked  int
+		wrong  string
+	}{
+		"expired token": {answer(400, `{"error": {"message": "about asha@example.com", "code": 190}}`), 1, "the API answered 400, code 190"},
+		"unknown lead":  {answer(404, `no JSON`), 1, "the API answered 404"},
+		"gone":          {answer(410, ``), 1, "the API answered 410"},
+		"broken":        {answer(500, ``), 3, "the API answered 500"},
+		"busy":          {answer(400, `{"error": {"code": 4, "is_transient": true}}`), 3, "the API answered 400, code 4"},
+		"moved":         {answer(302, ``), 3, "the API answered 302"},
+		"no lead":       {answer(200, `{}`), 3, "the answer is not a lead of Meta's Graph API"},
+		"too large":     {answer(200, strings.Repeat(" ", 600<<10)), 1, "the answer is too large"},
+		"hangs up": {func(_ int, w http.ResponseWriter, _ *http.Request) {
+			panic(http.ErrAbortHandler)
+		}, 3, "EOF"},
+	} {
+		g := serve(t, c.answer)
+		intakeID := s.intake(t, g.URL)
+		id := s.arrival(t, intakeID, "21")
+		got := s.await(t, id)
+		require.Len(t, got.Wrong, 1, name)
+		require.Equal(t, "body", got.Wrong[0].Field, name)
+		require.Equal(t, "was not fetched: "+c.wrong, got.Wrong[0].Message, name)
+		require.Equal(t, c.asked, g.times("21"), name)
+		require.Eventually(t, func() bool { return s.failure(t, intakeID) == got.Wrong[0].Message }, projectiontest.Soon, time.Millisecond, name)
+	}
+	require.NotContains(t, s.logged.String(), token)
+	require.NotContains(t, s.logged.String(), "asha")
+}
+
+func TestFetcher_RecoversFromFailures(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	reached := make(chan struct{})
+	g := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		if n == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		<-reached
+		lead(n, w, r)
+	})
+	var failing sync.Once
+	s.finish = func(fetch.Finished) (err error) {
+		failing.Do(func() { err = errors.New("the store is away") })
+		return err
+	}
+	s.fetcher(t)
+	intakeID := s.intake(t, g.URL)
+	id := s.arrival(t, intakeID, "31")
+	require.Eventually(t, func() bool { return s.failure(t, intakeID) == "was not fetched: the API answered 503" }, projectiontest.Soon, time.Millisecond)
+	close(reached)
+	require.Empty(t, s.await(t, id).Wrong)
+	require.Eventually(t, func() bool { return s.failure(t, intakeID) == "" }, projectiontest.Soon, time.Millisecond)
+	require.Equal(t, 3, g.times("31"), "fetched again when it could not be appended")
+}
+
+// A process that ends, however it ends, leaves what it was fetching to the next.
+func TestFetcher_NextProcessContinues(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	entered := make(chan struct{}, 1)
+	g := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		if n == 1 {
+			entered <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
+		lead(n, w, r)
+	})
+	stop := s.fetcher(t)
+	id := s.arrival(t, s.intake(t, g.URL), "41")
+	<-entered
+	stop()
+	require.Empty(t, s.outcomes(id), "an aborted attempt has no outcome")
+	s.fetcher(t)
+	require.Empty(t, s.await(t, id).Wrong)
+	require.Equal(t, 2, g.times("41"))
+}
+
+func TestFetcher_HungAPIDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	hung := serve(t, func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	g := serve(t, lead)
+	stop := s.fetcher(t)
+	slow := s.intake(t, hung.URL)
+	for i := range 30 {
+		s.arrival(t, slow, fmt.Sprint(5000+i))
+	}
+	other := s.intake(t, g.URL)
+	for i := range 5 {
+		require.Empty(t, s.await(t, s.arrival(t, other, fmt.Sprint(51+i))).Wrong)
+	}
+	stop() // the server closes when its requests have ended
+}
+
+func TestFetcher_Timeout(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	g := serve(t, func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	stop := s.fetcher(t, func(o *fetch.Options) { o.Timeout = 20 * time.Millisecond })
+	intakeID := s.intake(t, g.URL)
+	s.arrival(t, intakeID, "61")
+	require.Eventually(t, func() bool { return s.failure(t, intakeID) == "was not fetched: the API did not answer in time" }, projectiontest.Soon, time.Millisecond)
+	stop()
+	require.NotContains(t, s.logged.String(), token)
+}
+
+func TestFetcher_RefusesPrivateAddress(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	g := serve(t, lead)
+	s.fetcher(t, func(o *fetch.Options) { o.AllowPrivateTargets = false })
+	id := s.arrival(t, s.intake(t, g.URL), "71")
+	got := s.await(t, id)
+	require.Len(t, got.Wrong, 1)
+	require.Zero(t, g.times("71"))
+	require.NotContains(t, got.Wrong[0].Message, "127.0.0.1")
+}
+
+func TestFetcher_WithoutAccess(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	g := serve(t, lead)
+	s.fetcher(t, func(o *fetch.Options) {
+		o.Secrets = func(context.Context, string, string) (intake.Secrets, error) { return intake.Secrets{}, nil }
+	})
+	require.Equal(t, "was not fetched: the intake has no accessToken", s.await(t, s.arrival(t, s.intake(t, g.URL), "81")).Wrong[0].Message)
+	deleted := s.intake(t, g.URL)
+	s.Append(t, account, event.IntakeStream(deleted), event.IntakeDeleted{})
+	require.Equal(t, "was not fetched: the intake is deleted", s.await(t, s.arrival(t, deleted, "82")).Wrong[0].Message)
+	require.Zero(t, g.times("81")+g.times("82"))
+}
