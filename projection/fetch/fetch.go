@@ -190,7 +190,7 @@ type pending struct {
 func (f *Fetcher) due(ctx context.Context, conn *pgx.Conn) ([]pending, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var excluded []string
+	excluded := []string{} // nil would be NULL
 	busy := make(map[string]int)
 	for id, intakeID := range f.inFlight {
 		excluded = append(excluded, id)
