@@ -27,7 +27,7 @@ var intakeFields = []string{
 
 // intakeChange reads what a request says about an intake. Null sets the default.
 func (f *fields) intakeChange() intake.Update {
-	f.only(append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt"}, intakeFields...)...)
+	f.only(append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError"}, intakeFields...)...)
 	c := intake.Update{
 		Name: f.textOrEmpty("name"), Kind: f.textOrNil("kind"), Source: f.textOrEmpty("source"), Enabled: f.boolean("enabled"),
 		Redirect: f.textOrEmpty("redirect"), Honeypot: f.textOrEmpty("honeypot"), ExpectEvery: f.textOrEmpty("expectEvery"),

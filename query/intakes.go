@@ -16,19 +16,23 @@ type Intake struct {
 	intake.Record
 	CreatedAt     Timestamp `json:"createdAt"`
 	LastArrivalAt Timestamp `json:"lastArrivalAt"`
+	LastError     string    `json:"lastError,omitzero"` // of kind meta_lead_ads: why the latest lead could not be fetched
 }
 
 // NewIntake returns the record of an intake from the fold of its stream, given its latest arrival.
 func NewIntake(id string, s intake.State, lastArrival time.Time) Intake {
-	return Intake{s.Record(id), Timestamp(s.CreatedAt), Timestamp(lastArrival)}
+	return Intake{Record: s.Record(id), CreatedAt: Timestamp(s.CreatedAt), LastArrivalAt: Timestamp(lastArrival)}
 }
 
 // lastArrival is the latest arrival at the intake i.
 const lastArrival = `(SELECT received_at FROM views.arrival a WHERE a.intake_id = i.intake_id ORDER BY a.position DESC LIMIT 1)`
 
+// lastError is why the latest fetch of the intake i failed; empty after a success.
+const lastError = `coalesce((SELECT error FROM delivery.fetch_failure f WHERE f.intake_id = i.intake_id), '')`
+
 const intakeColumns = `
 	SELECT i.intake_id, name, kind, source, enabled, origins, redirect, honeypot, challenge, rate_limit, expect_every, mapping, signature,
-	       graph_url, created_at, silent_since IS NOT NULL, ` + lastArrival + `
+	       graph_url, created_at, silent_since IS NOT NULL, ` + lastArrival + `, ` + lastError + `
 	  FROM views.intake i`
 
 func scanIntake(row pgx.CollectableRow) (Intake, error) {
@@ -37,12 +41,15 @@ func scanIntake(row pgx.CollectableRow) (Intake, error) {
 	var created time.Time
 	var arrived *time.Time
 	var silent bool
+	var failure string
 	err := row.Scan(&id, &s.Name, &s.Kind, &s.Source, &s.Enabled, jsonOf{&s.Origins}, &s.Redirect, &s.Honeypot, &s.Challenge, &s.RateLimit,
-		&s.ExpectEvery, jsonOf{&s.Mapping}, jsonOf{&s.Signature}, &s.GraphURL, &created, &silent, &arrived)
+		&s.ExpectEvery, jsonOf{&s.Mapping}, jsonOf{&s.Signature}, &s.GraphURL, &created, &silent, &arrived, &failure)
 	if arrived == nil {
 		arrived = new(time.Time)
 	}
-	return NewIntake(id, intake.State{Settings: s, CreatedAt: created, Silent: silent}, *arrived), err
+	i := NewIntake(id, intake.State{Settings: s, CreatedAt: created, Silent: silent}, *arrived)
+	i.LastError = failure
+	return i, err
 }
 
 // Intakes lists an account's intakes, newest first. The error is ErrCursor for a cursor of another list.
@@ -69,14 +76,17 @@ func (r *Reader) Intake(ctx context.Context, account, id string) (Intake, error)
 // IntakeAfter returns the record of an intake that a command has just changed, which the view may not show yet.
 func (r *Reader) IntakeAfter(ctx context.Context, id string, s intake.State) (Intake, error) {
 	var arrived *time.Time
-	err := r.pool.QueryRow(ctx, `SELECT `+lastArrival+` FROM (SELECT $1::text AS intake_id) AS i`, id).Scan(&arrived)
+	var failure string
+	err := r.pool.QueryRow(ctx, `SELECT `+lastArrival+`, `+lastError+` FROM (SELECT $1::text AS intake_id) AS i`, id).Scan(&arrived, &failure)
 	if err != nil {
 		return Intake{}, schema.Unavailable(err)
 	}
 	if arrived == nil {
 		arrived = new(time.Time)
 	}
-	return NewIntake(id, s, *arrived), nil
+	i := NewIntake(id, s, *arrived)
+	i.LastError = failure
+	return i, nil
 }
 
 // WatchedIntake is an intake that may have fallen silent, or whose silence may have ended.

@@ -106,15 +106,17 @@ func (f *Fetcher) Run(ctx context.Context) {
 
 // session works for as long as one connection lives. The connection has the lease.
 func (f *Fetcher) session(ctx context.Context) error {
-	conn, err := f.Pool.Acquire(ctx)
+	config := f.Pool.Config().ConnConfig.Copy()
+	schema.Bound(config)
+	config.RuntimeParams["application_name"] = "leadlog fetcher"
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Conn().Close(closing) // the lease ends with the session
-		conn.Release()
+		_ = conn.Close(closing) // the lease ends with the session
 	}()
 	for {
 		mine, err := schema.TakeLease(ctx, conn, lease)
@@ -122,7 +124,7 @@ func (f *Fetcher) session(ctx context.Context) error {
 			return err
 		}
 		if mine {
-			return f.lead(ctx, conn.Conn())
+			return f.lead(ctx, conn)
 		}
 		if err := eventstore.Sleep(ctx, again); err != nil {
 			return err
@@ -371,6 +373,8 @@ func (f *Fetcher) fetch(ctx context.Context, a arrival.Arrival, s intake.State) 
 	}
 	secrets, err := f.Secrets(ctx, a.IntakeID, s.SecretID)
 	switch {
+	case errors.Is(err, intake.ErrNoSecrets):
+		return result{wrong: "was not fetched: the secrets of the intake are lost"}
 	case err != nil:
 		return result{err: err}
 	case secrets.AccessToken == "":

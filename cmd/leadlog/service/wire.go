@@ -16,7 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi"
@@ -24,6 +26,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/fetch"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -42,6 +45,7 @@ type App struct {
 	runner        *projection.Runner // of the views
 	fanOut        *projection.Runner // of the deliveries
 	courier       *delivery.Courier
+	fetcher       *fetch.Fetcher
 	delivered     *deliveryMetrics
 	appends       *logMetrics
 	tracing       *tracing // nil: off
@@ -213,7 +217,27 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
 	a.delivered.courier = a.courier
+	a.fetcher = fetch.New(fetch.Options{
+		Pool: a.pool, Store: a.store, Secrets: a.intakeSecrets.Get, Finish: a.finishArrival, Log: a.log,
+		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
+	})
 	return nil
+}
+
+// finishArrival runs the command for a fetcher: package fetch imports no commands.
+func (a *App) finishArrival(ctx context.Context, f fetch.Finished) error {
+	finish := command.FinishArrival{
+		Caller: command.Caller{Account: f.Account, Actor: "system:fetch"}, ArrivalID: f.ArrivalID, Fetched: f.Fetched, Wrong: f.Wrong,
+	}
+	_, err := a.Handlers.FinishArrival(ctx, finish)
+	if errors.Is(err, command.ErrArrivalTooLarge) {
+		finish.Wrong = field.Errors{{Field: "body", Message: "is too large"}}
+		_, err = a.Handlers.FinishArrival(ctx, finish)
+	}
+	if errors.Is(err, arrival.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // disableEndpoint runs the command for a courier that has decided to disable an endpoint: package delivery imports no commands.
