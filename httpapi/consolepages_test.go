@@ -288,6 +288,21 @@ func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	require.Contains(t, r.body, "Only the first rows are shown.")
 }
 
+func TestConsoleAttribution_AsOf(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	before := b.as(http.MethodPost, leads, `{"phone":"9876543210","opportunityValue":100,"metadata":{"source":"website","utm_campaign":"<b>diwali</b>"}}`).is(http.StatusCreated)
+	won := b.as(http.MethodPatch, leads+"/"+before.at("data", "leadId").(string), `{"status":"won"}`).is(http.StatusOK)
+	b.as(http.MethodGet, after(attribution, won), "").is(http.StatusOK)
+	r := b.get("/console/sources/attribution?model=linear&by=campaign")
+	require.Equal(t, http.StatusOK, r.status)
+	require.Contains(t, r.body, `<th scope="row">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1.000000</td><td class="num">100.0000</td>`)
+	require.Contains(t, b.get("/console/sources/attribution?asOf="+before.header.Get("X-Log-Position")).body, "No lead was won in this period.")
+	for _, asOf := range []string{"x", "999999999", "2999-01-01T00:00:00Z"} {
+		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/attribution?asOf="+asOf).status, asOf)
+	}
+}
+
 func TestReveal_RecordedBeforeShown(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)

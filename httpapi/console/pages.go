@@ -42,6 +42,7 @@ func pages() []page {
 		{post, "/leads/{id}/reveal", leads, quota.StreamWrite, revealing(command.RevealOne, (*visit).unmaskedLead)},
 
 		{get, "/sources", leads, quota.Read, (*visit).sources},
+		{get, "/sources/attribution", leads, quota.Stream, (*visit).attribution},
 
 		{get, "/audit", audit, quota.Read, (*visit).audit},
 		{get, "/audit/reveals", audit, quota.Read, (*visit).reveals},

@@ -93,7 +93,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	endpoint := c.delivery(api, jwt)
 	intake := c.intake()
 	c.visitPages([][2]string{
-		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"tokens", "/tokens"},
+		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"attribution", "/sources/attribution"}, {"tokens", "/tokens"},
 		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"reveals", "/audit/reveals"}, {"webhooks", "/webhooks"},
 		{"webhook", endpoint}, {"delivery", c.lastDelivery(endpoint)}, {"projections", "/projections"}, {"intakes", "/intakes"},
 		{"intake", intake}, {"intake-new", "/intakes/new?kind=webhook"}, {"intake-edit", intake + "/edit"}, {"usage", "/usage"},
