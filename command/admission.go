@@ -23,6 +23,7 @@ type Admission struct {
 	Account *Cached[account.State]
 	value   token.Value          // of the caller's API token
 	token   *Cached[token.State] // nil when the caller has no API token
+	intake  *Intake              // that a page posts to; nil for any other caller
 	issued  *time.Time           // when the caller's JWT was issued; nil when it has none
 	expires time.Time            // when the token or JWT expires; zero when the caller has neither
 }
@@ -43,6 +44,13 @@ func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error)
 // ByToken adds the caller's API token: an append that relies on the admission is refused once the token is revoked or has expired.
 func (a Admission) ByToken(value token.Value, cached *Cached[token.State]) Admission {
 	a.value, a.token, a.expires = value, cached, cached.State.ExpiresAt
+	return a
+}
+
+// ByIntake adds the intake that a page posts to: an append that relies on the admission fails with ErrIntakeChanged once the intake
+// has changed.
+func (a Admission) ByIntake(cached *Intake) Admission {
+	a.intake = cached
 	return a
 }
 
@@ -91,6 +99,9 @@ func (a Admission) checks() []eventstore.Write {
 	if a.token != nil {
 		checks = append(checks, a.token.Check())
 	}
+	if a.intake != nil {
+		checks = append(checks, a.intake.Check())
+	}
 	return checks
 }
 
@@ -106,6 +117,8 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 	case a.token != nil && conflict.Stream == a.token.stream:
 		a.token, err = d.ConfirmToken(ctx, a.value)
 		return a, true, err
+	case a.intake != nil && conflict.Stream == a.intake.stream:
+		return a, true, ErrIntakeChanged
 	}
 	return a, false, nil
 }

@@ -21,6 +21,9 @@ type Intake struct {
 // ServeIntakes lets the directory return intakes, with secrets from this store.
 func (d *Directory) ServeIntakes(secrets IntakeSecrets) { d.secrets = secrets }
 
+// KnowsIntake reports whether an intake is in the cache.
+func (d *Directory) KnowsIntake(id string) bool { return d.intakes.Contains(id) }
+
 // Intake returns an intake from the cache, or reads it from the log when it is not there. The error is intake.ErrNotFound if nothing
 // may arrive at it; then it has been read from the log.
 func (d *Directory) Intake(ctx context.Context, id string) (*Intake, error) {
@@ -31,7 +34,7 @@ func (d *Directory) Intake(ctx context.Context, id string) (*Intake, error) {
 }
 
 // ConfirmIntake reads an intake and its secrets. It is for refusals, which must not rest on the cache alone, and for when an append
-// finds the cached intake stale. The errors are intake.ErrNotFound, intake.ErrNoSecrets if the secrets are lost, and those of the
+// finds the cached intake stale. An intake that has not changed is returned as it was cached. The errors are intake.ErrNotFound, intake.ErrNoSecrets if the secrets are lost, and those of the
 // store and of IntakeSecrets.
 func (d *Directory) ConfirmIntake(ctx context.Context, id string) (*Intake, error) {
 	if !event.ValidID(id) {
@@ -45,6 +48,9 @@ func (d *Directory) ConfirmIntake(ctx context.Context, id string) (*Intake, erro
 		if !cached.State.Admits() {
 			d.intakes.Remove(id)
 			return nil, intake.ErrNotFound
+		}
+		if known, ok := d.intakes.Peek(id); ok && known.expect == cached.expect {
+			return known, nil
 		}
 		found := &Intake{Cached: cached, ID: id}
 		if found.Mapping, err = intake.Compile(cached.State.Settings); err != nil {

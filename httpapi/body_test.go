@@ -40,7 +40,7 @@ func TestBody_ReadWhole(t *testing.T) {
 					r.Body = io.NopCloser(bytes.NewReader(want))
 				}
 				x := &exchange{api: a, w: httptest.NewRecorder(), r: r}
-				got, err := x.readBody()
+				got, err := x.readBodyUpTo(maxBody, errTooLarge)
 				require.NoError(t, err, "%d bytes %s", length, how)
 				require.True(t, bytes.Equal(want, got), "%d bytes %s", length, how)
 				require.EqualValues(t, length, x.held, "%d bytes %s", length, how)
@@ -48,7 +48,7 @@ func TestBody_ReadWhole(t *testing.T) {
 		}
 	}
 	more := &http.Request{Body: io.NopCloser(bytes.NewReader(make([]byte, maxBody+1))), ContentLength: -1}
-	_, err := (&exchange{api: a, w: httptest.NewRecorder(), r: more}).readBody()
+	_, err := (&exchange{api: a, w: httptest.NewRecorder(), r: more}).readBodyUpTo(maxBody, errTooLarge)
 	require.ErrorIs(t, err, errTooLarge)
 }
 

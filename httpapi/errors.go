@@ -24,6 +24,10 @@ var (
 	errTooLarge     = errors.New("request body too large")
 	errCoding       = errors.New("request body is encoded")
 	errMediaType    = errors.New("request body is not JSON")
+	errOrigin       = errors.New("origin not listed")
+	errVerifyToken  = errors.New("wrong hub.verify_token")
+	errArrivalLarge = errors.New("post too large for an intake")
+	errViewLarge    = errors.New("page view too large")
 	errSlowBody     = errors.New("request body did not arrive in time")
 
 	errLinesType     = errors.New("request body is not JSON lines")
@@ -64,12 +68,18 @@ var failures = []struct {
 	{errUnknownRoute, http.StatusNotFound, "Not found", "", 0},
 	{errWrongMethod, http.StatusMethodNotAllowed, "Method not allowed", "", 0},
 	{command.ErrUnauthorized, http.StatusUnauthorized, "Missing or invalid token", "", 0},
+	{intake.ErrProof, http.StatusUnauthorized, "Missing or invalid proof", "", 0},
+	{errOrigin, http.StatusForbidden, "This origin may not post here", "", 0},
+	{errVerifyToken, http.StatusForbidden, "hub.verify_token is wrong", "", 0},
 	{command.ErrNotProvisioned, http.StatusForbidden, "This account is not provisioned", "", 0},
 	{command.ErrFeatureDisabled, http.StatusForbidden, "Feature crm_api is not enabled for this account", "", 0},
 	{command.ErrLeadsHidden, http.StatusForbidden, scopeError("leads:read").Error(), "", 0},
 	{errCoding, http.StatusUnsupportedMediaType, "Content-Encoding is not supported", "", 0},
 	{errMediaType, http.StatusUnsupportedMediaType, "Content-Type must be application/json in UTF-8", "", 0},
 	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
+	{errArrivalLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 1 MiB", "", 0},
+	{errViewLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 64 KiB", "", 0},
+	{command.ErrArrivalTooLarge, http.StatusRequestEntityTooLarge, "Request body is too large to be kept", "", 0},
 	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
 	{errLinesType, http.StatusUnsupportedMediaType, "Content-Type must be application/x-ndjson in UTF-8", "", 0},
 	{errBatchTooLarge, http.StatusRequestEntityTooLarge, "A batch must be at most 32 MiB", "", 0},
@@ -182,6 +192,9 @@ func (x *exchange) fail(err error) {
 	x.wrote(f.position)
 	if f.retryAfter > 0 {
 		header.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.retryAfter), 10))
+	}
+	if x.html && x.page(f.status, formPage{Title: "Not sent", Text: f.envelope.Message, Errors: f.envelope.Errors}) == nil {
+		return
 	}
 	encoded, err := encode(f.envelope)
 	if err != nil { // cannot happen: an envelope of an error only has strings

@@ -21,6 +21,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/httpapi/challenge"
 	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection/forget"
@@ -60,6 +61,9 @@ type Options struct {
 	// Streams bounds the concurrent reads of streams, an account to an eighth of them. 0 is a default.
 	Streams int
 
+	// Challenges verifies the challenges of forms; nil: at the providers' own addresses.
+	Challenges *challenge.Verifier
+
 	// TrustedProxies are the networks whose X-Forwarded-For is used.
 	TrustedProxies []netip.Prefix
 	// CORSOrigins are the origins whose pages may capture leads, exactly as browsers write them.
@@ -90,6 +94,7 @@ type api struct {
 	quotas        *quota.Shared   // by policy and account
 	confirmations *quota.Local    // by account
 	failures      *quota.Local    // by address or token
+	senders       *quota.Local    // by intake and address
 	tokens        *tokenIDs
 	untrusted     sync.Once // warning of an ignored X-Forwarded-For
 	lastWrites    *lastWrites
@@ -105,13 +110,17 @@ func New(o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Challenges == nil {
+		o.Challenges = challenge.New("", "", o.Now)
+	}
 	if o.BasePath = strings.Trim(o.BasePath, "/"); o.BasePath != "" {
 		o.BasePath = "/" + o.BasePath
 	}
 	a := &api{
 		Options: o, router: chi.NewRouter(), literal: map[string]bool{}, ids: newRequestIDs(o.Now),
 		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
-		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now), tokens: &tokenIDs{now: o.Now},
+		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
+		senders: quota.NewLocal(addressesKept, o.Now), tokens: &tokenIDs{now: o.Now},
 		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
 	registerLender(o.Metrics, a.quotas)

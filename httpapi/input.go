@@ -32,13 +32,18 @@ const (
 // members reads the body as a JSON object, strictly. No body at all is read as a nil map. The error is errCoding,
 // errMediaType, errTooLarge, errSlowBody or field.Errors.
 func (x *exchange) members() (map[string]jsontext.Value, error) {
+	return x.membersUpTo(maxBody, errTooLarge)
+}
+
+// membersUpTo is members with another limit of the body's size, and the error of a larger one.
+func (x *exchange) membersUpTo(most int64, tooLarge error) (map[string]jsontext.Value, error) {
 	if encoded(x.r.Header) {
 		return nil, errCoding
 	}
 	if !acceptable(x.r.Header, mediaJSON) {
 		return nil, errMediaType
 	}
-	raw, err := x.readBody()
+	raw, err := x.readBodyUpTo(most, tooLarge)
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +78,17 @@ func acceptable(header http.Header, medias ...string) bool {
 	return !given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
 }
 
-func (x *exchange) readBody() ([]byte, error) {
-	if x.r.ContentLength > maxBody {
-		return nil, errTooLarge
+// readBodyUpTo reads the body. The error of one that is larger than most is tooLarge.
+func (x *exchange) readBodyUpTo(most int64, tooLarge error) ([]byte, error) {
+	if x.r.ContentLength > most {
+		return nil, tooLarge
 	}
-	body, err := io.ReadAll(countedBody{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)})
+	body, err := io.ReadAll(countedBody{x, http.MaxBytesReader(x.w, x.r.Body, most)})
 	if err != nil {
-		return nil, bodyError(err)
+		if err = bodyError(err); errors.Is(err, errTooLarge) {
+			err = tooLarge
+		}
+		return nil, err
 	}
 	return body, nil
 }

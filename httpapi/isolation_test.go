@@ -98,6 +98,9 @@ func TestIsolation_OtherAccountNotFound(t *testing.T) {
 	for _, o := range operations() {
 		if scopes, _ := o.scopes(); len(scopes) == 0 {
 			w.holdNothing(t, w.ours.request(call{method: o.method, path: o.path}))
+			if strings.HasPrefix(o.path, doors) {
+				continue // an intake's address is of no account: who may post there is the intake's to say
+			}
 		}
 		for _, c := range w.ways(t, o) {
 			w.alike(t, o, c, w.paths(o))

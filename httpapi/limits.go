@@ -30,6 +30,7 @@ const (
 	defaultBurst = 100
 	maxTokens    = 1 << 30   // of a bucket
 	streamLimit  = "streams" // label, in metrics, of the limit of concurrent reads of streams
+	senderLimit  = "sender"  // label, in metrics, of the limit of an address at an intake
 )
 
 // credentialLimit is the label, in metrics, of the limit of failed credentials of an address.
@@ -38,7 +39,8 @@ const credentialLimit = "credentials"
 // limits returns the labels of all limits, in metrics.
 func limits() []string {
 	return []string{
-		quota.Capture.Policy(), quota.Activity.Policy(), quota.Write.Policy(), quota.Read.Policy(), bytesPolicy, streamLimit, credentialLimit,
+		quota.Capture.Policy(), quota.Activity.Policy(), quota.Arrival.Policy(), quota.Write.Policy(), quota.Read.Policy(),
+		bytesPolicy, streamLimit, senderLimit, credentialLimit,
 	}
 }
 
@@ -70,8 +72,11 @@ func (x *exchange) throttle(kind quota.Kind) error {
 		}
 		x.admission.Account = settings
 	}
+	if kind == quota.Arrival {
+		return nil // counted by its handler, once the sender has proved itself
+	}
 	err := x.take()
-	if x.w != nil { // nil for the console, whose pages have no quota headers
+	if x.w != nil && x.intake == nil { // the console's pages have no quota headers, and strangers learn nothing of an account's
 		setQuotaHeaders(x.w.Header(), kind, x.used)
 	}
 	return err
@@ -131,14 +136,19 @@ func (x *exchange) takeCached() (policy string, err error) {
 		return "", nil
 	}
 	if !x.kind.Reads() {
-		if left := x.quotas.Left(x.ctx, bytesPolicy+" "+x.caller.Account, limit.bytes()); !left.Allowed {
+		if left := x.quotas.Left(x.ctx, bytesPolicy+" "+x.quotaHolder(), limit.bytes()); !left.Allowed {
 			return bytesPolicy, limitError{left.RetryAfter}
+		}
+		if x.kind == quota.Arrival {
+			if limit = x.arrivalLimit(limit); limit.Rate == 0 {
+				return "", nil
+			}
 		}
 	} else {
 		limit = limit.reads()
 	}
 	policy = x.kind.Policy()
-	x.used = x.quotas.Take(x.ctx, policy+" "+x.caller.Account, limit.Limit)
+	x.used = x.quotas.Take(x.ctx, policy+" "+x.quotaHolder(), limit.Limit)
 	if !x.used.Allowed {
 		return policy, limitError{x.used.RetryAfter}
 	}
@@ -152,7 +162,7 @@ func (x *exchange) charge() {
 		return
 	}
 	if limit := x.limit(); limit.Rate > 0 {
-		x.quotas.Spend(bytesPolicy+" "+x.caller.Account, limit.bytes(), int(appended))
+		x.quotas.Spend(bytesPolicy+" "+x.quotaHolder(), limit.bytes(), int(appended))
 	}
 }
 
@@ -238,6 +248,7 @@ const (
 // load counts the work of the process, so that further work is refused before it takes memory.
 type load struct {
 	requests budget // in flight
+	arrivals budget // requests in flight at intakes, which anyone may post to
 	bodies   budget // bytes read from the bodies of requests in flight
 	batches  budget // bytes that batches may hold of their bodies
 	waiting  budget // requests that wait for a view to reach a position
@@ -253,6 +264,7 @@ func newLoad(o Options) *load {
 	exports, streams := cmp.Or(int64(o.Exports), defaultExports), cmp.Or(int64(o.Streams), defaultStreams)
 	return &load{
 		requests: newBudget(requests, requests-requests/4), // more than may wait, so that an account whose reads wait can still capture
+		arrivals: newBudget(max(requests/2, 1), max(requests/8, 1)),
 		bodies:   newBudget(bodies, max(bodies/2, 2*maxBody)),
 		batches:  newBudget(batches, max(batches/2, 2*batchBytes)),
 		waiting:  newBudget(requests, max(requests/2, 1)),

@@ -22,6 +22,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	limited  *prometheus.CounterVec // by the limit
+	arrivals *prometheus.CounterVec // by the kind of intake and the outcome
 }
 
 // registerLoad exposes the process's load as metrics.
@@ -96,9 +97,13 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, []string{"method", "route", "status"}),
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "leadlog_rate_limited_total",
-			Help: "Refusals by limit: an account's captures (batch lines too), activities, other writes, reads, appended bytes and concurrent reads of streams, or an address's credentials.",
+			Help: "Refusals by limit: an account's captures (batch lines too), activities, posts to an intake, other writes, reads, appended bytes and concurrent reads of streams, an address's posts to an intake, or its credentials.",
 		}, []string{"limit"}),
 	}
+	m.arrivals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "leadlog_arrivals_total",
+		Help: "Posts to intakes by what became of them: a state of arrivals, repeated, unproven, or a filled honeypot.",
+	}, []string{"kind", "outcome"})
 	for _, limit := range limits() {
 		m.limited.WithLabelValues(limit) // exports it as 0 from the start
 	}
@@ -106,6 +111,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		m.requests = registered(registry, m.requests)
 		m.duration = registered(registry, m.duration)
 		m.limited = registered(registry, m.limited)
+		m.arrivals = registered(registry, m.arrivals)
 	}
 	return m
 }

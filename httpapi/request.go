@@ -139,6 +139,9 @@ type exchange struct {
 	jwt       Identity          // of any other caller
 	kind      quota.Kind        // that the request counts as
 	used      quota.Use         // of the account's quota, by the request
+	intake    *command.Intake   // that the request posts to; nil for any other
+	counted   bool              // as a post to the intake
+	html      bool              // a browser shows the answer
 	dryRun    bool
 	charged   bool       // the request counts against its account's share of the requests in flight
 	held      int64      // bytes of the body that count against the budget of bodies
@@ -245,8 +248,10 @@ func (x *exchange) detached() context.Context {
 func (x *exchange) path() string { return cmp.Or(x.r.URL.RawPath, x.r.URL.Path) }
 
 // pathID returns the id in the path, decoded. It may be any text.
-func (x *exchange) pathID() string {
-	raw := chi.URLParam(x.r, "id")
+func (x *exchange) pathID() string { return x.pathParam("id") }
+
+func (x *exchange) pathParam(name string) string {
+	raw := chi.URLParam(x.r, name)
 	if x.r.URL.RawPath == "" { // the router matched the decoded path
 		return raw
 	}

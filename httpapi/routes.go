@@ -31,7 +31,7 @@ const scriptPath = "/in/leadlog.js"
 func (a *api) routes() []route {
 	const (
 		get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
-		patch               = http.MethodPatch
+		patch, options      = http.MethodPatch, http.MethodOptions
 
 		leads    = capturePath
 		arrivals = "/api/v1/crm/arrivals"
@@ -103,6 +103,11 @@ func (a *api) routes() []route {
 		{get, accounts + "/{id}", scoped(adminScope), quota.Read, (*exchange).showAccount},
 
 		{get, scriptPath, public, quota.Free, (*exchange).showScript},
+		{post, arrivalPath, arriving, quota.Arrival, (*exchange).receiveArrival},
+		{get, arrivalPath, arriving, quota.Arrival, (*exchange).answerChallenge},
+		{options, arrivalPath, arriving, quota.Arrival, (*exchange).answerPreflight},
+		{post, pageViewPath, arriving, quota.Activity, (*exchange).recordPageView},
+		{options, pageViewPath, arriving, quota.Arrival, (*exchange).answerPreflight},
 
 		{get, "/healthz", public, quota.Free, (*exchange).health},
 		{get, "/readyz", public, quota.Free, (*exchange).showReadiness},

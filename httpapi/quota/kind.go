@@ -9,6 +9,7 @@ const (
 	Capture                 // captures a lead
 	Batch                   // captures leads: one for each line
 	Activity                // records activity of a visitor
+	Arrival                 // is posted to an intake
 	Write                   // any other write
 	Read                    // reads views
 	Stream                  // reads the events of a stream
@@ -22,6 +23,8 @@ func (k Kind) Policy() string {
 		return "capture"
 	case Activity:
 		return "activity"
+	case Arrival:
+		return "arrival"
 	case Write, StreamWrite:
 		return "write"
 	case Read, Stream:

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"path"
 	"regexp"
 	"strconv"
@@ -102,6 +103,13 @@ func parseDuration(c *cli.Checker, name, value string, most time.Duration) time.
 		c.Refuse(name, value, "a time such as 15s or 5m, at most "+most.String())
 	}
 	return d
+}
+
+func parseURL(c *cli.Checker, name, value string) string {
+	if u, err := url.Parse(value); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil {
+		c.Refuse(name, value, "an https or http URL")
+	}
+	return value
 }
 
 func parseDrain(c *cli.Checker, name, value string) time.Duration {

@@ -56,6 +56,8 @@ type Settings struct {
 	WebhookAllowPrivate string `env:"LEADLOG_WEBHOOK_ALLOW_PRIVATE" placeholder:"BOOL" help:"Lets webhook endpoints be http, loopback or private. Default: false, for dev true."`
 	WebhookSchedule     string `name:"webhook-retry-schedule" env:"LEADLOG_WEBHOOK_RETRY_SCHEDULE" placeholder:"5s,5m,…" help:"Delays between the attempts of a delivery. Default: 5s,5m,30m,2h,5h,10h,14h,20h,24h."`
 	WebhookTimeout      string `env:"LEADLOG_WEBHOOK_TIMEOUT" default:"15s" help:"How long one attempt of a delivery may take."`
+	TurnstileURL        string `name:"turnstile-url" env:"LEADLOG_TURNSTILE_URL" default:"https://challenges.cloudflare.com/turnstile/v0/siteverify" help:"Where Turnstile verifies the challenges of forms."`
+	HCaptchaURL         string `name:"hcaptcha-url" env:"LEADLOG_HCAPTCHA_URL" default:"https://api.hcaptcha.com/siteverify" help:"Where hCaptcha verifies the challenges of forms."`
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
 	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads of the audit trail."`
 	Drain               string `env:"LEADLOG_DRAIN" default:"0s" help:"How long requests are still taken after SIGTERM, while /readyz fails, so that balancers send no more."`
@@ -74,6 +76,8 @@ type Config struct {
 	allowPrivateTargets bool
 	retrySchedule       []time.Duration // empty: the default
 	webhookTimeout      time.Duration
+	turnstileURL        string
+	hcaptchaURL         string
 	drain               time.Duration
 	claimKey            []byte
 	sealKeys            [][]byte // the first is current
@@ -95,6 +99,8 @@ func (s Settings) Check(privateTargets bool) (Config, error) {
 		allowPrivateTargets: parseBoolean(&c, "LEADLOG_WEBHOOK_ALLOW_PRIVATE", s.WebhookAllowPrivate, privateTargets),
 		retrySchedule:       parseSchedule(&c, "LEADLOG_WEBHOOK_RETRY_SCHEDULE", s.WebhookSchedule),
 		webhookTimeout:      parseDuration(&c, "LEADLOG_WEBHOOK_TIMEOUT", s.WebhookTimeout, maxTimeout),
+		turnstileURL:        parseURL(&c, "LEADLOG_TURNSTILE_URL", s.TurnstileURL),
+		hcaptchaURL:         parseURL(&c, "LEADLOG_HCAPTCHA_URL", s.HCaptchaURL),
 		drain:               parseDrain(&c, "LEADLOG_DRAIN", s.Drain),
 		claimKey:            parseKey(&c, "LEADLOG_CLAIM_KEY", s.ClaimKey),
 		sealKeys:            parseKeys(&c, "LEADLOG_SEAL_KEY", s.SealKey),

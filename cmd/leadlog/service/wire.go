@@ -22,6 +22,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/httpapi/challenge"
 	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
@@ -161,7 +162,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
 		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, Stopping: ctx.Done(),
-		BodyBytes: budget, BatchBytes: budget,
+		BodyBytes: budget, BatchBytes: budget, Challenges: challenge.New(a.config.turnstileURL, a.config.hcaptchaURL, time.Now),
 	})
 	return nil
 }

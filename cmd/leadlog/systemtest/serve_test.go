@@ -95,6 +95,8 @@ func TestSettings_RejectsInvalid(t *testing.T) {
 		{"LEADLOG_WEBHOOK_ALLOW_PRIVATE", "perhaps", `LEADLOG_WEBHOOK_ALLOW_PRIVATE="perhaps"`},
 		{"LEADLOG_DRAIN", "-1s", `LEADLOG_DRAIN="-1s"`},
 		{"LEADLOG_WEBHOOK_TIMEOUT", "0s", `LEADLOG_WEBHOOK_TIMEOUT="0s"`},
+		{"LEADLOG_TURNSTILE_URL", "verify", `LEADLOG_TURNSTILE_URL="verify"`},
+		{"LEADLOG_HCAPTCHA_URL", "ftp://h/verify", `LEADLOG_HCAPTCHA_URL="ftp://h/verify"`},
 		{"LEADLOG_WEBHOOK_RETRY_SCHEDULE", "5s,soon", `LEADLOG_WEBHOOK_RETRY_SCHEDULE="soon"`},
 		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},
 		{"LEADLOG_CLAIM_KEY", "c2hvcnQ=", `LEADLOG_CLAIM_KEY=(8 characters, not shown)`},

@@ -1,0 +1,373 @@
+package httpapi
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/httpapi/quota"
+)
+
+// Paths of the public address of an intake.
+const (
+	arrivalPath  = "/in/{id}"
+	pageViewPath = arrivalPath + "/visitors/{visitorId}/activity"
+)
+
+const (
+	maxArrival  = 1 << 20  // bytes of a post
+	maxPageView = 64 << 10 // bytes
+)
+
+// arriving finds the intake that the path names. What is posted proves itself later, when its body has been read.
+//
+// An intake that is not cached is looked up on the log, within a limit of the client's address.
+func arriving(x *exchange) error {
+	x.record.credential = "intake"
+	id := x.pathParam("id")
+	if !event.ValidID(id) {
+		return intake.ErrNotFound
+	}
+	if !x.Directory.KnowsIntake(id) {
+		if err := x.takeOf(x.takeFromAddress("intake")); err != nil {
+			return err
+		}
+	}
+	found, err := x.Directory.Intake(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	x.intake = found
+	x.identify(found.State.Account, "system:intake", "intake:"+id)
+	return nil
+}
+
+// byIntake decides by the cached intake. An outcome that no append has confirmed is decided again if the intake has changed since it was
+// cached: a rotated secret, a deleted intake and a removed origin are refused by every process at once.
+func (x *exchange) byIntake(decide func() (confirmed bool, err error)) error {
+	const attempts = 4
+	for range attempts {
+		confirmed, err := decide()
+		if confirmed || !unconfirmed(err) {
+			return err
+		}
+		latest, failed := x.Directory.ConfirmIntake(x.ctx, x.intake.ID)
+		if failed != nil {
+			return failed
+		}
+		if latest == x.intake {
+			return err
+		}
+		x.intake = latest
+	}
+	return eventstore.ErrContended
+}
+
+// unconfirmed reports whether an outcome rests on a cached intake.
+func unconfirmed(err error) bool {
+	_, wrong := errors.AsType[field.Errors](err)
+	return err == nil || wrong || errors.Is(err, intake.ErrProof) || errors.Is(err, errOrigin) || errors.Is(err, command.ErrIntakeChanged)
+}
+
+// arrivalAnswer is the answer to a sender that is no form.
+type arrivalAnswer struct {
+	Success   bool   `json:"success"`
+	ArrivalID string `json:"arrivalId"`
+}
+
+// receiveArrival lets in what is posted to an intake.
+func (x *exchange) receiveArrival() (answer, error) {
+	leave, err := x.enterArrivals()
+	if err != nil {
+		return answer{}, err
+	}
+	defer leave()
+	if x.intake.State.Settings.Kind == intake.Form {
+		return x.receiveForm()
+	}
+	if left := x.senders.Left(x.sender(), x.senderLimit()); x.senderLimit().Rate > 0 && !left.Allowed {
+		return answer{}, x.tooMany(left) // before the body is read
+	}
+	body, err := x.arrivalBody()
+	if err != nil {
+		return answer{}, err
+	}
+	var received command.ArrivalReceived
+	err = x.byIntake(func() (bool, error) {
+		received, err = x.receive(body)
+		return err == nil, err
+	})
+	if errors.Is(err, intake.ErrProof) {
+		x.metrics.arrivals.WithLabelValues(x.intake.State.Settings.Kind, "unproven").Inc()
+		if err := x.takeOf(x.failures.Take("proof "+addressBlock(x.client), proofLimit)); err != nil {
+			return answer{}, err
+		}
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{position: received.Position, body: arrivalAnswer{Success: true, ArrivalID: received.ID}}, nil
+}
+
+// proofLimit bounds how many wrong proofs one address may send. Each may cost a read of the intake's stream.
+var proofLimit = quota.Limit{Rate: 50, Burst: 1000}
+
+// receive verifies the proof of a post, and appends what the intake makes of it.
+func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
+	settings := x.intake.State.Settings
+	if err := intake.Verify(settings, x.intake.Secrets, x.r.Header.Get, body, x.Now()); err != nil {
+		return command.ArrivalReceived{}, err
+	}
+	if err := x.takeArrival(); err != nil {
+		return command.ArrivalReceived{}, err
+	}
+	x.caller.IP, x.caller.UserAgent = "", "" // of the sender's server
+	if settings.Kind == intake.MetaLeadAds {
+		return x.receiveChanges(body)
+	}
+	raw := x.raw()
+	mapped, wrong := x.mapped(raw, body)
+	return x.keep(command.ReceiveArrival{
+		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(intake.Masked(settings.Kind, body)),
+		Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Test: mapped.Test, Skip: mapped.Skip},
+	})
+}
+
+// receiveChanges appends an arrival for each lead that a post of Meta announces. The answer has the first.
+func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, err error) {
+	changes, err := intake.Changes(body)
+	if err != nil || len(changes) == 0 {
+		var wrong field.Errors
+		if err != nil {
+			wrong.Add("body", err.Error())
+		}
+		return x.keep(command.ReceiveArrival{Raw: x.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil}})
+	}
+	for i, change := range changes {
+		received, err := x.keep(command.ReceiveArrival{DeliveryID: change.LeadgenID, Raw: x.raw().WithBody(change.Body), Pending: true})
+		if err != nil {
+			return first, err
+		}
+		if i == 0 {
+			first = received
+		}
+		first.Position = max(first.Position, received.Position)
+	}
+	return first, nil
+}
+
+// keep appends an arrival at the intake.
+func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, error) {
+	settings := x.intake.State.Settings
+	cmd.Caller, cmd.IntakeID, cmd.Intake, cmd.Source = x.caller, x.intake.ID, x.intake.Check(), settings.Source
+	received, err := x.Commands.ReceiveArrival(x.ctx, cmd)
+	if err == nil {
+		x.metrics.arrivals.WithLabelValues(settings.Kind, cmp.Or(received.State, "repeated")).Inc()
+	}
+	return received, err
+}
+
+// mapped is what the intake's mapping makes of a post.
+func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (intake.Mapped, field.Errors) {
+	return x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
+}
+
+// raw is the post without its body, proofs and credentials.
+func (x *exchange) raw() event.ArrivalRaw {
+	raw := event.ArrivalRaw{
+		ContentType: strings.ToValidUTF8(x.r.Header.Get("Content-Type"), ""), Headers: intake.VisibleHeaders(x.intake.State.Settings, x.r.Header),
+	}
+	for name, values := range x.r.URL.Query() {
+		if raw.Query == nil {
+			raw.Query = make(map[string]string)
+		}
+		raw.Query[clean(name)] = clean(values[0])
+	}
+	return raw
+}
+
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
+}
+
+// arrivalBody reads the body of a post.
+func (x *exchange) arrivalBody() ([]byte, error) {
+	if encoded(x.r.Header) {
+		return nil, errCoding
+	}
+	body, err := x.readBodyUpTo(maxArrival, errArrivalLarge)
+	if err == nil {
+		x.bodyRead()
+	}
+	return body, err
+}
+
+// enterArrivals counts the request among those at intakes, until leave is called. The error is a limitError or errOverloaded.
+func (x *exchange) enterArrivals() (leave func(), err error) {
+	return x.load.arrivals.of(x.caller.Account).enter()
+}
+
+// sender is the key of what one address sends to the intake.
+func (x *exchange) sender() string { return x.intake.ID + " " + addressBlock(x.client) }
+
+// senderLimit limits what one address sends to the intake, with bursts of one second's worth; the account's limit when the intake has
+// none of its own. The zero Limit is none.
+func (x *exchange) senderLimit() quota.Limit {
+	own := x.intake.State.Settings.RateLimit
+	if own == nil {
+		return x.limit().Limit
+	}
+	return quota.LimitOf(own, new(int(min(math.Ceil(*own), math.MaxInt32))), 0, 0)
+}
+
+// takeSender takes one from the quota of the client's address at the intake. The error is a limitError.
+func (x *exchange) takeSender() error {
+	if limit := x.senderLimit(); limit.Rate > 0 {
+		if used := x.senders.Take(x.sender(), limit); !used.Allowed {
+			return x.tooMany(used)
+		}
+	}
+	return nil
+}
+
+func (x *exchange) tooMany(used quota.Use) error {
+	x.metrics.limited.WithLabelValues(senderLimit).Inc()
+	return limitError{used.RetryAfter}
+}
+
+// takeArrival counts a post, once, whose sender has proved itself: against the quota of its address and that of the intake.
+func (x *exchange) takeArrival() error {
+	if x.counted {
+		return nil
+	}
+	x.counted = true
+	if err := x.takeSender(); err != nil {
+		return err
+	}
+	return x.take()
+}
+
+// quotaHolder is what the quotas of a request are kept under: its account or, so that junk at one intake uses up nothing else, its
+// intake.
+func (x *exchange) quotaHolder() string {
+	if x.intake != nil {
+		return x.caller.Account + "/" + x.intake.ID
+	}
+	return x.caller.Account
+}
+
+// arrivalLimit is the limit of all posts to the intake together: the account's, or the intake's own when that lets more in.
+func (x *exchange) arrivalLimit(limit accountLimit) accountLimit {
+	own := x.intake.State.Settings.RateLimit
+	switch {
+	case own == nil || limit.Rate == 0:
+		return limit
+	case *own == 0:
+		return accountLimit{}
+	}
+	return accountLimit{quota.Limit{Rate: max(limit.Rate, *own), Burst: max(limit.Burst, int(min(math.Ceil(*own), math.MaxInt32)))}}
+}
+
+// answerChallenge answers Meta's question whether the address is the owner's.
+func (x *exchange) answerChallenge() (answer, error) {
+	if x.intake.State.Settings.Kind != intake.MetaLeadAds {
+		x.w.Header().Set("Allow", http.MethodPost)
+		return answer{}, errWrongMethod
+	}
+	latest, err := x.Directory.ConfirmIntake(x.ctx, x.intake.ID) // nothing is appended, so nothing else confirms the token
+	if err != nil {
+		return answer{}, err
+	}
+	p := x.params()
+	challenge, token := p.text("hub.challenge"), p.text("hub.verify_token")
+	if p.wrong != nil {
+		return answer{}, p.wrong
+	}
+	if !latest.Secrets.Answers(token) {
+		if err := x.takeOf(x.failures.Take("proof "+addressBlock(x.client), proofLimit)); err != nil {
+			return answer{}, err
+		}
+		return answer{}, errVerifyToken
+	}
+	return answer{stream: func() error {
+		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, err := x.w.Write([]byte(challenge))
+		return err
+	}}, nil
+}
+
+// recordPageView records what a visitor of a page with leadlog.js did. A page must not hold a credential, so its views come in through
+// the intake of its forms.
+func (x *exchange) recordPageView() (answer, error) {
+	if x.intake.State.Settings.Kind != intake.Form {
+		return answer{}, intake.ErrNotFound
+	}
+	leave, err := x.enterArrivals()
+	if err != nil {
+		return answer{}, err
+	}
+	defer leave()
+	if err := x.byIntake(x.checkOrigin); err != nil {
+		return answer{}, err
+	}
+	body, err := x.membersUpTo(maxPageView, errViewLarge)
+	if err != nil {
+		return answer{}, err
+	}
+	x.caller.IP, x.caller.UserAgent = "", ""
+	return answer{status: http.StatusAccepted, body: envelope{Success: true}}, x.byIntake(func() (bool, error) {
+		if _, err := x.checkOrigin(); err != nil {
+			return false, err
+		}
+		_, err := x.Commands.RecordActivity(x.ctx, command.RecordActivity{
+			Admission: command.Admission{Caller: x.caller, Account: x.admission.Account}.ByIntake(x.intake),
+			VisitorID: x.pathParam("visitorId"), Body: body,
+		})
+		return err == nil, err
+	})
+}
+
+// checkOrigin checks that a page may post to the intake, and lets that page read the answer. The error is errOrigin.
+func (x *exchange) checkOrigin() (confirmed bool, err error) {
+	listed := x.intake.State.Settings.Origins
+	if len(listed) == 0 {
+		return true, nil // an append confirms it
+	}
+	origin, header := x.r.Header.Get("Origin"), x.w.Header()
+	if !slices.Contains(listed, origin) {
+		header.Del("Access-Control-Allow-Origin") // set by a cached intake
+		return false, errOrigin
+	}
+	header.Set("Access-Control-Allow-Origin", origin)
+	header.Set("Vary", "Origin")
+	header.Set("Access-Control-Expose-Headers", requestIDHeader+", Retry-After")
+	return true, nil
+}
+
+// answerPreflight lets pages of the intake's origins post to it. Any other gets no such headers.
+func (x *exchange) answerPreflight() (answer, error) {
+	asked := x.r.Header
+	settings := x.intake.State.Settings
+	err := x.byIntake(x.checkOrigin)
+	if settings.Kind != intake.Form || len(settings.Origins) == 0 || errors.Is(err, errOrigin) || asked.Get("Access-Control-Request-Method") != http.MethodPost {
+		x.w.Header().Set("Allow", http.MethodPost)
+		return answer{}, errWrongMethod
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	header := x.w.Header()
+	header.Del("Access-Control-Expose-Headers")
+	header.Set("Access-Control-Allow-Methods", http.MethodPost)
+	header.Set("Access-Control-Allow-Headers", "Content-Type, "+idempotencyHeader+", "+requestIDHeader)
+	header.Set("Access-Control-Max-Age", "600") // seconds
+	return answer{stream: func() error { x.w.WriteHeader(http.StatusNoContent); return nil }}, nil
+}

@@ -1,0 +1,256 @@
+package httpapi_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// doors begins the paths of operations at the public addresses of intakes.
+const doors = "/in/{intakeId}"
+
+// door creates an intake and returns its public path and the answer.
+func (s *service) door(settings string) (path string, created reply) {
+	s.t.Helper()
+	_, created = s.intake(settings)
+	return created.at("data", "url").(string), created
+}
+
+// knock posts to a public path. A body that is no JSON is a form.
+func (s *service) knock(path, body string, header map[string]string) reply {
+	s.t.Helper()
+	all := map[string]string{}
+	if !strings.HasPrefix(body, "{") {
+		all["Content-Type"] = "application/x-www-form-urlencoded"
+	}
+	for name, value := range header {
+		all[name] = value
+	}
+	return s.request(call{method: http.MethodPost, path: path, body: body, header: all})
+}
+
+const bearerIntake = `{"name":"Shop","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"mapping":{"deliveryId":"body.id"}}`
+
+var proven = map[string]string{"Authorization": "Bearer theirs-and-long-enough"}
+
+// lead returns the one lead that a phone finds.
+func (s *service) leadOf(write reply, phone string) map[string]any {
+	s.t.Helper()
+	list := s.as(http.MethodGet, after(leads+"?phone="+url.QueryEscape(phone), write), "").is(http.StatusOK)
+	require.Len(s.t, list.at("data"), 1)
+	return list.at("data").([]any)[0].(map[string]any)
+}
+
+// arrival returns the types of the events on the stream of the arrival that an answer names.
+func (s *service) arrival(answered reply) (types []string) {
+	s.t.Helper()
+	for recorded, err := range s.store.Read(s.t.Context(), event.ArrivalStream(answered.at("arrivalId").(string)), 0) {
+		require.NoError(s.t, err)
+		types = append(types, recorded.Type)
+	}
+	return types
+}
+
+// leadsOf returns the leads that a phone finds, once all that was written is in the views.
+func (s *service) leadsOf(phone string) []any {
+	s.t.Helper()
+	head, err := s.store.Head(s.t.Context())
+	require.NoError(s.t, err)
+	list := s.as(http.MethodGet, fmt.Sprintf("%s?phone=%s&minPosition=%d", leads, url.QueryEscape(phone), head), "").is(http.StatusOK)
+	return list.at("data").([]any)
+}
+
+func TestArrive_CapturesLead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(bearerIntake)
+	first := s.knock(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, proven).is(http.StatusOK)
+	require.Regexp(t, `^\{"success":true,"arrivalId":"[0-9A-Z]{26}"\}$`, first.raw)
+	lead := s.leadOf(first, "9876543210")
+	require.Equal(t, "Asha", lead["name"])
+	require.Equal(t, "webhook", lead["source"])
+	require.Equal(t, map[string]any{"city": "Pune", "id": 1.0}, lead["customFields"])
+	require.Equal(t, first.raw, s.knock(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, proven).is(http.StatusOK).raw)
+	refused := s.knock(path, `{"id":2,"phone":"9876543210"}`, proven).is(http.StatusOK)
+	require.NotEqual(t, first.raw, refused.raw)
+	for _, body := range []string{`{"id":3}`, `{"id":4,"phone":"12"}`, `[]`, `{`, ``, `no JSON`} {
+		s.knock(path, body, proven).is(http.StatusOK)
+	}
+	require.Len(t, s.leadsOf("9876543210"), 1)
+	sources := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string)+"/sources", "").at("data").([]any)
+	require.Len(t, sources, 1)
+	entry := sources[0].(map[string]any)
+	require.Equal(t, "intake", entry["credential"].(map[string]any)["kind"])
+	require.Empty(t, entry["ip"], "that of the sender's server is no one's")
+}
+
+func TestArrive_Refusals(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, created := s.door(bearerIntake)
+	resource := intakes + "/" + created.at("data", "intakeId").(string)
+	body := `{"phone":"9876543210"}`
+	large := `{"phone":"9876543210","x":"` + strings.Repeat("x", 1<<20) + `"}`
+	head := func() any {
+		position, err := s.store.Head(t.Context())
+		require.NoError(t, err)
+		return position
+	}
+	before := head()
+	for name, c := range map[string]struct {
+		path, body string
+		header     map[string]string
+		status     int
+	}{
+		"unknown":           {"/in/" + missingID, body, proven, 404},
+		"malformed":         {"/in/1", body, proven, 404},
+		"no proof":          {path, body, nil, 401},
+		"wrong proof":       {path, body, map[string]string{"Authorization": "Bearer wrong"}, 401},
+		"two proofs' worth": {path, body, map[string]string{"Authorization": "Basic theirs-and-long-enough"}, 401},
+		"too large":         {path, large, proven, 413},
+		"encoded":           {path, body, map[string]string{"Authorization": proven["Authorization"], "Content-Encoding": "gzip"}, 415},
+	} {
+		r := s.knock(c.path, c.body, c.header).is(c.status)
+		require.Equal(t, false, r.at("success"), name)
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, s.request(call{method: http.MethodGet, path: path}).status)
+	require.Equal(t, before, head(), "without effect")
+	s.as(http.MethodPatch, resource, `{"enabled":false}`).is(http.StatusOK)
+	s.knock(path, body, proven).is(http.StatusNotFound)
+	s.as(http.MethodPatch, resource, `{"enabled":true}`).is(http.StatusOK)
+	s.knock(path, body, proven).is(http.StatusOK)
+	s.as(http.MethodDelete, resource, "").is(http.StatusOK)
+	s.knock(path, body, proven).is(http.StatusNotFound)
+	require.Equal(t, http.StatusNotFound, s.request(call{method: http.MethodGet, path: path}).status)
+}
+
+// Another process has the intake in its cache.
+func TestArrive_ChangesReachEveryProcess(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serveOn(t, s.url, s.events)
+	path, created := s.door(`{"name":"Shop","kind":"razorpay"}`)
+	resource := intakes + "/" + created.at("data", "intakeId").(string)
+	form, formCreated := s.door(`{"name":"Form","kind":"form","honeypot":"url"}`)
+	secret := created.at("data", "secret").(string)
+	body := `{"event":"payment.failed","payload":{"payment":{"entity":{"contact":"+919876543210","amount":100,"currency":"INR"}}}}`
+	signed := func(secret string) map[string]string {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(body))
+		return map[string]string{"X-Razorpay-Signature": hex.EncodeToString(mac.Sum(nil))}
+	}
+	other.knock(path, body, signed(secret)).is(http.StatusOK)
+	for range 3 {
+		rotated := s.as(http.MethodPost, resource+"/secret/rotate", "").is(http.StatusOK).at("data", "secret").(string)
+		other.knock(path, body, signed(secret)).is(http.StatusUnauthorized)
+		other.knock(path, body, signed(rotated)).is(http.StatusOK)
+		secret = rotated
+		rotated = s.as(http.MethodPost, resource+"/secret/rotate", "").is(http.StatusOK).at("data", "secret").(string)
+		other.knock(path, body, signed(rotated)).is(http.StatusOK)
+		secret = rotated
+	}
+	s.as(http.MethodDelete, resource, "").is(http.StatusOK)
+	other.knock(path, body, signed(secret)).is(http.StatusNotFound)
+
+	for _, change := range []struct {
+		method, settings, body string
+		status                 int
+	}{
+		{http.MethodPatch, `{"origins":["https://example.com"]}`, "phone=9876543210", http.StatusForbidden},
+		{http.MethodPatch, `{"origins":[]}`, "phone=9876543210", http.StatusOK},
+		{http.MethodPatch, `{"mapping":{"phone":"body.mobil"}}`, "phone=9876543210", http.StatusBadRequest},
+		{http.MethodPatch, `{"enabled":false}`, "phone=1", http.StatusNotFound},
+		{http.MethodPatch, `{"enabled":true}`, "phone=1&url=spam", http.StatusOK},
+		{http.MethodDelete, "", "phone=1&url=spam", http.StatusNotFound},
+	} {
+		s.as(change.method, intakes+"/"+formCreated.at("data", "intakeId").(string), change.settings).is(http.StatusOK)
+		other.knock(form, change.body, nil).is(change.status)
+	}
+}
+
+func TestArrive_RateLimit(t *testing.T) {
+	t.Parallel()
+	s := start(t, stopped)
+	limited, _ := s.door(`{"name":"A","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":1.5}`)
+	for range 2 {
+		s.knock(limited, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	}
+	s.knock(limited, `{"phone":"9876543210"}`, proven).limited()
+	large := strings.Repeat("x", 1<<20+1)
+	s.knock(limited, large, proven).limited()
+
+	none, _ := s.door(`{"name":"B","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":0}`)
+	own, _ := s.door(bearerIntake)
+	for range 100 {
+		s.knock(none, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+		s.knock(own, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	}
+	s.knock(none, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	s.knock(own, `{"phone":"9876543210"}`, proven).limited()
+	s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated)
+}
+
+// Wrong proofs use up neither the credentials of their address nor the posts to the intake.
+func TestArrive_WrongProofsCountApart(t *testing.T) {
+	t.Parallel()
+	s := start(t, stopped)
+	path, _ := s.door(bearerIntake)
+	for range 150 {
+		s.knock(path, `{"phone":"9876543210"}`, nil).is(http.StatusUnauthorized)
+	}
+	s.knock(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	for range 5 {
+		s.send(call{method: http.MethodGet, path: leads, credential: s.jwt[:len(s.jwt)-2] + "xx"}).is(http.StatusUnauthorized)
+	}
+	for range 100 {
+		s.knock("/in/"+missingID, `{}`, nil)
+	}
+	s.knock("/in/"+missingID, `{}`, nil).limited()
+	s.knock(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+}
+
+func TestArrive_MetaChallenge(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"access"}`)
+	ask := func(token string) reply {
+		return s.request(call{method: http.MethodGet, path: path + "?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=" + token})
+	}
+	shown := ask("mine").is(http.StatusOK)
+	require.Equal(t, "1158201444", shown.raw)
+	require.Equal(t, "text/plain; charset=utf-8", shown.header.Get("Content-Type"))
+	for _, token := range []string{"app", "access", ""} {
+		ask(token).is(http.StatusForbidden)
+	}
+	body := `{"object":"page","entry":[{"id":"1","changes":[{"field":"leadgen","value":{"leadgen_id":"11","form_id":"2"}},{"field":"feed","value":{}},{"field":"leadgen","value":{"leadgen_id":12}}]}]}`
+	mac := hmac.New(sha256.New, []byte("app"))
+	mac.Write([]byte(body))
+	signed := map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))}
+	first := s.knock(path, body, signed).is(http.StatusOK)
+	require.Equal(t, first.raw, s.knock(path, body, signed).is(http.StatusOK).raw)
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType()}, s.arrival(first))
+	require.Eventually(t, func() bool {
+		return pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.arrival`) == 2
+	}, time.Minute, 5*time.Millisecond)
+}
+
+func TestArrive_FeatureDisabled(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(bearerIntake)
+	s.provision(ownAccount, account.Settings{})
+	kept := s.knock(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(kept))
+}

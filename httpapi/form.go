@@ -1,0 +1,178 @@
+package httpapi
+
+import (
+	"errors"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/httpapi/challenge"
+)
+
+// formPost is what was posted to an intake of kind form. The answer must not tell a person whom the account knows from any other: it has
+// no ids, no position and no quota headers, and is sent at fixed intervals.
+type formPost struct {
+	*exchange
+	begun     time.Time
+	body      []byte
+	challenge *error // the outcome of the challenge, once it was verified
+}
+
+// receiveForm lets in what a page's form, or a script of the page, posts.
+func (x *exchange) receiveForm() (answer, error) {
+	f := &formPost{exchange: x, begun: time.Now()} // for a duration, so not the configured clock
+	x.html = preferred(x.r.Header.Values("Accept"), mediaJSON, mediaHTML) == mediaHTML
+	if err := x.byIntake(x.checkOrigin); err != nil {
+		return answer{}, err
+	}
+	if err := x.takeArrival(); err != nil {
+		return answer{}, err
+	}
+	var err error
+	if f.body, err = x.arrivalBody(); err != nil {
+		return answer{}, err
+	}
+	if err := x.byIntake(f.receive); err != nil {
+		return answer{}, err
+	}
+	f.pace()
+	return f.thanks(), nil
+}
+
+// formPace is the interval at which forms are answered. What is done for a known person takes longer than for a new one, but much less
+// than this.
+const formPace = 50 * time.Millisecond
+
+// pace waits until the next multiple of formPace since the request began.
+func (f *formPost) pace() {
+	timer := time.NewTimer(formPace - time.Since(f.begun)%formPace)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-f.r.Context().Done(): // the client is gone
+	}
+}
+
+// receive appends what the intake makes of the form. Confirmed is false when nothing was appended.
+func (f *formPost) receive() (confirmed bool, err error) {
+	if _, err := f.checkOrigin(); err != nil {
+		return false, err
+	}
+	raw := f.raw()
+	mapped, wrong := f.mapped(raw, f.body)
+	if mapped.Honeypot {
+		f.metrics.arrivals.WithLabelValues(intake.Form, "honeypot").Inc()
+		return false, nil
+	}
+	if settings := f.intake.State.Settings; settings.Challenge != "" {
+		if err := f.mendable(mapped, wrong); err != nil {
+			return false, err
+		}
+		if err := f.verify(mapped.Challenge); errors.Is(err, challenge.ErrFailed) {
+			return false, bad("challenge", "was not passed; please try again")
+		} else if err != nil {
+			wrong.Add("challenge", err.Error())
+		}
+	}
+	received, err := f.keep(command.ReceiveArrival{
+		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(f.body), AskPerson: true,
+		Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Skip: mapped.Skip},
+	})
+	if err != nil {
+		return false, err
+	}
+	f.lastWrites.note(f.caller.Account, received.Position)
+	return true, nil
+}
+
+// mendable returns what the person can correct, before the challenge is verified: a provider accepts its token only once.
+func (f *formPost) mendable(mapped intake.Mapped, wrong field.Errors) error {
+	if len(wrong) > 0 {
+		return nil
+	}
+	settings := f.admission.Account.State
+	_, err := lead.ParseArrival(mapped.Body, lead.Rules{Region: settings.Region, Stages: settings.Stages}, lead.Client{})
+	invalid, _ := errors.AsType[field.Errors](err)
+	var mendable field.Errors
+	for _, one := range invalid {
+		if one.Field == "phone" || one.Field == "email" {
+			mendable.Add(one.Field, one.Message)
+		}
+	}
+	return mendable.Err()
+}
+
+// verify verifies the challenge, once for a request.
+func (f *formPost) verify(token string) error {
+	if f.challenge == nil {
+		response := challenge.Response{Provider: f.intake.State.Settings.Challenge, Secret: f.intake.Secrets.Challenge, Token: token}
+		if key := f.r.Header.Get(idempotencyHeader); key != "" {
+			response.Request = f.intake.ID + "/" + key
+		}
+		err := f.Challenges.Verify(f.ctx, response)
+		f.challenge = &err
+	}
+	return *f.challenge
+}
+
+// thanks is the answer to a form.
+func (f *formPost) thanks() answer {
+	redirect := f.intake.State.Settings.Redirect
+	switch {
+	case f.html && redirect != "":
+		return answer{stream: func() error {
+			f.w.Header().Set("Location", redirect)
+			f.w.WriteHeader(http.StatusSeeOther)
+			return nil
+		}}
+	case f.html:
+		return answer{stream: func() error {
+			return f.page(http.StatusOK, formPage{Title: "Thank you", Text: "Your message has been received."})
+		}}
+	}
+	return answer{body: envelope{Success: true}}
+}
+
+const mediaHTML = "text/html"
+
+// formPage is what a browser shows that posted a form without a script.
+type formPage struct {
+	Title  string
+	Text   string
+	Errors field.Errors
+}
+
+var formPageTemplate = template.Must(template.New("").Parse(`<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{{.Title}}</title>
+<h1>{{.Title}}</h1>
+{{with .Text}}<p>{{.}}</p>
+{{end}}{{with .Errors}}<ul>
+{{range .}}<li>{{.Field}} {{.Message}}</li>
+{{end}}</ul>
+<p>Please go back and correct the form.</p>
+{{end}}</html>
+`))
+
+// page writes a page. It may be shown in a frame, as the form may be.
+func (x *exchange) page(status int, p formPage) error {
+	var text strings.Builder
+	if err := formPageTemplate.Execute(&text, p); err != nil {
+		return err
+	}
+	header := x.w.Header()
+	header.Set("Content-Security-Policy", "default-src 'none'")
+	header.Set("Content-Type", mediaHTML+"; charset=utf-8")
+	header.Set("Content-Length", strconv.Itoa(text.Len()))
+	x.w.WriteHeader(status)
+	_, _ = x.w.Write([]byte(text.String())) // net/http handles a client that has disconnected
+	return nil
+}

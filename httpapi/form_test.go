@@ -1,0 +1,322 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/httpapi/challenge"
+)
+
+func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// A person must not learn from the answer whether the account knows a phone or email.
+func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"new", "won"}})
+	s.server.Client().CheckRedirect = keepRedirect
+	s.capture(`{"phone":"9876543210","email":"asha@example.com","name":"Asha"}`).is(http.StatusCreated)
+	s.capture(`{"phone":"9876543211","email":"ravi@example.com"}`).is(http.StatusCreated)
+	for _, settings := range []string{
+		`{"name":"Form","kind":"form","rateLimit":0,"honeypot":"url"}`,
+		`{"name":"Curated","kind":"form","rateLimit":0,"honeypot":"url","source":"webhook"}`,
+		`{"name":"Redirect","kind":"form","rateLimit":0,"honeypot":"url","redirect":"https://example.com/thanks"}`,
+	} {
+		path, _ := s.door(settings)
+		for _, accept := range []string{"*/*", "text/html,application/xhtml+xml;q=0.9"} {
+			var first *reply
+			for i, body := range []string{
+				"phone=9876543299&name=New", "phone=9876543210", "phone=9876543210", "email=asha@example.com", "phone=9876543210&email=ravi@example.com",
+				"phone=9876543298&url=spam", "phone=9876543297&status=none",
+			} {
+				r := s.knock(path, body, map[string]string{"Accept": accept})
+				require.Contains(t, []int{http.StatusOK, http.StatusSeeOther}, r.status, body)
+				require.NotContains(t, r.header, "X-Log-Position")
+				require.NotContains(t, r.header, "Ratelimit")
+				for _, own := range []string{"Date", "X-Request-Id"} {
+					require.NotEmpty(t, r.header.Get(own))
+					r.header.Del(own)
+				}
+				if first == nil {
+					first = &r
+				}
+				require.Equal(t, first.status, r.status, "%d %s", i, body)
+				require.Equal(t, first.raw, r.raw, body)
+				require.Equal(t, first.header, r.header, body)
+			}
+		}
+	}
+}
+
+func TestForm_Answers(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	plain, _ := s.door(`{"name":"Form","kind":"form","rateLimit":0}`)
+	redirecting, _ := s.door(`{"name":"Form","kind":"form","rateLimit":0,"redirect":"https://example.com/thanks?a=1&b"}`)
+	html := map[string]string{"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+	s.server.Client().CheckRedirect = keepRedirect
+
+	require.Equal(t, `{"success":true}`, s.knock(plain, "phone=9876543210", nil).is(http.StatusOK).raw)
+	require.Equal(t, `{"success":true}`, s.knock(redirecting, "phone=9876543210", nil).is(http.StatusOK).raw)
+	moved := s.knock(redirecting, "phone=9876543210", html).is(http.StatusSeeOther)
+	require.Equal(t, "https://example.com/thanks?a=1&b", moved.header.Get("Location"))
+	page := s.knock(plain, "phone=9876543210", html).is(http.StatusOK)
+	require.Equal(t, "text/html; charset=utf-8", page.header.Get("Content-Type"))
+	require.Contains(t, page.raw, "Thank you")
+
+	wrong := s.knock(plain, "name=Asha", nil).is(http.StatusBadRequest)
+	require.Equal(t, []string{"phone"}, wrong.fieldsNamed())
+	require.Equal(t, []string{"phone", "email"}, s.knock(plain, "phone=12&email=<b>@x", nil).is(http.StatusBadRequest).fieldsNamed())
+	shown := s.knock(redirecting, "phone=12&email=<b>@x", html).is(http.StatusBadRequest)
+	require.Equal(t, "text/html; charset=utf-8", shown.header.Get("Content-Type"))
+	require.Equal(t, "default-src 'none'", shown.header.Get("Content-Security-Policy"))
+	require.Contains(t, shown.raw, "<li>phone ")
+	require.NotContains(t, shown.raw, "<b>")
+	require.Equal(t, "text/html; charset=utf-8", s.knock(plain, strings.Repeat("x", 1<<20+1), html).is(http.StatusRequestEntityTooLarge).header.Get("Content-Type"))
+
+	fields := url.Values{"phone": {"9876543212"}}
+	for i := range 51 {
+		fields.Set(fmt.Sprintf("field%d", i), "x")
+	}
+	s.knock(plain, fields.Encode(), nil).is(http.StatusOK) // which the person cannot correct
+	require.Empty(t, s.leadsOf("9876543212"))
+}
+
+func TestForm_Encodings(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(`{"name":"Form","kind":"form"}`)
+	for i, c := range []struct{ media, body string }{
+		{"application/x-www-form-urlencoded", "your-name=Asha+Rao&your-tel=%d&visitor_id=v-1&utm_source=mail&city=Pune"},
+		{"application/json", `{"name":"Asha Rao","phone":"%d","visitor_id":"v-1","utm_source":"mail","city":"Pune"}`},
+		{"multipart/form-data; boundary=b", strings.ReplaceAll("--b\nContent-Disposition: form-data; name=\"fullname\"\n\nAsha Rao\n--b\nContent-Disposition: form-data; name=\"mobile\"\n\n%d\n"+
+			"--b\nContent-Disposition: form-data; name=\"city\"\n\nPune\n--b\nContent-Disposition: form-data; name=\"utm_source\"\n\nmail\n"+
+			"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\nContent-Type: application/pdf\n\nPDF\n--b--\n", "\n", "\r\n")},
+	} {
+		phone := 9876543210 + i
+		r := s.knock(path, fmt.Sprintf(c.body, phone), map[string]string{"Content-Type": c.media, "User-Agent": "Firefox"}).is(http.StatusOK)
+		require.Equal(t, `{"success":true}`, r.raw)
+		found := s.leadsOf(fmt.Sprint(phone))
+		require.Len(t, found, 1, c.media)
+		lead := found[0].(map[string]any)
+		require.Equal(t, []any{"Asha Rao", "website", map[string]any{"city": "Pune"}}, []any{lead["name"], lead["source"], lead["customFields"]}, c.media)
+		metadata := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string), "").at("data", "metadata").(map[string]any)
+		require.Equal(t, map[string]any{"utm_source": "mail", "ip": "127.0.0.1", "userAgent": "Firefox"}, metadata, c.media)
+	}
+}
+
+func TestForm_Origins(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.CORSOrigins = []string{"https://api.example.com"} })
+	path, _ := s.door(`{"name":"Form","kind":"form","rateLimit":0,"origins":["https://example.com"]}`)
+	open, _ := s.door(`{"name":"Form","kind":"form","rateLimit":0}`)
+	hook, _ := s.door(bearerIntake)
+	for origin, status := range map[string]int{
+		"https://example.com": 200, "https://example.com.evil.net": 403, "null": 403, "": 403, "https://api.example.com": 403, "http://example.com": 403,
+	} {
+		header := map[string]string{}
+		if origin != "" {
+			header["Origin"] = origin
+		}
+		for _, address := range []string{path, path + "/visitors/v-1/activity"} {
+			body, want := "phone=9876543210", status
+			if address != path {
+				body = `{"type":"page_view","url":"https://example.com/"}`
+				if status == 200 {
+					want = http.StatusAccepted
+				}
+			}
+			r := s.knock(address, body, header).is(want)
+			allowed := ""
+			if status == 200 {
+				allowed = origin
+				require.Equal(t, "Origin", r.header.Get("Vary"))
+			}
+			require.Equal(t, allowed, r.header.Get("Access-Control-Allow-Origin"), origin)
+			preflight := s.request(call{method: http.MethodOptions, path: address, header: map[string]string{"Origin": origin, "Access-Control-Request-Method": "POST"}})
+			require.Equal(t, allowed, preflight.header.Get("Access-Control-Allow-Origin"), origin)
+			if status == 200 {
+				require.Equal(t, http.StatusNoContent, preflight.status)
+				require.Contains(t, preflight.header.Get("Access-Control-Allow-Headers"), "Idempotency-Key")
+			}
+		}
+	}
+	require.Equal(t, "https://example.com", s.knock(path, "phone=1", map[string]string{"Origin": "https://example.com"}).is(http.StatusBadRequest).header.Get("Access-Control-Allow-Origin"), "the page may read errors")
+	require.Empty(t, s.knock(open, "phone=9876543210", map[string]string{"Origin": "https://any.example"}).is(http.StatusOK).header.Get("Access-Control-Allow-Origin"))
+	for _, address := range []string{open, hook, "/in/" + missingID} {
+		preflight := s.request(call{method: http.MethodOptions, path: address, header: map[string]string{"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}})
+		require.Empty(t, preflight.header.Get("Access-Control-Allow-Origin"))
+	}
+}
+
+func TestForm_IdempotencyKey(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(`{"name":"Form","kind":"form","source":"webhook"}`)
+	key := map[string]string{"Idempotency-Key": "k-1"}
+	for range 3 {
+		require.Equal(t, `{"success":true}`, s.knock(path, "phone=9876543210&name=Asha", key).is(http.StatusOK).raw)
+	}
+	s.knock(path, "phone=1", map[string]string{"Idempotency-Key": "k-2"}).is(http.StatusBadRequest)
+	s.knock(path, "phone=9876543211", map[string]string{"Idempotency-Key": "k-2"}).is(http.StatusOK)
+	found := s.leadsOf("9876543210")
+	require.Len(t, found, 1)
+	require.Equal(t, 1.0, s.as(http.MethodGet, leads+"/"+found[0].(map[string]any)["leadId"].(string)+"/sources", "").at("data").([]any)[0].(map[string]any)["arrivals"])
+	require.Empty(t, s.as(http.MethodGet, leads+"/refused", "").at("data"))
+	require.Len(t, s.leadsOf("9876543211"), 1)
+}
+
+func TestForm_HoneypotLeavesOnlyACount(t *testing.T) {
+	t.Parallel()
+	var registry *prometheus.Registry
+	s := start(t, func(o *httpapi.Options) { registry = o.Metrics })
+	path, _ := s.door(`{"name":"Form","kind":"form","honeypot":"url"}`)
+	before, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	s.knock(path, "phone=9876543210&url=http://spam", nil).is(http.StatusOK)
+	after, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	metrics := s.request(call{method: http.MethodGet, path: "/metrics"}).raw
+	require.Contains(t, metrics, `leadlog_arrivals_total{kind="form",outcome="honeypot"} 1`)
+	require.NotNil(t, registry)
+	s.knock(path, "phone=9876543210&url=", nil).is(http.StatusOK)
+	require.Empty(t, s.leadsOf("9876543210")[0].(map[string]any)["customFields"])
+}
+
+func TestForm_Challenge(t *testing.T) {
+	t.Parallel()
+	var verdict atomic.Value
+	verdict.Store(`{"success":true}`)
+	var asked atomic.Int32
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.PostFormValue("secret") != "hunter2" || r.PostFormValue("response") != "token" {
+			_, _ = io.WriteString(w, `{"success":false}`)
+			return
+		}
+		_, _ = io.WriteString(w, verdict.Load().(string))
+	}))
+	t.Cleanup(provider.Close)
+	s := start(t, func(o *httpapi.Options) { o.Challenges = challenge.New(provider.URL, provider.URL, time.Now) })
+	for name, field := range map[string]string{"turnstile": "cf-turnstile-response", "hcaptcha": "h-captcha-response"} {
+		path, _ := s.door(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"}}`)
+		post := func(phone, token string, header map[string]string) reply {
+			return s.knock(path, url.Values{"phone": {phone}, field: {token}}.Encode(), header)
+		}
+		verdict.Store(`{"success":true}`)
+		asked.Store(0)
+		require.Equal(t, []string{"phone"}, post("12", "token", nil).is(http.StatusBadRequest).fieldsNamed())
+		require.Zero(t, asked.Load(), "a token counts once: it is kept for the corrected form")
+		for _, token := range []string{"", "wrong"} {
+			require.Equal(t, []string{"challenge"}, post("9876543210", token, nil).is(http.StatusBadRequest).fieldsNamed())
+		}
+		require.Equal(t, `{"success":true}`, post("9876543210", "token", nil).is(http.StatusOK).raw)
+		lead := s.leadsOf("9876543210")[0].(map[string]any)
+		require.Empty(t, lead["customFields"], "the token is no custom field")
+
+		asked.Store(0)
+		for range 2 {
+			post("9876543210", "token", map[string]string{"Idempotency-Key": "k"}).is(http.StatusOK)
+		}
+		require.EqualValues(t, 1, asked.Load())
+
+		verdict.Store("down")
+		require.Equal(t, `{"success":true}`, post("9876543219", "token", nil).is(http.StatusOK).raw)
+		require.Empty(t, s.leadsOf("9876543219"), "it is quarantined")
+	}
+	require.NotContains(t, s.log.String(), "hunter2")
+}
+
+func TestForm_PageViews(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(`{"name":"Form","kind":"form"}`)
+	hook, _ := s.door(bearerIntake)
+	view := func(path, body string, header map[string]string) reply {
+		return s.request(call{method: http.MethodPost, path: path + "/visitors/v-1/activity", body: body, header: header})
+	}
+	const seen = `{"type":"page_view","url":"https://example.com/prices?utm_source=mail"}`
+	r := view(path, seen, nil).is(http.StatusAccepted)
+	require.Equal(t, `{"success":true}`, r.raw)
+	for _, absent := range []string{"X-Log-Position", "RateLimit", "RateLimit-Policy"} {
+		require.Empty(t, r.header.Get(absent))
+	}
+	require.Equal(t, []string{"type"}, view(path, `{}`, nil).is(http.StatusBadRequest).fieldsNamed())
+	view(path, `{"type":"click","properties":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`, nil).is(http.StatusRequestEntityTooLarge)
+	view(hook, seen, proven).is(http.StatusNotFound)
+	view("/in/"+missingID, seen, nil).is(http.StatusNotFound)
+	s.knock(path, "phone=9876543210&visitor_id=v-1", nil).is(http.StatusOK)
+	lead := s.leadsOf("9876543210")[0].(map[string]any)
+	activity := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string)+"/activity", "").is(http.StatusOK).at("data").([]any)
+	require.Len(t, activity, 1)
+	require.Equal(t, "https://example.com/prices?utm_source=mail", activity[0].(map[string]any)["url"])
+}
+
+// What floods a form of one account leaves the captures of any other, and of its own other intakes, alone.
+func TestForm_JunkHurtsNoOther(t *testing.T) {
+	t.Parallel()
+	s := start(t, stopped)
+	path, _ := s.door(`{"name":"Form","kind":"form","mapping":{"name":"body.list.map(a, a + a)[0]"}}`)
+	other, _ := s.door(bearerIntake)
+	s.provision("second", account.Settings{Features: []string{account.FeatureAPI}})
+	second := s.mint("second", "")
+	junk := []func(i int) (string, map[string]string){
+		func(i int) (string, map[string]string) {
+			return fmt.Sprintf("phone=%d&name=%s", i, strings.Repeat("<", 200)), nil
+		},
+		func(int) (string, map[string]string) {
+			return `{"list":["` + strings.Repeat(`x","`, 60_000) + `"],"phone":"9876543210"}`, map[string]string{"Content-Type": "application/json"}
+		},
+		func(int) (string, map[string]string) {
+			return strings.Repeat("[", 1<<20-1), map[string]string{"Content-Type": "application/json"}
+		},
+		func(int) (string, map[string]string) { return strings.Repeat("a=b&", 1<<18-1), nil },
+		func(int) (string, map[string]string) { return strings.Repeat("x", 1<<20+1), nil },
+		func(int) (string, map[string]string) { return "phone=9876543210&phone=9876543210&name[]=a&=", nil },
+	}
+	const posts = 10_000
+	statuses := make(chan int, posts)
+	var captured atomic.Int32
+	atOnce(16, func(worker int) reply {
+		for i := worker; i < posts; i += 16 {
+			body, header := junk[0](i)
+			if i < 600 {
+				body, header = junk[i%len(junk)](i)
+			}
+			statuses <- s.knock(path, body, header).status
+			if i%500 == 0 {
+				r := s.send(call{method: http.MethodPost, path: leads, credential: second, body: fmt.Sprintf(`{"phone":"98765%05d"}`, i)})
+				require.Equal(t, http.StatusCreated, r.status)
+				captured.Add(1)
+			}
+		}
+		return reply{}
+	})
+	close(statuses)
+	counts := map[int]int{}
+	for status := range statuses {
+		counts[status]++
+	}
+	require.Equal(t, int32(posts/500), captured.Load())
+	require.Greater(t, counts[http.StatusTooManyRequests], posts-200)
+	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		require.Zero(t, counts[status], maps.All(counts))
+	}
+	s.capture(`{"phone":"9876500001"}`).is(http.StatusCreated)
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalCaptured{}.EventType()}, s.arrival(s.knock(other, `{"phone":"9876500002"}`, proven).is(http.StatusOK)))
+}
