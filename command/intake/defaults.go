@@ -20,7 +20,10 @@ var (
 	captureNames = names{"name", "contactName", "contact_name", "fullName", "full_name"}
 
 	campaign = names{"utm_*", "gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id",
-		"page_url", "landing_page", "referrer"}
+		"page_url", "landing_page", "referrer",
+		// as leadlog.js names those of the first visit
+		"first_utm_*", "first_gclid", "first_gbraid", "first_wbraid", "first_dclid", "first_fbclid", "first_msclkid", "first_ttclid",
+		"first_twclid", "first_li_fat_id", "first_landing_page", "first_referrer"}
 
 	// captured are the members of a capture's body that are not custom fields, and those of its answer.
 	captured = names{"name", "contactName", "contact_name", "fullName", "full_name", "phone", "email", "status", "leadTemperature",

@@ -1,14 +1,15 @@
 package systemtest
 
 import (
+	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func TestQuickStart_CallsInManuals(t *testing.T) {
 func TestQuickStart_Curl(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
-	scripts := codeBlocks(t, "deploy/docs/quickstart.md", "sh")
+	scripts := slices.DeleteFunc(codeBlocks(t, "deploy/docs/quickstart.md", "sh"), func(s string) bool { return strings.Contains(s, "/intakes") })
 	require.Len(t, scripts, 2)
 	for i, want := range []string{`^\{"success":true,"merged":false,.*"customFields":\{"city":"Pune"\}`, `^\{"line":1,"status":201,.*\n\{"line":2,"status":201,`} {
 		require.Regexp(t, want, shell(t, scripts[i], "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
@@ -134,53 +135,56 @@ func TestQuickStart_FormFieldNames(t *testing.T) {
 	require.Equal(t, 12, read)
 }
 
-func TestQuickStart_Relay(t *testing.T) {
+func TestQuickStart_Intakes(t *testing.T) {
 	t.Parallel()
-	base, token, jwt := quickstart(t)
-	directory := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(directory, "relay.go"), []byte(codeBlocks(t, "deploy/docs/quickstart.md", "go")[0]), 0o600))
-	program := filepath.Join(directory, "relay")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "relay.go")
-	build.Dir = directory
-	printed, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", printed)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := free.Addr().String()
-	require.NoError(t, free.Close())
-	relay := exec.CommandContext(t.Context(), program)
-	relay.Env = append(os.Environ(), "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token, "RELAY_ADDR="+address)
-	require.NoError(t, relay.Start())
-	t.Cleanup(func() { _ = relay.Process.Kill(); _ = relay.Wait() })
-
-	var fields []string
-	for _, found := range regexp.MustCompile(`name="([^"]+)"`).FindAllStringSubmatch(codeBlocks(t, "deploy/docs/quickstart.md", "html")[0], -1) {
-		fields = append(fields, found[1])
-	}
-	require.Equal(t, []string{"your-name", "your-tel", "message"}, fields)
-	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	form := url.Values{"your-name": {"Asha Rao"}, "your-tel": {"98765 43210"}, "message": {"Call me"}, "status": {"won"}}
-	var answer *http.Response
-	require.Eventually(t, func() bool {
-		answer, err = browser.PostForm("http://"+address+"/form", form)
-		if err == nil {
-			answer.Body.Close()
+	base, _, jwt := quickstart(t)
+	made := map[string]map[string]any{}
+	for _, script := range codeBlocks(t, "deploy/docs/quickstart.md", "sh") {
+		if !strings.Contains(script, "/intakes") {
+			continue
 		}
-		return err == nil
-	}, time.Minute, 50*time.Millisecond)
-	require.Equal(t, http.StatusSeeOther, answer.StatusCode)
+		printed := shell(t, script, "LEADLOG_URL="+base, "LEADLOG_JWT="+jwt)
+		var created struct {
+			Success bool           `json:"success"`
+			Data    map[string]any `json:"data"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(printed[strings.Index(printed, "{"):]), &created), printed)
+		require.True(t, created.Success, printed)
+		made[created.Data["kind"].(string)] = created.Data
+	}
+	require.Len(t, made, 6)
 
-	var leads []any
-	require.Eventually(t, func() bool {
-		leads, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?phone=9876543210", jwt, "").body["data"].([]any)
-		return len(leads) == 1
-	}, time.Minute, 20*time.Millisecond)
-	lead := leads[0].(map[string]any)
-	require.Equal(t, []any{"Asha Rao", "new", "website"}, []any{lead["name"], lead["status"], lead["source"]})
-	require.Equal(t, map[string]any{"message": "Call me", "status": "won"}, lead["customFields"])
-	form.Set("your-tel", "12")
-	wrong, err := browser.PostForm("http://"+address+"/form", form)
-	require.NoError(t, err)
-	wrong.Body.Close()
-	require.Equal(t, http.StatusBadRequest, wrong.StatusCode)
+	call := codeBlocks(t, "deploy/docs/quickstart.md", "console")[0]
+	call, printed, _ := strings.Cut(strings.TrimPrefix(strings.ReplaceAll(call, "\\\n", ""), "$ "), "\n")
+	call = regexp.MustCompile(`/in/[0-9A-Z]{26}`).ReplaceAllString(call, made["webhook"]["url"].(string))
+	require.Contains(t, printed, `{"success":true,"arrivalId":`)
+	require.Regexp(t, `\{"success":true,"arrivalId":"[0-9A-Z]{26}"\}`, shell(t, call, "LEADLOG_URL="+base))
+
+	html := codeBlocks(t, "deploy/docs/quickstart.md", "html")[0]
+	action := regexp.MustCompile(`action="https://leads.example.com(/in/)[0-9A-Z]{26}"`).FindStringSubmatch(html)
+	require.NotNil(t, action)
+	form := url.Values{}
+	for _, input := range regexp.MustCompile(`<input name="([^"]+)"`).FindAllStringSubmatch(html, -1) {
+		form.Set(input[1], map[string]string{"name": "Ravi Kumar", "phone": "98765 43211"}[input[1]])
+	}
+	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, want := range []int{http.StatusSeeOther, http.StatusBadRequest} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+made["form"]["url"].(string), strings.NewReader(form.Encode()))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("Accept", "text/html,*/*;q=0.8")
+		answer, err := browser.Do(request)
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, want, answer.StatusCode)
+		form.Set("phone", "12")
+	}
+	for phone, source := range map[string]string{"9876543210": "webhook", "9876543211": "website"} {
+		var leads []any
+		require.Eventually(t, func() bool {
+			leads, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?phone="+phone, jwt, "").body["data"].([]any)
+			return len(leads) == 1
+		}, time.Minute, 20*time.Millisecond)
+		require.Equal(t, source, leads[0].(map[string]any)["source"])
+	}
 }
