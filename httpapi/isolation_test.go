@@ -175,7 +175,7 @@ var harmless = []string{
 	"limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval", "dryRun",
 	"status", "source", "leadTemperature", "type", "code", "size", "from", "to", "state", "reason",
 	"model", "by", "window", "halfLife", "include",
-	"types", "wait",
+	"types", "wait", "campaign", "medium",
 }
 
 // queries name theirs and missing ones by a parameter of the query.
@@ -196,7 +196,7 @@ func (w *tenants) queries(t *testing.T, o operation) []pair {
 			cursor, _ := first.at("nextCursor").(string)
 			require.NotEmpty(t, cursor, "%s of theirs has one part only: %s", o.path, first.raw)
 			value = pair{cursor, "eDEuMQ"}
-		case "tokenId", "intakeId", "position":
+		case "tokenId", "intakeId", "leadId", "position":
 			value = pair{w.names["theirs"].Replace("{" + p.Value.Name + "}"), w.names["nobodys"].Replace("{" + p.Value.Name + "}")}
 		case "phone":
 			value = pair{"9988776655", "9988776644"}

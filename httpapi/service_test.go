@@ -25,6 +25,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
@@ -122,7 +123,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	signer, err := audit.NewSigner([]byte(jwtSecret))
 	require.NoError(t, err)
 	options := httpapi.Options{
-		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims)), JWT: verifier, Log: log,
+		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log,
 		Uses: sampling(t, s.store, log), Tree: signer,
 		RateLimit: 10, RateBurst: 100, Quotas: patient{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -348,7 +347,7 @@ func (r *Reader) hideErased(ctx context.Context, events []eventstore.Recorded) e
 				continue
 			}
 		}
-		events[i] = sealed.AsErased(e)
+		events[i] = r.asErased(e)
 	}
 	return nil
 }

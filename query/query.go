@@ -71,7 +71,9 @@ type Reader struct {
 	tags    claim.Names  // of cursors that are sealed
 	wakes   *feedWakes
 	timeout time.Duration // of WaitFor
-	few     int           // leads, for searches
+	// asErased returns an event as it is read once the key of its person is destroyed.
+	asErased func(eventstore.Recorded) eventstore.Recorded
+	few      int // leads, for searches
 }
 
 // Option changes how a Reader answers.
@@ -80,9 +82,19 @@ type Option func(*Reader)
 // WithClock sets the clock by which tokens expire. The default is the system's.
 func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = now } }
 
+// WithErasedForm sets what the change feed shows of events whose person is being erased. Without it, it shows none of their data.
+func WithErasedForm(form func(eventstore.Recorded) eventstore.Recorded) Option {
+	return func(r *Reader) { r.asErased = form }
+}
+
+func withoutData(e eventstore.Recorded) eventstore.Recorded {
+	e.Data, e.Erased = []byte("{}"), true
+	return e
+}
+
 // New returns a Reader of the views in the pool's database and of their log.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
-	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, few: fewLeads}
+	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, few: fewLeads, asErased: withoutData}
 	r.tags, r.wakes = claim.NewNames(randomKey()), &feedWakes{store: store, waiting: map[string]map[*FeedWait]struct{}{}}
 	for _, option := range options {
 		option(r)

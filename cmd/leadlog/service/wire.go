@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/challenge"
 	"github.com/leadlog/leadlog/httpapi/console"
@@ -140,7 +141,7 @@ func (a *App) wireViews(views string, claims claim.Names) (err error) {
 	a.runner, err = projection.New(projection.Options{
 		URL: views, Store: a.store, Tail: a.tail, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
 	})
-	a.reader = query.New(a.pool, a.store, query.WithClaims(claims))
+	a.reader = query.New(a.pool, a.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased))
 	a.silence = &silence{query: a.reader, handlers: a.Handlers, store: a.store, log: a.log, now: time.Now}
 	return err
 }
