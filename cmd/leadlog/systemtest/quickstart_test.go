@@ -76,7 +76,7 @@ func TestQuickStart_CallsInManuals(t *testing.T) {
 		require.Equal(t, verdict.FindAllString(printed, -1), verdict.FindAllString(output, -1), "%s\n%s", command, output)
 		calls++
 	}
-	require.Equal(t, 6, calls)
+	require.Equal(t, 7, calls)
 }
 
 func TestQuickStart_Curl(t *testing.T) {
