@@ -196,7 +196,7 @@ func settings(opts Options, h home, port int, socketDir string) []string {
 	}
 	if opts.Throwaway {
 		maps.Copy(all, map[string]string{
-			"max_connections": "300", "shared_buffers": "64MB",
+			"max_connections": "800", "shared_buffers": "64MB",
 			"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
 		})
 	}
