@@ -93,7 +93,6 @@ func TestReader_WaitFor(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"new"}, got.Stages)
 
-	reader.Timeout(20 * time.Millisecond)
 	require.ErrorIs(t, reader.WaitFor(t.Context(), position+1, query.AccountView), eventstore.ErrUnknownPosition)
 	require.ErrorIs(t, reader.WaitFor(t.Context(), 1<<64-1, query.AccountView), eventstore.ErrUnknownPosition)
 }
