@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
@@ -33,7 +34,15 @@ type exportCommand struct {
 	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
 }
 
-// noAccount refuses the id of an account that does not exist, most likely mistyped.
+// requireAccount refuses the id of an account that does not exist, most likely mistyped.
+func requireAccount(ctx context.Context, store eventstore.Store, id string) error {
+	known, _, err := eventstore.Load(ctx, store, event.AccountStream(id), account.Evolve)
+	if err != nil || known.Provisioned {
+		return err
+	}
+	return noAccount(id)
+}
+
 func noAccount(id string) error {
 	var check cli.Checker
 	check.Refuse("--account", id, "an account: there is none of that name")
@@ -67,14 +76,10 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	defer h.Close()
-	known, _, err := eventstore.Load(ctx, h.Store, event.AccountStream(e.Account), account.Evolve)
-	if err != nil {
+	if err := requireAccount(ctx, h.Store, e.Account); err != nil {
 		return err
 	}
-	if !known.Provisioned {
-		return noAccount(e.Account)
-	}
-	reader := query.New(h.Pool, h.Store)
+	reader := query.New(h.Pool, h.Store, query.WithErasedForm(sealed.AsErased))
 	if view, reads := exportedViews[e.What]; reads { // else the log
 		if err := upToDate(ctx, h, reader, view); err != nil {
 			return err

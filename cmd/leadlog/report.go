@@ -11,9 +11,7 @@ import (
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/cmd/leadlog/service"
-	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/attribution"
 	"github.com/leadlog/leadlog/query/report"
@@ -76,12 +74,8 @@ func (r *reportAttributionCommand) Run(ctx context.Context, c cli.Output) error 
 		return err
 	}
 	defer h.Close()
-	known, _, err := eventstore.Load(ctx, h.Store, event.AccountStream(r.Account), account.Evolve)
-	if err != nil {
+	if err := requireAccount(ctx, h.Store, r.Account); err != nil {
 		return err
-	}
-	if !known.Provisioned {
-		return noAccount(r.Account)
 	}
 	if p.AsOf, err = r.position(ctx, h, asOf); err != nil {
 		return err
