@@ -2,18 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/sealbox"
-	"github.com/leadlog/leadlog/eventstore/sealed"
-	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -30,45 +25,19 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	address, err := r.database(ctx, "log")
+	l, err := r.sealedLog(ctx, b.Events)
 	if err != nil {
 		return err
 	}
-	if err := schema.Migrate(ctx, address); err != nil {
-		return err
-	}
-	store, err := openLog(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	pool, err := pgxpool.New(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	sealKey := key()
-	raw, err := base64.StdEncoding.DecodeString(sealKey)
-	if err != nil {
-		return err
-	}
-	box, err := sealbox.New(raw)
-	if err != nil {
-		return err
-	}
-	opened := sealed.Wrap(store, sealed.NewVault(pool, box), true, slog.New(slog.DiscardHandler))
-	progress("writing a log of %d events", b.Events)
-	if _, err := newHistory().write(ctx, opened, b.Events); err != nil {
-		return err
-	}
-	env := append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + address, "LEADLOG_SEAL_KEY=" + sealKey}, r.setting...)
+	defer l.close()
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + l.address, "LEADLOG_SEAL_KEY=" + l.sealKey}, r.setting...)
 	if _, _, err := r.leadlog(ctx, env, "account", "set", account); err != nil {
 		return err
 	}
 	if _, _, err := r.leadlog(ctx, env, "replay", "all"); err != nil {
 		return err
 	}
-	reader := query.New(pool, opened)
+	reader := query.New(l.pool, l.opened)
 	types, _ := query.FeedTypes(event.FeedKinds(), nil)
 	t := newTable("what", "rows", "a second", "to CSV")
 	for round := range b.Rounds {
@@ -99,7 +68,7 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 				if format == "csv" {
 					csv = took
 				}
-				rows, err := b.rows(ctx, pool, what)
+				rows, err := b.rows(ctx, l.pool, what)
 				if err != nil {
 					return err
 				}

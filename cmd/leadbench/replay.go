@@ -17,6 +17,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -36,39 +37,12 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	address, err := r.database(ctx, "log")
+	l, err := r.sealedLog(ctx, b.Events)
 	if err != nil {
 		return err
 	}
-	if err := schema.Migrate(ctx, address); err != nil {
-		return err
-	}
-	store, err := openLog(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	pool, err := pgxpool.New(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	sealKey := key()
-	raw, err := base64.StdEncoding.DecodeString(sealKey)
-	if err != nil {
-		return err
-	}
-	box, err := sealbox.New(raw)
-	if err != nil {
-		return err
-	}
-	opened := sealed.Wrap(store, sealed.NewVault(pool, box), true, slog.New(slog.DiscardHandler))
-	progress("writing a log of %d events", b.Events)
-	head, err := newHistory().write(ctx, opened, b.Events)
-	if err != nil {
-		return err
-	}
-	env := append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + address, "LEADLOG_SEAL_KEY=" + sealKey}, r.setting...)
+	defer l.close()
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + l.address, "LEADLOG_SEAL_KEY=" + l.sealKey}, r.setting...)
 	command := func(args ...string) func() (time.Duration, error) {
 		return func() (time.Duration, error) {
 			_, used, err := r.leadlog(ctx, env, args...)
@@ -80,9 +54,9 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 		run                     func() (program time.Duration, err error)
 		took, program, database []time.Duration
 	}{
-		{what: "events by an ordered binary COPY", run: func() (time.Duration, error) { return 0, copyLog(ctx, address) }},
-		{what: "events read through the store", goal: "0.75 of the COPY", run: func() (time.Duration, error) { return 0, readAll(ctx, store, head) }},
-		{what: "events read through the store, and opened", run: func() (time.Duration, error) { return 0, readAll(ctx, opened, head) }},
+		{what: "events by an ordered binary COPY", run: func() (time.Duration, error) { return 0, copyLog(ctx, l.address) }},
+		{what: "events read through the store", goal: "0.75 of the COPY", run: func() (time.Duration, error) { return 0, readAll(ctx, l.store, l.head) }},
+		{what: "events read through the store, and opened", run: func() (time.Duration, error) { return 0, readAll(ctx, l.opened, l.head) }},
 		{what: "events, all views replayed", goal: atLeast(250_000), run: command("replay", "all")},
 		{what: "events, log and views verified", run: command("verify", "--most", "1")},
 	}
@@ -112,13 +86,13 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 	}
 	t := newTable("what", "a second", "to the binary COPY", "goal", "processor time per million: program, PostgreSQL")
 	for _, m := range measures {
-		each := func(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()*1e6/float64(head)) }
+		each := func(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()*1e6/float64(l.head)) }
 		processor := ""
 		if median(m.program) > 0 {
 			processor = each(median(m.program)) + ", " + each(median(m.database))
 		}
 		took := median(m.took)
-		t.row(m.what, count(float64(head)/took.Seconds()), times(median(measures[0].took).Seconds()/took.Seconds()), m.goal, processor)
+		t.row(m.what, count(float64(l.head)/took.Seconds()), times(median(measures[0].took).Seconds()/took.Seconds()), m.goal, processor)
 	}
 	t.print()
 	return nil
@@ -135,6 +109,59 @@ func copyLog(ctx context.Context, address string) error {
 		SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event ORDER BY position
 	) TO STDOUT (FORMAT binary)`)
 	return err
+}
+
+// sealedLog is a database with a log of leads, sealed as the service seals it, and the tables of the views.
+type sealedLog struct {
+	address string
+	sealKey string
+	store   *postgres.Store // shows events as they are stored
+	opened  eventstore.Store
+	pool    *pgxpool.Pool
+	head    eventstore.Position
+}
+
+func (l *sealedLog) close() {
+	if l.pool != nil {
+		l.pool.Close()
+	}
+	if l.store != nil {
+		l.store.Close()
+	}
+}
+
+// sealedLog writes a log of so many events.
+func (r *rig) sealedLog(ctx context.Context, events int) (_ *sealedLog, err error) {
+	l := &sealedLog{sealKey: key()}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if l.address, err = r.database(ctx, "log"); err != nil {
+		return nil, err
+	}
+	if err := schema.Migrate(ctx, l.address); err != nil {
+		return nil, err
+	}
+	if l.store, err = openLog(ctx, l.address); err != nil {
+		return nil, err
+	}
+	if l.pool, err = pgxpool.New(ctx, l.address); err != nil {
+		return nil, err
+	}
+	raw, err := base64.StdEncoding.DecodeString(l.sealKey)
+	if err != nil {
+		return nil, err
+	}
+	box, err := sealbox.New(raw)
+	if err != nil {
+		return nil, err
+	}
+	l.opened = sealed.Wrap(l.store, sealed.NewVault(l.pool, box), true, slog.New(slog.DiscardHandler))
+	progress("writing a log of %d events", events)
+	l.head, err = newHistory().write(ctx, l.opened, events)
+	return l, err
 }
 
 func readAll(ctx context.Context, store eventstore.Store, head eventstore.Position) error {
