@@ -34,8 +34,8 @@ func (d *Directory) Intake(ctx context.Context, id string) (*Intake, error) {
 }
 
 // ConfirmIntake reads an intake and its secrets. It is for refusals, which must not rest on the cache alone, and for when an append
-// finds the cached intake stale. An intake that has not changed is returned as it was cached. The errors are intake.ErrNotFound, intake.ErrNoSecrets if the secrets are lost, and those of the
-// store and of IntakeSecrets.
+// finds the cached intake stale. An intake that has not changed is returned as it was cached. The errors are intake.ErrNotFound,
+// intake.ErrNoSecrets if the secrets are lost, and those of the store and of IntakeSecrets.
 func (d *Directory) ConfirmIntake(ctx context.Context, id string) (*Intake, error) {
 	if !event.ValidID(id) {
 		return nil, intake.ErrNotFound

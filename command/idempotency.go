@@ -19,8 +19,8 @@ var ErrKeyReused = errors.New("idempotency key was used for another request body
 // ErrErased says that an idempotency key was bound to an arrival whose lead has been erased since, and its answer with it.
 var ErrErased = errors.New("the lead of this idempotency key was erased")
 
-// binding is an arrival's claim on its idempotency key or its delivery id. It is appended together with the outcome, so that a key has one outcome. An
-// arrival without an outcome, such as one with bad fields, leaves the key free.
+// binding is an arrival's claim on its idempotency key or its delivery id. It is appended together with the outcome, so that a key has
+// one outcome. An arrival without an outcome, such as one with bad fields, leaves the key free.
 type binding struct {
 	kind   claim.Kind // Idempotency or Delivery
 	stream string

@@ -123,6 +123,7 @@ type place struct {
 	Position int64
 }
 
+// quarantined returns the next page. The second condition on the state is that of the index.
 func quarantined(ctx context.Context, tx pgx.Tx, r Request, after, last int64) ([]place, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT arrival_id, position FROM views.arrival
