@@ -98,7 +98,7 @@ func (t *touches) add(e *projection.Event) {
 		}
 		t.change(e, e.At, event.LeadFields{OpportunityValue: data.OpportunityValue})
 	case event.LeadErased:
-		t.erased = append(data.Leads, event.LeadID(e.Stream))
+		t.erased = append(slices.Clip(data.Leads), event.LeadID(e.Stream)) // events are shared with other projectors
 	case event.VisitorForgotten:
 		if len(data.Keys) == 0 { // else forget.Eraser.ForgetVisitor erases the rows
 			t.forgotten = []string{e.Stream}
