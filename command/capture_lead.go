@@ -41,7 +41,8 @@ type LeadCaptured struct {
 	Lead     lead.State
 	Merged   bool
 	Position eventstore.Position
-	Replayed bool // this is the answer that the idempotency key had before
+	EventID  string // of the lead's event that the arrival became; empty for a dry run
+	Replayed bool   // this is the answer that the idempotency key had before
 
 	fact event.Data // that the arrival became: LeadCreated or LeadMerged
 }
@@ -85,7 +86,7 @@ func (h *Handlers) dryRun(ctx context.Context, cmd CaptureLead) (LeadCaptured, e
 	if err != nil || answer.Replayed {
 		return answer, err
 	}
-	answer.Position = 0
+	answer.Position, answer.EventID = 0, ""
 	switch fact := answer.fact.(type) {
 	case event.LeadCreated:
 		answer.Lead.ID, answer.Lead.ContactUID, answer.Lead.OpportunityID = "", "", ""
@@ -289,7 +290,9 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	for _, taken := range c.takes(decision, phone, email) {
 		c.holders.Add(taken.stream, decision.LeadID)
 	}
-	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position, fact: decision.Fact}, nil
+	return LeadCaptured{
+		Lead: after, Merged: decision.Merged, Position: position, EventID: fact.Events[0].ID.String(), fact: decision.Fact,
+	}, nil
 }
 
 // checks returns the writes that confirm what the arrival was let in by.

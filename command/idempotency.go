@@ -140,7 +140,9 @@ func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (found
 		return outcome{}, err
 	}
 	_, merged := fact.Data.(event.LeadMerged)
-	found.captured = LeadCaptured{Lead: folded, Merged: merged, Position: at.Position, Replayed: true, fact: fact.Data}
+	found.captured = LeadCaptured{
+		Lead: folded, Merged: merged, Position: at.Position, EventID: bound.EventID, Replayed: true, fact: fact.Data,
+	}
 	found.erased = last.Erased || last.Type == event.LeadErased{}.EventType()
 	return found, nil
 }

@@ -24,6 +24,7 @@ type answer struct {
 	status   int // 0 is 200
 	body     any // an envelope
 	position eventstore.Position
+	event    string       // id of the lead's event that a capture became
 	stream   func() error // writes the answer itself, in place of body
 }
 
@@ -80,9 +81,15 @@ func listed[T any](list query.List[T], err error) (answer, error) {
 // positionHeader carries the log position of a write, for ?minPosition= of a later read.
 const positionHeader = "X-Log-Position"
 
+// eventHeader carries the id of the event that a capture became, whose receipt its token may get.
+const eventHeader = "X-Event-Id"
+
 // send writes an answer.
 func (x *exchange) send(a answer) {
 	x.wrote(a.position)
+	if a.event != "" {
+		x.w.Header().Set(eventHeader, a.event)
+	}
 	if a.stream != nil {
 		x.stream(a.stream)
 		return

@@ -50,6 +50,8 @@ func TestCapture_CreatesAndMerges(t *testing.T) {
 	require.NotNil(t, events.at("nextCursor"))
 	require.Equal(t, "lead.created", events.at("data").([]any)[0].(map[string]any)["type"])
 	require.Equal(t, "user:ann", events.at("data").([]any)[0].(map[string]any)["actor"])
+	require.Equal(t, created.header.Get("X-Event-Id"), events.at("data").([]any)[0].(map[string]any)["id"])
+	require.NotEqual(t, created.header.Get("X-Event-Id"), merged.header.Get("X-Event-Id"))
 }
 
 func TestCapture_CuratedSourceConflict(t *testing.T) {
@@ -277,6 +279,7 @@ func TestDryRun_WritesNothing(t *testing.T) {
 		after := storetest.Head(t, s.store)
 		require.Equal(t, before, after, "%s left something on the log", body)
 		require.Empty(t, tried.header.Get("X-Log-Position"))
+		require.Empty(t, tried.header.Get("X-Event-Id"))
 		require.Equal(t, true, tried.at("dryRun"), tried.raw)
 
 		captured := s.capture(body)

@@ -26,7 +26,9 @@ func requireReplayed(t *testing.T, first, again reply) {
 	t.Helper()
 	require.Equal(t, first.status, again.status, again.raw)
 	require.Equal(t, first.raw, again.raw)
-	require.Equal(t, first.header.Get("X-Log-Position"), again.header.Get("X-Log-Position"))
+	for _, name := range []string{"X-Log-Position", "X-Event-Id"} {
+		require.Equal(t, first.header.Get(name), again.header.Get(name))
+	}
 	require.Empty(t, first.header.Get("Idempotent-Replayed"))
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 }

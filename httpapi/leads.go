@@ -35,7 +35,9 @@ func (x *exchange) captureLead() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{status: captureStatus(&outcome), position: outcome.Position, body: newCapturedEnvelope(&outcome, dryRun)}, nil
+	return answer{
+		status: captureStatus(&outcome), position: outcome.Position, event: outcome.EventID, body: newCapturedEnvelope(&outcome, dryRun),
+	}, nil
 }
 
 func captureStatus(c *command.LeadCaptured) int {

@@ -96,7 +96,7 @@ func (a *api) cors(next http.Handler) http.Handler {
 		header.Set("Access-Control-Allow-Origin", origin)
 		if !preflight {
 			header.Set("Access-Control-Expose-Headers",
-				requestIDHeader+", "+positionHeader+", "+replayedHeader+", Retry-After, RateLimit, RateLimit-Policy")
+				requestIDHeader+", "+positionHeader+", "+eventHeader+", "+replayedHeader+", Retry-After, RateLimit, RateLimit-Policy")
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -178,7 +178,7 @@ func TestCORS_ListedOrigins(t *testing.T) {
 	refused := ask(http.MethodPost, leads, "https://form.example")
 	require.Equal(t, http.StatusUnauthorized, refused.status)
 	require.Equal(t, "https://form.example", refused.header.Get("Access-Control-Allow-Origin"), "a page must be able to read why")
-	for _, name := range []string{"X-Request-Id", "Retry-After", "RateLimit"} {
+	for _, name := range []string{"X-Request-Id", "X-Event-Id", "Retry-After", "RateLimit"} {
 		require.Contains(t, refused.header.Get("Access-Control-Expose-Headers"), name)
 	}
 	for _, path := range []string{visitors + "v/activity", visitors + "a%2Fb/activity"} {
