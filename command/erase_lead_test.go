@@ -86,6 +86,17 @@ func (f forgetting) Destroy(_ context.Context, streams ...string) error {
 	})
 }
 
+func (f forgetting) Commitments(_ context.Context, streams ...string) (map[string][]string, error) {
+	found := map[string][]string{}
+	return found, f.do(func() {
+		for _, stream := range streams {
+			if f.keys[stream] {
+				found[stream] = []string{"hash of the key of " + stream}
+			}
+		}
+	})
+}
+
 func (f forgetting) Expel(context.Context, ...string) error { return f.do(func() {}) }
 
 func (f forgetting) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
@@ -182,6 +193,12 @@ func TestEraseLead_ResumesAfterStop(t *testing.T) {
 		require.Empty(t, gone.shown, "stop %d", stops)
 		require.Empty(t, gone.copied, "stop %d", stops)
 		require.Equal(t, event.DiscardedErased, w.arrival(posted.ID).Discarded)
+		log := w.events()
+		at := slices.IndexFunc(log, func(r eventstore.Recorded) bool { return r.Type == event.LeadErased{}.EventType() })
+		fact, err := log[at].Fact()
+		require.NoError(t, err)
+		require.Equal(t, []event.KeyCommitment{{LeadID: id, Commitment: "hash of the key of " + event.LeadStream(id)}},
+			fact.Data.(event.LeadErased).KeyCommitments, "the fact was appended while there was a key")
 		require.Empty(t, w.arrival(posted.ID).LeadID)
 		done, err := erase(func() error { return nil })
 		require.NoError(t, err)

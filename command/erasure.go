@@ -33,15 +33,16 @@ func (h *Handlers) Erasure(caller Caller) Erasure { return Erasure{h, caller} }
 // Account returns the account of the caller.
 func (e Erasure) Account() string { return e.caller.Account }
 
-// EraseLead appends lead.erased and releases the lead's claims, in one append. Again means that an earlier call has appended the
-// fact that is returned. The errors are lead.ErrNotFound, *lead.JoinedError and those of the store.
-func (e Erasure) EraseLead(ctx context.Context, leadID string) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
+// EraseLead appends lead.erased, with the hashes of the keys that will be destroyed, and releases the lead's claims, in one append.
+// Again means that an earlier call has appended the fact that is returned. The errors are lead.ErrNotFound, *lead.JoinedError and those of the store
+// and of keys.
+func (e Erasure) EraseLead(ctx context.Context, leadID string, keys eventstore.KeyCommitments) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
 	if !event.ValidID(leadID) {
 		return fact, 0, false, lead.ErrNotFound
 	}
 	stream := event.LeadStream(leadID)
 	err = e.h.transact.Do(ctx, []string{stream}, func(ctx context.Context) (err error) {
-		fact, at, again, err = e.eraseLead(ctx, leadID, stream)
+		fact, at, again, err = e.eraseLead(ctx, leadID, keys)
 		return err
 	})
 	if err != nil {
@@ -53,7 +54,8 @@ func (e Erasure) EraseLead(ctx context.Context, leadID string) (fact event.LeadE
 	return fact, at, again, nil
 }
 
-func (e Erasure) eraseLead(ctx context.Context, leadID, stream string) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
+func (e Erasure) eraseLead(ctx context.Context, leadID string, keys eventstore.KeyCommitments) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
+	stream := event.LeadStream(leadID)
 	held, err := e.h.loadLead(ctx, stream)
 	if err != nil {
 		return fact, 0, false, err
@@ -70,12 +72,30 @@ func (e Erasure) eraseLead(ctx context.Context, leadID, stream string) (fact eve
 	if err != nil {
 		return fact, 0, false, err
 	}
+	if fact.KeyCommitments, err = commitments(ctx, keys, append([]string{leadID}, fact.Leads...)); err != nil {
+		return fact, 0, false, err
+	}
 	write, err := e.h.write(e.caller.withoutOrigin(), stream, held.expect, e.h.after(held.lead.UpdatedAt), fact)
 	if err != nil {
 		return fact, 0, false, err
 	}
 	at, err = e.h.store.Append(ctx, append(writes, write)...)
 	return fact, at, false, err
+}
+
+// commitments returns the hashes of the keys of leads, in the order of the leads.
+func commitments(ctx context.Context, keys eventstore.KeyCommitments, leads []string) (all []event.KeyCommitment, err error) {
+	streams := make([]string, len(leads))
+	for i, id := range leads {
+		streams[i] = event.LeadStream(id)
+	}
+	found, err := keys(ctx, streams...)
+	for i, id := range leads {
+		for _, commitment := range found[streams[i]] {
+			all = append(all, event.KeyCommitment{LeadID: id, Commitment: commitment})
+		}
+	}
+	return all, err
 }
 
 // erasureOf finds the fact on the log, which ends its stream. The position is 0 without one.

@@ -114,6 +114,9 @@ type Key struct {
 	Sealed   []byte
 }
 
+// KeyCommitments returns the hashes of the keys of streams, by stream. They may stay on the log when the keys are deleted.
+type KeyCommitments = func(ctx context.Context, streams ...string) (map[string][]string, error)
+
 // Check is a Write without events.
 func Check(stream string, expect Expected) Write { return Write{Stream: stream, Expect: expect} }
 

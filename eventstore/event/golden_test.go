@@ -101,6 +101,9 @@ func samples() []Data {
 			Leads:    []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
 			Claims:   []string{"claim-00112233445566778899aabbccddeeff"},
 			Visitors: []string{"visitor-acme-00112233445566778899aabbccddeeff"},
+			KeyCommitments: []KeyCommitment{{
+				LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Commitment: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+			}},
 		},
 		LeadRevealed{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", What: "lead"},
 		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},

@@ -153,6 +153,15 @@ type LeadErased struct {
 	Leads    []string `json:"leads,omitzero"`    // ids of those that were part of this one
 	Claims   []string `json:"claims,omitzero"`   // streams of the claims on all phones and emails that the lead had
 	Visitors []string `json:"visitors,omitzero"` // streams of the visitors that the lead was linked with
+	// KeyCommitments are of the keys that the personal data of the lead, and of those that were part of it, are sealed with.
+	KeyCommitments []KeyCommitment `json:"keyCommitments,omitzero"`
+}
+
+// KeyCommitment is the hash of a key that is destroyed after it was written to the log. A key that is found later is this one if its
+// hash is the same; the key cannot be computed from it.
+type KeyCommitment struct {
+	LeadID     string `json:"leadId"`
+	Commitment string `json:"commitment"` // SHA-256, in hexadecimal
 }
 
 func (LeadCreated) EventType() string    { return "lead.created.v1" }

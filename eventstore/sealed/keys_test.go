@@ -264,3 +264,34 @@ func TestStore_KeyDatabaseDown(t *testing.T) {
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	}
 }
+
+// The hash was worked out by another program: it is on logs, and is compared with keys that are found later.
+func TestCommitment_KnownHash(t *testing.T) {
+	t.Parallel()
+	var secret [sealbox.KeySize]byte
+	for i := range secret {
+		secret[i] = byte(i)
+	}
+	require.Equal(t, "93c3872b9f2311ca698cd0c7e578619d30d1ad8e42f96b78339aa5458797e1d7", sealed.Commitment(secret))
+}
+
+func TestCommitments_OfEveryKey(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, one, two := p.open(), newLead(), newLead()
+		for _, stream := range []string{one, two} {
+			storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
+		}
+		found, err := store.Commitments(t.Context(), one, two, newLead())
+		require.NoError(t, err)
+		require.Len(t, found, 2)
+		require.Len(t, found[one], 1)
+		require.NotEqual(t, found[one], found[two])
+
+		_, err = p.vault(nextKey, sealKey).Rewrap(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, store.Destroy(t.Context(), two))
+		later, err := p.open(nextKey).Commitments(t.Context(), one, two)
+		require.NoError(t, err)
+		require.Equal(t, map[string][]string{one: found[one]}, later, "it is of the key, however that is sealed")
+	})
+}

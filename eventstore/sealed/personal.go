@@ -42,7 +42,7 @@ var declared = map[string]declaration{
 	},
 	event.LeadRefused{}.EventType():  {plain: list("source code leadId other")},
 	event.LeadRevealed{}.EventType(): {plain: list("leadId arrivalId what")},
-	event.LeadErased{}.EventType():   {plain: list("leads claims visitors"), bare: true},
+	event.LeadErased{}.EventType():   {plain: list("leads claims visitors keyCommitments"), bare: true},
 
 	event.VisitorActed{}.EventType(): {
 		personal: list("visitorId url title referrer properties"),

@@ -49,6 +49,24 @@ func (s *Store) Destroy(ctx context.Context, streams ...string) error {
 	return err
 }
 
+// Commitments returns the hash of every key of the streams, by stream. A damaged key has none.
+func (s *Store) Commitments(ctx context.Context, streams ...string) (map[string][]string, error) {
+	stored, err := s.vault.find(ctx, streams)
+	if err != nil {
+		return nil, err
+	}
+	commitments := make(map[string][]string, len(stored))
+	for stream, keys := range stored {
+		for _, k := range keys {
+			if !k.damaged {
+				commitments[stream] = append(commitments[stream], Commitment(k.secret))
+			}
+		}
+		slices.Sort(commitments[stream])
+	}
+	return commitments, nil
+}
+
 // Held reports whether there is a key of any of the streams that an event is sealed with. Keys that no event uses do not count.
 func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
 	stored, err := s.vault.find(ctx, streams)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/cipher"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,6 +39,15 @@ func (k key) aead() (cipher.AEAD, error) {
 		return nil, errDamagedKey
 	}
 	return sealbox.NewCipher(k.secret[:])
+}
+
+// commitmentPrefix makes a commitment differ from all other hashes of the same bytes.
+const commitmentPrefix = "leadlog person key v1\n"
+
+// Commitment returns the SHA-256 of a prefix and a key, in hexadecimal. It stays on the log when the key is destroyed.
+func Commitment(secret [sealbox.KeySize]byte) string {
+	sum := sha256.Sum256(append([]byte(commitmentPrefix), secret[:]...))
+	return hex.EncodeToString(sum[:])
 }
 
 // opener is a key that opens the events of one stream. It keeps what many of them have in common.

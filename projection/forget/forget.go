@@ -23,9 +23,9 @@ import (
 type Facts interface {
 	// Account returns the account of the caller.
 	Account() string
-	// EraseLead appends lead.erased and releases the lead's claims, in one append. Again means that an earlier call has appended
-	// the fact that is returned.
-	EraseLead(ctx context.Context, leadID string) (erased event.LeadErased, at eventstore.Position, again bool, err error)
+	// EraseLead appends lead.erased, with the hashes that Keys.Commitments returns, and releases the lead's claims, in one append.
+	// Again means that an earlier call has appended the fact that is returned.
+	EraseLead(ctx context.Context, leadID string, keys eventstore.KeyCommitments) (erased event.LeadErased, at eventstore.Position, again bool, err error)
 	// MoreVisitors returns, in pages, the streams of the visitors of an erased lead that exceed the number that the fact names. It
 	// reads them from the lead's events, as long as their key exists.
 	MoreVisitors(ctx context.Context, leadID string, erased event.LeadErased) iter.Seq2[[]string, error]
@@ -51,6 +51,8 @@ type Facts interface {
 
 // Keys are the keys that seal personal data on the log. sealed.Store implements it.
 type Keys interface {
+	// Commitments returns the hashes of the keys of streams, by stream.
+	Commitments(ctx context.Context, streams ...string) (map[string][]string, error)
 	// Destroy deletes the keys of streams, whose personal data cannot be read from then on.
 	Destroy(ctx context.Context, streams ...string) error
 	// Expel deletes keys that came back, for example from a backup, and open events from before the streams were forgotten.
@@ -100,8 +102,9 @@ type LeadErased struct {
 // EraseLead erases a lead, the leads that were joined into it, and its visitors that no other lead is linked with. The errors are
 // those of facts, of the keys and of the views.
 func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done LeadErased, err error) {
-	// 1. The fact, and the claims that it frees, in one append. It names the joined leads, and a limited number of visitors.
-	erased, at, again, err := facts.EraseLead(ctx, leadID)
+	// 1. The fact, and the claims that it frees, in one append. It names the joined leads, a limited number of visitors, and the
+	// hashes of the leads' keys.
+	erased, at, again, err := facts.EraseLead(ctx, leadID, e.Keys.Commitments)
 	if err != nil {
 		return LeadErased{}, err
 	}
