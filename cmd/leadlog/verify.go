@@ -114,7 +114,7 @@ func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Sto
 	found.differences, err = verify.Verification{
 		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
-		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished,
+		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished, Held: h.Store.Held,
 		Broken: h.BrokenSecrets(), Unproven: h.BrokenIntakes(), Whole: func(head audit.Head) { found.head = head },
 	}.Run(ctx)
 	return found, err
@@ -280,7 +280,7 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 	return nil
 }
 
-// finishErasure completes the erasure of a lead or visitor that a process began and did not finish.
+// finishErasure completes the erasure of a lead, a visitor or an arrival that a process began and did not finish.
 func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, left verify.Leftover) error {
 	leave, err := h.KeepUp(ctx)
 	if err != nil {
@@ -293,6 +293,13 @@ func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handler
 			return fmt.Errorf("forget %s: %w", left.Visitor, err)
 		}
 		fmt.Fprintf(c.Out, "healed: %s: its erasure is finished\n", left.Visitor)
+		return nil
+	}
+	if left.Arrival != "" {
+		if err := h.Eraser().ExpireArrival(ctx, handlers.Erasure(caller), left.Arrival); err != nil {
+			return fmt.Errorf("delete arrival %s: %w", left.Arrival, err)
+		}
+		fmt.Fprintf(c.Out, "healed: arrival-%s: its erasure is finished\n", left.Arrival)
 		return nil
 	}
 	if _, err := h.Eraser().EraseLead(ctx, handlers.Erasure(caller), left.Lead); err != nil {

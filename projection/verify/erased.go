@@ -34,6 +34,8 @@ func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	}
 	if e.Erased && !e.Damaged {
 		r.noteClosed(e)
+	} else if _, ok := data.(event.ArrivalReceived); ok {
+		r.kept[e.Stream] = struct{}{}
 	}
 	r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
 }
@@ -72,10 +74,10 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 		}
 	case event.ArrivalDiscarded:
 		if d.Reason == event.DiscardedByOwner || d.Reason == event.DiscardedErased {
-			delete(r.closed, stream) // its key goes before the fact, and nothing personal follows
+			r.noteDeleted(stream, account)
 		}
 	case event.ArrivalExpired:
-		delete(r.closed, stream)
+		r.noteDeleted(stream, account)
 	case event.VisitorForgotten:
 		if of := r.closed[stream]; of != nil {
 			of.Forgotten(d)
@@ -84,6 +86,15 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 			r.forgotten[stream] = forgotten{account, position, len(d.Keys) == 0}
 		}
 		delete(r.gone, stream)
+	}
+}
+
+// noteDeleted remembers that the content of an arrival was deleted. Its key goes before the fact, and nothing personal follows.
+func (r *reading) noteDeleted(stream, account string) {
+	delete(r.closed, stream)
+	if _, kept := r.kept[stream]; kept {
+		delete(r.kept, stream)
+		r.returned[stream] = account
 	}
 }
 
@@ -140,7 +151,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 
 // unerased reports erasures that a killed process did not finish.
 func (v Verification) unerased(ctx context.Context, r reading) error {
-	if v.Left == nil || v.Unfinished == nil {
+	if v.Left == nil {
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.erased)) {
@@ -166,6 +177,15 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 		}
 		if unfinished {
 			v.Left(Leftover{Visitor: stream, Account: f.account, Says: fmt.Sprintf("%s was forgotten, but rows derived from it remain", stream)})
+		}
+	}
+	for _, stream := range slices.Sorted(maps.Keys(r.returned)) {
+		held, err := v.Held(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if held {
+			v.Left(Leftover{Arrival: event.ArrivalID(stream), Account: r.returned[stream], Says: stream + " was deleted, but its key is there again"})
 		}
 	}
 	return nil

@@ -42,6 +42,8 @@ type reading struct {
 	erased     map[string]erasure   // by lead
 	closed     map[string]*closed   // streams that cannot be opened, those of leads until they are erased
 	forgotten  map[string]forgotten // visitors, by their streams
+	kept       map[string]struct{}  // streams of arrivals whose content can be read
+	returned   map[string]string    // accounts of arrivals whose content can be read although it was deleted, by stream
 	gone       map[string]bool      // streams of leads that are erased, or were part of one that is, and of its visitors
 	seen       [][]any
 	leaf       [][]any

@@ -42,8 +42,10 @@ type Verification struct {
 	// Left, if not nil, is called with each erasure that a killed process did not finish. These are not findings, because one that is
 	// still running looks the same.
 	Left func(Leftover)
-	// Unfinished, if not nil, reports whether the erasure of leads and visitors at a position has something left to do.
+	// Unfinished reports whether the erasure of leads and visitors at a position has something left to do, and Held whether there is a
+	// key of a stream. They go with Left.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
+	Held       func(ctx context.Context, streams ...string) (bool, error)
 	// Broken, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, and why. Some of them may
 	// just have been deleted.
 	Broken func(ctx context.Context) (map[string]error, error)
@@ -52,10 +54,11 @@ type Verification struct {
 	Unproven func(ctx context.Context) (map[string]error, error)
 }
 
-// Leftover is an erasure that was not finished: of a lead, by id, or of a visitor, by its stream.
+// Leftover is an erasure that was not finished, or came undone when keys were restored from a backup: of a lead or an arrival, by id,
+// or of a visitor, by its stream.
 type Leftover struct {
-	Lead, Visitor, Account string
-	Says                   string // without anything personal
+	Lead, Visitor, Arrival, Account string
+	Says                            string // without anything personal
 }
 
 // Run returns what does not agree, as sentences without personal data. With an error nothing was verified.
@@ -187,6 +190,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell fun
 		tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 		owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 		erased: map[string]erasure{}, closed: map[string]*closed{}, gone: map[string]bool{},
+		kept: map[string]struct{}{}, returned: map[string]string{},
 		forgotten: map[string]forgotten{},
 	}
 	err = r.all(ctx, v.Store, tell)
