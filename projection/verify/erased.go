@@ -151,7 +151,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 
 // unerased reports erasures that a killed process did not finish.
 func (v Verification) unerased(ctx context.Context, r reading) error {
-	if v.Left == nil {
+	if v.Left == nil || v.Unfinished == nil || v.Held == nil {
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.erased)) {

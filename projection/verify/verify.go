@@ -43,7 +43,7 @@ type Verification struct {
 	// still running looks the same.
 	Left func(Leftover)
 	// Unfinished reports whether the erasure of leads and visitors at a position has something left to do, and Held whether there is a
-	// key of a stream. They go with Left.
+	// key of a stream. Without both, no such erasure is looked for.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
 	Held       func(ctx context.Context, streams ...string) (bool, error)
 	// Broken, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, and why. Some of them may
