@@ -24,6 +24,7 @@ type PreviewArrival struct {
 // ArrivalPreview is the answer: the capture's members, or why there would be none.
 type ArrivalPreview struct {
 	Mapped  intake.Mapped
+	Fetched []string     // ids of leads that Meta announces: each would be fetched, and mapped then
 	Arrival lead.Arrival // valid only without Wrong
 	Wrong   field.Errors // why it would be quarantined
 }
@@ -49,6 +50,10 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 	if err != nil {
 		return preview, err
 	}
+	if settings.Kind == intake.MetaLeadAds && !intake.IsLead(cmd.Request.Body) {
+		preview.announced(cmd.Request.Body)
+		return preview, nil
+	}
 	account, err := h.directory.Account(ctx, cmd.Account)
 	if err != nil {
 		return preview, err
@@ -67,9 +72,22 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 	return preview, nil
 }
 
+// announced is what a post of Meta's webhooks would become.
+func (p *ArrivalPreview) announced(body []byte) {
+	changes, err := intake.Changes(body)
+	if err != nil {
+		p.Wrong.Add("body", err.Error())
+		return
+	}
+	for _, change := range changes {
+		p.Fetched = append(p.Fetched, change.LeadgenID)
+	}
+	p.Mapped.Skip = len(changes) == 0
+}
+
 // Lead returns the members of the capture's body, normalized; nil if there would be no capture.
 func (p ArrivalPreview) Lead() map[string]jsontext.Value {
-	if len(p.Wrong) > 0 || p.Mapped.Test || p.Mapped.Skip || p.Mapped.Honeypot {
+	if len(p.Wrong) > 0 || len(p.Fetched) > 0 || p.Mapped.Test || p.Mapped.Skip || p.Mapped.Honeypot {
 		return nil
 	}
 	members := map[string]jsontext.Value{}

@@ -20,13 +20,14 @@ type ResubmitArrival struct {
 	Admission Admission // of the user who asks
 	ArrivalID string
 	Set       map[string]jsontext.Value // members of a capture's body that replace the arrival's
+	NoFetch   bool                      // an arrival that could not be fetched stays so
 }
 
 // ResubmitArrival captures an arrival as the credential that it came by, and as of when it was received. One that was captured
-// before answers with its lead.
+// before answers with its lead. One that could not be fetched is fetched again, in the background, unless fields are set.
 //
 // The errors are those of CaptureLead, *Quarantined among them when fields are still wrong, arrival.ErrNotFound,
-// arrival.ErrDiscarded, arrival.ErrExpired and arrival.ErrPending.
+// arrival.ErrDiscarded, arrival.ErrExpired, and arrival.ErrPending for one that is being fetched.
 func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (LeadCaptured, error) {
 	user := cmd.Admission.Caller
 	var answer LeadCaptured
@@ -42,7 +43,13 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 			return err
 		}
 		mapped, source, err := h.mapAgain(ctx, of.Arrival)
-		if err != nil {
+		switch {
+		case errors.Is(err, errNotFetched) && len(cmd.Set) == 0 && !cmd.NoFetch:
+			answer.Position, err = h.fetchAgain(ctx, cmd.Admission, of)
+			return err
+		case errors.Is(err, errNotFetched):
+			mapped.Wrong = notFetched(of.Arrival)
+		case err != nil:
 			return err
 		}
 		if len(cmd.Set) > 0 {
@@ -59,6 +66,22 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 		return err
 	})
 	return answer, err
+}
+
+// fetchAgain appends that the content of an arrival is to be fetched again. The error is arrival.ErrPending once it is.
+func (h *Handlers) fetchAgain(ctx context.Context, by Admission, of heldArrival) (eventstore.Position, error) {
+	if _, err := by.confirm(ctx, h.directory); err != nil {
+		return 0, err
+	}
+	write, err := h.write(by.Caller, of.stream, of.expect, h.after(of.UpdatedAt), event.ArrivalResubmitted{Fetch: true})
+	if err != nil {
+		return 0, err
+	}
+	position, err := h.store.Append(ctx, write)
+	if err == nil {
+		err = arrival.ErrPending
+	}
+	return position, err
 }
 
 // Decided reports whether an error of ResubmitArrival is what was decided on the arrival.
@@ -169,7 +192,10 @@ func (a heldArrival) again(by Caller, before ...eventstore.Event) *kept {
 	}
 }
 
-// mapAgain maps an arrival by the settings that its intake has now. The source is that of the intake.
+// errNotFetched says that an arrival only announces its content.
+var errNotFetched = errors.New("the content of the arrival was not fetched")
+
+// mapAgain maps an arrival by the settings that its intake has now. The source is that of the intake. The error may be errNotFetched.
 func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapped, source string, err error) {
 	if a.IntakeID != "" {
 		state, at, err := eventstore.Load(ctx, h.store, event.IntakeStream(a.IntakeID), intake.Evolve)
@@ -177,7 +203,7 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 			return Mapped{}, "", err
 		}
 		if state.Settings.Kind == intake.MetaLeadAds && !a.Fetched {
-			return Mapped{Wrong: notFetched(a)}, state.Settings.Source, nil
+			return Mapped{}, state.Settings.Source, errNotFetched
 		}
 		mapping, err := h.mapping(a.IntakeID, at, state.Settings)
 		if err == nil {

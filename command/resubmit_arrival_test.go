@@ -146,6 +146,57 @@ func TestResubmitArrival_Refused(t *testing.T) {
 	}
 }
 
+func TestResubmitArrival_FetchesAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	id := w.received(p, func(r *command.ReceiveArrival) {
+		r.Pending, r.Raw = true, r.Raw.WithBody([]byte(`{"leadgen_id":444}`))
+	})
+	received := w.arrival(id).ReceivedAt
+	ads := settings
+	ads.Kind, ads.Source, ads.Mapping = intake.MetaLeadAds, "facebook_ad", nil
+	w.append(event.IntakeStream(intakeID), event.IntakeChanged{IntakeSettings: ads})
+	finish := func(wrong field.Errors) {
+		_, err := p.FinishArrival(t.Context(), command.FinishArrival{
+			Caller: command.Caller{Account: "acme", Actor: "system:fetch"}, ArrivalID: id, Wrong: wrong,
+			Fetched: event.ArrivalRaw{ContentType: "application/json", Body: `{"id":"444","field_data":[{"name":"email","values":["asha@example.com"]}]}`},
+		})
+		require.NoError(t, err)
+	}
+	expired := field.Errors{{Field: "body", Message: "was not fetched: the API answered 400, code 190"}}
+	finish(expired)
+
+	_, err := p.resubmit(t.Context(), id, `{"name":"Asha"}`)
+	require.ErrorAs(t, err, new(*command.Quarantined), "a name alone is no lead")
+	for range 2 { // the second has no effect
+		_, err = p.resubmit(t.Context(), id, "")
+		require.ErrorIs(t, err, arrival.ErrPending)
+		require.True(t, command.Decided(err))
+		state := w.arrival(id)
+		require.Equal(t, arrival.Received, state.State)
+		require.Empty(t, state.Reasons)
+	}
+	finish(expired)
+	admission, err := p.directory.Admit(t.Context(), owner)
+	require.NoError(t, err)
+	_, err = p.ResubmitArrival(t.Context(), command.ResubmitArrival{Admission: admission, ArrivalID: id, NoFetch: true})
+	quarantined, is := errors.AsType[*command.Quarantined](err)
+	require.True(t, is)
+	require.Equal(t, expired, quarantined.Errors)
+
+	_, err = p.resubmit(t.Context(), id, "")
+	require.ErrorIs(t, err, arrival.ErrPending)
+	finish(nil)
+	captured, err := p.resubmit(t.Context(), id, "")
+	require.NoError(t, err)
+	require.Equal(t, "asha@example.com", captured.Lead.Email)
+	require.Equal(t, received, captured.Lead.Sources[0].FirstSeenAt)
+	require.Equal(t, doorkeeper.Credential, captured.Lead.Sources[0].Credential)
+	require.Equal(t, "received quarantined resubmitted quarantined resubmitted fetched captured",
+		strings.ReplaceAll(strings.Join(w.stream(id), " "), "arrival.", ""))
+}
+
 func TestResubmitArrival_NotCaptured(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -1,11 +1,14 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/query"
 )
@@ -58,7 +61,37 @@ func (x *exchange) resubmitArrival() (answer, error) {
 		return answer{}, err
 	}
 	captured, err := x.Commands.ResubmitArrival(x.ctx, cmd)
+	if errors.Is(err, arrival.ErrPending) && len(cmd.Set) == 0 {
+		return x.fetchedAgain(cmd, captured.Position)
+	}
 	return answer{position: captured.Position, body: newCapturedEnvelope(&captured, false)}, err
+}
+
+// fetchWait is how long a resubmission waits for the sender's API.
+const (
+	fetchWait = 5 * time.Second
+	fetchPoll = 100 * time.Millisecond
+)
+
+// fetchedAgain answers with what becomes of an arrival that is being fetched, or that it still is.
+func (x *exchange) fetchedAgain(cmd command.ResubmitArrival, from eventstore.Position) (answer, error) {
+	pending := answer{status: http.StatusAccepted, position: from, body: envelope{Success: true, Message: "The arrival is being fetched"}}
+	waiting := x.load.waiting.of(x.caller.Account)
+	if !waiting.take(1) {
+		return pending, nil
+	}
+	defer waiting.release(1)
+	cmd.NoFetch = true
+	for begun := time.Now(); time.Since(begun) < fetchWait; {
+		if err := eventstore.Sleep(x.ctx, fetchPoll); err != nil {
+			return answer{}, err
+		}
+		captured, err := x.Commands.ResubmitArrival(x.ctx, cmd)
+		if !errors.Is(err, arrival.ErrPending) {
+			return answer{position: captured.Position, body: newCapturedEnvelope(&captured, false)}, err
+		}
+	}
+	return pending, nil
 }
 
 // resubmitArrivals has all quarantined arrivals of an intake captured again, in the background.

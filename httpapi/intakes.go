@@ -183,10 +183,11 @@ func (x *exchange) showIntake() (answer, error) {
 
 // arrivalPreview is what a post would become.
 type arrivalPreview struct {
-	Lead       any     `json:"lead"` // null: it would not be captured
-	DeliveryID *string `json:"deliveryId"`
-	Test       bool    `json:"test"`
-	Skip       bool    `json:"skip"`
+	Lead       any      `json:"lead"` // null: it would not be captured
+	DeliveryID *string  `json:"deliveryId"`
+	Test       bool     `json:"test"`
+	Skip       bool     `json:"skip"`
+	Fetched    []string `json:"fetched,omitempty"` // ids of leads that would be fetched first
 }
 
 func (x *exchange) previewArrival() (answer, error) {
@@ -216,7 +217,7 @@ func (x *exchange) previewArrival() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	data := arrivalPreview{Test: would.Mapped.Test, Skip: would.Mapped.Skip || would.Mapped.Honeypot}
+	data := arrivalPreview{Test: would.Mapped.Test, Skip: would.Mapped.Skip || would.Mapped.Honeypot, Fetched: would.Fetched}
 	if members := would.Lead(); members != nil {
 		data.Lead = members
 	}

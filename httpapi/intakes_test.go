@@ -205,3 +205,23 @@ func TestIntakes_Preview(t *testing.T) {
 	shown := s.as(http.MethodGet, after(path, created), "").is(http.StatusOK)
 	require.Nil(t, shown.at("data", "lastArrivalAt"), "a preview has no effect")
 }
+
+func TestIntakes_PreviewMeta(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.as(http.MethodPost, intakes, `{"name":"Meta","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"access"}`).
+		is(http.StatusCreated)
+	preview := func(body string) reply {
+		encoded, err := json.Marshal(body)
+		require.NoError(t, err)
+		return s.as(http.MethodPost, intakes+"/"+created.at("data", "intakeId").(string)+"/preview", `{"body":`+string(encoded)+`}`).is(http.StatusOK)
+	}
+	announced := preview(`{"object":"page","entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":444}},{"field":"feed","value":{}},` +
+		`{"field":"leadgen","value":{"leadgen_id":"445"}}]}]}`)
+	require.Equal(t, map[string]any{"lead": nil, "deliveryId": nil, "test": false, "skip": false, "fetched": []any{"444", "445"}}, announced.at("data"))
+	require.Equal(t, true, preview(`{"entry":[{"changes":[{"field":"feed","value":{}}]}]}`).at("data", "skip"), "about something else")
+	require.Equal(t, []string{"body"}, preview(`{"entry":[{"changes":[{"field":"leadgen","value":{}}]}]}`).fieldsNamed())
+	lead := preview(`{"id":"444","field_data":[{"name":"email","values":["asha@example.com"]}]}`)
+	require.Equal(t, "asha@example.com", lead.at("data", "lead", "email"))
+	require.NotContains(t, lead.raw, "fetched")
+}

@@ -94,6 +94,9 @@ func evolve(a Arrival, fact event.Fact) Arrival {
 		a.Reasons = data.Reasons
 	case event.ArrivalResubmitted:
 		a.Resubmits++
+		if data.Fetch {
+			a.become(Received)
+		}
 	case event.ArrivalDiscarded:
 		a.Discarded = data.Reason
 		if data.Reason == event.DiscardedErased {

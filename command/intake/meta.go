@@ -84,10 +84,11 @@ var errFetched = errors.New("is not a lead of Meta's Graph API")
 
 // Fetched returns the body that is mapped: the lead that was fetched, and of the announcement what the lead does not have.
 func Fetched(announcement, lead []byte) ([]byte, error) {
-	var announced, fetched map[string]jsontext.Value
-	if err := json.Unmarshal(lead, &fetched); err != nil || fetched["field_data"].Kind() != '[' {
+	fetched, ok := graphLead(lead)
+	if !ok {
 		return nil, errFetched
 	}
+	var announced map[string]jsontext.Value
 	if err := json.Unmarshal(announcement, &announced); err != nil {
 		return nil, errChanges
 	}
@@ -97,6 +98,17 @@ func Fetched(announcement, lead []byte) ([]byte, error) {
 		}
 	}
 	return json.Marshal(fetched, json.Deterministic(true))
+}
+
+// IsLead reports whether a body is a lead of Meta's Graph API, and not an announcement.
+func IsLead(body []byte) bool {
+	_, ok := graphLead(bytes.TrimPrefix(body, byteOrderMark))
+	return ok
+}
+
+func graphLead(body []byte) (members map[string]jsontext.Value, ok bool) {
+	err := json.Unmarshal(body, &members)
+	return members, err == nil && members["field_data"].Kind() == '['
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

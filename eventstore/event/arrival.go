@@ -63,7 +63,8 @@ type ArrivalReason struct {
 
 // ArrivalResubmitted says that a user asked to capture the arrival again.
 type ArrivalResubmitted struct {
-	Set map[string]jsontext.Value `json:"set,omitzero"` // members of a capture's body that replace the arrival's
+	Set   map[string]jsontext.Value `json:"set,omitzero"`   // members of a capture's body that replace the arrival's
+	Fetch bool                      `json:"fetch,omitzero"` // its content is to be fetched again first
 }
 
 // ArrivalDiscarded says that the arrival is not captured.

@@ -159,7 +159,7 @@ func samples() []Data {
 		ArrivalCaptured{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Merged: true},
 		ArrivalRefused{Code: "DUPLICATE_LEAD_EMAIL", LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC"},
 		ArrivalQuarantined{Reasons: []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}},
-		ArrivalResubmitted{Set: fields},
+		ArrivalResubmitted{Set: fields, Fetch: true},
 		ArrivalDiscarded{Reason: DiscardedByOwner},
 		ArrivalExpired{},
 	}

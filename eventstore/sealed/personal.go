@@ -58,7 +58,7 @@ var declared = map[string]declaration{
 	event.ArrivalCaptured{}.EventType():    {plain: list("leadId eventId merged")},
 	event.ArrivalRefused{}.EventType():     {plain: list("code leadId other")},
 	event.ArrivalQuarantined{}.EventType(): {plain: list("reasons")},
-	event.ArrivalResubmitted{}.EventType(): {personal: list("set")},
+	event.ArrivalResubmitted{}.EventType(): {personal: list("set"), plain: list("fetch")},
 	event.ArrivalDiscarded{}.EventType():   {plain: list("reason"), bare: true},
 	event.ArrivalExpired{}.EventType():     {bare: true},
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -317,6 +318,9 @@ func (v *visit) previewIntake() (screen, error) {
 	}
 	preview.Wrong = would.Wrong
 	switch {
+	case len(would.Fetched) > 0:
+		preview.Discarded = fmt.Sprintf("It only announces leads (%s). Each is fetched from Meta, and captured then. "+
+			"To see what becomes of one, paste the Graph API's answer.", strings.Join(would.Fetched, ", "))
 	case would.Mapped.Test:
 		preview.Discarded = "The sender marked it as a test."
 	case would.Mapped.Skip:

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -45,6 +46,8 @@ type Options struct {
 	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
 	Schedule            []time.Duration // between attempts; empty: that of webhooks
 	Timeout             time.Duration   // of an attempt; 0: 15 s
+	// Attempted is called after each attempt. It must not block. nil: nothing is.
+	Attempted func(took time.Duration, success bool)
 }
 
 // Finished is an arrival whose content was fetched, or cannot be.
@@ -62,8 +65,8 @@ type Fetcher struct {
 	wake   chan struct{}
 
 	mu       sync.Mutex
-	inFlight map[string]string // intakes by arrival
-	finished map[string]bool   // arrivals that the view still shows as received
+	inFlight map[string]string              // intakes by arrival
+	finished map[string]eventstore.Position // arrivals that the view may show as received up to a position
 }
 
 // New returns a Fetcher.
@@ -139,8 +142,14 @@ func (f *Fetcher) lead(ctx context.Context, conn *pgx.Conn) error {
 	defer attempts.Wait()
 	defer abort()
 	f.mu.Lock()
-	f.inFlight, f.finished = make(map[string]string), make(map[string]bool)
+	f.inFlight, f.finished = make(map[string]string), make(map[string]eventstore.Position)
 	f.mu.Unlock()
+	// What was discarded or expired meanwhile.
+	_, err := conn.Exec(ctx, `DELETE FROM delivery.fetch f
+	     WHERE NOT EXISTS (SELECT FROM views.arrival a WHERE a.arrival_id = f.arrival_id AND a.state = 'received')`)
+	if err != nil {
+		return err
+	}
 	for {
 		due, err := f.due(ctx, conn)
 		if err != nil {
@@ -240,29 +249,23 @@ func (f *Fetcher) due(ctx context.Context, conn *pgx.Conn) ([]pending, error) {
 	return due, nil
 }
 
-// forget forgets what was finished, once the view knows it too.
+// forget forgets what was finished once the view has come so far. What the view shows as received from then on is to be fetched again.
 func (f *Fetcher) forget(ctx context.Context, conn *pgx.Conn) error {
 	if len(f.finished) == 0 {
 		return nil
 	}
-	var ids []string
-	for id := range f.finished {
-		ids = append(ids, id)
-	}
-	rows, err := conn.Query(ctx, `
-		WITH known AS (
-		    SELECT id FROM unnest($1::text[]) AS u (id)
-		     WHERE EXISTS (SELECT FROM views.arrival WHERE arrival_id = id AND state <> 'received')
-		), gone AS (DELETE FROM delivery.fetch WHERE arrival_id IN (SELECT id FROM known))
-		SELECT id FROM known`, ids)
-	if err != nil {
+	var reached int64
+	if err := conn.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1`, schema.Arrival).Scan(&reached); err != nil {
 		return err
 	}
-	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, id := range known {
-		delete(f.finished, id)
-	}
-	return err
+	maps.DeleteFunc(f.finished, func(_ string, at eventstore.Position) bool { return int64(at) <= reached })
+	return nil
+}
+
+// Pending returns how many arrivals of all processes are to be fetched, due or not.
+func (f *Fetcher) Pending(ctx context.Context) (n int, err error) {
+	err = f.Pool.QueryRow(ctx, `SELECT count(*) FROM views.arrival WHERE state = 'received'`).Scan(&n)
+	return n, schema.Unavailable(err)
 }
 
 // attempt makes one attempt at an arrival, and records what came of it.
@@ -272,7 +275,11 @@ func (f *Fetcher) attempt(ctx context.Context, p pending) {
 		f.settle(ctx, p, err)
 		return
 	}
+	begun := time.Now()
 	result := f.fetch(ctx, a, state)
+	if f.Attempted != nil && ctx.Err() == nil && result.err == nil {
+		f.Attempted(time.Since(begun), result.wrong == "")
+	}
 	switch {
 	case ctx.Err() != nil:
 	case result.err != nil: // not the API's fault
@@ -300,11 +307,18 @@ func (f *Fetcher) read(ctx context.Context, p pending) (a arrival.Arrival, s int
 	return a, s, err
 }
 
-// settle marks an arrival that is finished already, or postpones one whose attempt could not be made.
+// settle marks an arrival that is finished, or postpones one whose attempt could not be made.
 func (f *Fetcher) settle(ctx context.Context, p pending, err error) {
+	var head eventstore.Position
+	if err == nil {
+		_, err = f.Pool.Exec(ctx, `DELETE FROM delivery.fetch WHERE arrival_id = $1`, p.arrivalID)
+	}
+	if err == nil {
+		head, err = f.Store.Head(ctx)
+	}
 	if err == nil {
 		f.mu.Lock()
-		f.finished[p.arrivalID] = true
+		f.finished[p.arrivalID] = head
 		f.mu.Unlock()
 		return
 	}
@@ -324,7 +338,13 @@ func (f *Fetcher) finish(ctx context.Context, p pending, r result, finished Fini
 	if r.wrong != "" {
 		f.log(p, r)
 	}
-	f.record(ctx, p, r.wrong, p.attempts+1, time.Minute)
+	batch := &pgx.Batch{}
+	if r.wrong != "" {
+		queueFailure(batch, p, r.wrong)
+	} else {
+		batch.Queue(`DELETE FROM delivery.fetch_failure WHERE intake_id = $1`, p.intakeID)
+	}
+	f.send(ctx, p, batch)
 	f.settle(ctx, p, nil)
 }
 
@@ -333,20 +353,26 @@ func (f *Fetcher) log(p pending, r result) {
 		slog.String("arrivalId", p.arrivalID), slog.String("reason", r.wrong), slog.Int("attempt", p.attempts+1))
 }
 
-// record stores when an arrival is tried again, and why the attempt failed; an empty reason of an attempt that was made is a success.
+// record stores when an arrival is tried again, and why the attempt failed; an empty reason is that of an attempt that was not made.
 func (f *Fetcher) record(ctx context.Context, p pending, wrong string, attempts int, wait time.Duration) {
 	batch := &pgx.Batch{}
 	batch.Queue(`INSERT INTO delivery.fetch (arrival_id, attempts, due_at) VALUES ($1, $2, now() + $3)
 	                 ON CONFLICT (arrival_id) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at`, p.arrivalID, attempts, wait)
-	switch {
-	case wrong != "":
-		batch.Queue(`INSERT INTO delivery.fetch_failure (intake_id, error, failed_at) VALUES ($1, $2, now())
-		                 ON CONFLICT (intake_id) DO UPDATE SET error = excluded.error, failed_at = excluded.failed_at`, p.intakeID, wrong)
-	case attempts > p.attempts:
-		batch.Queue(`DELETE FROM delivery.fetch_failure WHERE intake_id = $1`, p.intakeID)
+	if wrong != "" {
+		queueFailure(batch, p, wrong)
 	}
+	f.send(ctx, p, batch)
+}
+
+// queueFailure adds the statement that shows a failure on its intake.
+func queueFailure(to *pgx.Batch, p pending, wrong string) {
+	to.Queue(`INSERT INTO delivery.fetch_failure (intake_id, error, failed_at) VALUES ($1, $2, now())
+	              ON CONFLICT (intake_id) DO UPDATE SET error = excluded.error, failed_at = excluded.failed_at`, p.intakeID, wrong)
+}
+
+func (f *Fetcher) send(ctx context.Context, p pending, batch *pgx.Batch) {
 	if err := f.Pool.SendBatch(ctx, batch).Close(); err != nil && ctx.Err() == nil {
-		f.Log.Warn("schedule of a fetch not saved", slog.String("arrivalId", p.arrivalID), slog.Any("error", err))
+		f.Log.Warn("outcome of a fetch not saved", slog.String("arrivalId", p.arrivalID), slog.Any("error", err))
 		_ = eventstore.Sleep(ctx, afterFailure) // it is still in flight, and so not tried again at once
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -304,7 +305,11 @@ func TestFetcher_NextProcessContinues(t *testing.T) {
 func TestFetcher_HungAPIDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	hung := serve(t, func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	var hanging atomic.Int32
+	hung := serve(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		hanging.Add(1)
+		<-r.Context().Done()
+	})
 	g := serve(t, lead)
 	stop := s.fetcher(t)
 	slow := s.intake(t, hung.URL)
@@ -315,6 +320,7 @@ func TestFetcher_HungAPIDelaysNoOther(t *testing.T) {
 	for i := range 5 {
 		require.Empty(t, s.await(t, s.arrival(t, other, fmt.Sprint(51+i))).Wrong)
 	}
+	require.Equal(t, int32(4), hanging.Load(), "attempts of one intake at once")
 	stop() // the server closes when its requests have ended
 }
 
@@ -340,6 +346,39 @@ func TestFetcher_RefusesPrivateAddress(t *testing.T) {
 	require.Len(t, got.Wrong, 1)
 	require.Zero(t, g.times("71"))
 	require.NotContains(t, got.Wrong[0].Message, "127.0.0.1")
+}
+
+// The owner has corrected the access, and asks for what could not be fetched. It gets all attempts of the schedule again.
+func TestFetcher_FetchesAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	g := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		if n <= 5 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		lead(n, w, r)
+	})
+	var succeeded, failed atomic.Int32
+	s.fetcher(t, func(o *fetch.Options) {
+		o.Attempted = func(_ time.Duration, success bool) {
+			if success {
+				succeeded.Add(1)
+			} else {
+				failed.Add(1)
+			}
+		}
+	})
+	intakeID := s.intake(t, g.URL)
+	id := s.arrival(t, intakeID, "91")
+	require.Equal(t, "was not fetched: the API answered 503", s.await(t, id).Wrong[0].Message)
+	require.Equal(t, 3, g.times("91"))
+	s.Append(t, account, event.ArrivalStream(id), event.ArrivalResubmitted{Fetch: true})
+	require.Eventually(t, func() bool { return len(s.outcomes(id)) == 2 }, projectiontest.Soon, time.Millisecond)
+	require.Empty(t, s.outcomes(id)[1].Wrong)
+	require.Equal(t, 6, g.times("91"))
+	require.Equal(t, []int32{1, 5}, []int32{succeeded.Load(), failed.Load()})
+	require.Eventually(t, func() bool { return s.failure(t, intakeID) == "" }, projectiontest.Soon, time.Millisecond)
 }
 
 func TestFetcher_WithoutAccess(t *testing.T) {

@@ -197,7 +197,7 @@ func (h *History) arrival(t testing.TB, account string) {
 		event.ArrivalRefused{Code: "DUPLICATE_LEAD_EMAIL", LeadID: h.Leads[account][0], Other: h.world.NewID()},
 		event.ArrivalQuarantined{Reasons: []event.ArrivalReason{{Field: "phone", Message: "must be a \"number\""}, {Field: "email", Message: "must be valid"}}},
 		event.ArrivalDiscarded{Reason: event.DiscardedTest}, event.ArrivalDiscarded{Reason: event.DiscardedByOwner},
-		event.ArrivalDiscarded{Reason: event.DiscardedErased}, event.ArrivalExpired{}, event.ArrivalResubmitted{},
+		event.ArrivalDiscarded{Reason: event.DiscardedErased}, event.ArrivalExpired{}, event.ArrivalResubmitted{}, event.ArrivalResubmitted{Fetch: true},
 		event.ArrivalFetched{Raw: event.ArrivalRaw{Body: "fetched"}},
 	}
 	facts := []event.Data{event.ArrivalReceived{

@@ -120,6 +120,12 @@ func queueArrival(to *pgx.Batch, e *projection.Event) error {
 			return err
 		}
 		set(`state = $2, reasons = $3, lead_id = $4, other_lead_id = $5`, after.State, reasons, after.LeadID, after.Other)
+	case event.ArrivalResubmitted:
+		if data.Fetch {
+			set(`state = $2, reasons = '[]', lead_id = '', other_lead_id = ''`, arrival.Received)
+		} else {
+			set(`position = position`)
+		}
 	case event.ArrivalDiscarded:
 		switch data.Reason {
 		case event.DiscardedErased:

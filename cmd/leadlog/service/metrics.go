@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/fetch"
 )
 
 // viewMetrics reports, at each scrape, the position and the state of each view.
@@ -90,13 +91,15 @@ type deliveryMetrics struct {
 	finished *prometheus.CounterVec
 }
 
+// attemptSeconds are buckets to the timeout of 15 s, and beyond for longer settings.
+var attemptSeconds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60}
+
 func newDeliveryMetrics() *deliveryMetrics {
 	return &deliveryMetrics{
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "leadlog_delivery_attempt_seconds",
-			Help: "How long attempts of this process took, by their outcome: success or failure.",
-			// To the timeout of 15 s, and beyond for longer settings.
-			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60},
+			Name:    "leadlog_delivery_attempt_seconds",
+			Help:    "How long attempts of this process took, by their outcome: success or failure.",
+			Buckets: attemptSeconds,
 		}, []string{"outcome"}),
 		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "leadlog_deliveries_total",
@@ -153,6 +156,49 @@ func (d *deliveryMetrics) Collect(metrics chan<- prometheus.Metric) {
 	}
 	metrics <- prometheus.MustNewConstMetric(deliveriesQueued, prometheus.GaugeValue, float64(backlog.Queued))
 	metrics <- prometheus.MustNewConstMetric(deliveryOldestDue, prometheus.GaugeValue, backlog.OldestDue.Seconds())
+}
+
+// fetchMetrics count fetches of all intakes together.
+type fetchMetrics struct {
+	fetcher  *fetch.Fetcher
+	attempts *prometheus.HistogramVec
+}
+
+func newFetchMetrics() *fetchMetrics {
+	m := &fetchMetrics{attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "leadlog_fetch_attempt_seconds",
+		Help:    "How long attempts of this process to fetch announced leads took, by their outcome: success or failure.",
+		Buckets: attemptSeconds,
+	}, []string{"outcome"})}
+	m.attempts.WithLabelValues("success") // exports it as 0 from the start
+	m.attempts.WithLabelValues("failure")
+	return m
+}
+
+var fetchesPending = prometheus.NewDesc("leadlog_fetches_pending",
+	"Announced leads that are to be fetched, due or not, of all processes.", nil, nil)
+
+func (m *fetchMetrics) attempted(took time.Duration, success bool) {
+	outcome := "failure"
+	if success {
+		outcome = "success"
+	}
+	m.attempts.WithLabelValues(outcome).Observe(took.Seconds())
+}
+
+func (m *fetchMetrics) Describe(descs chan<- *prometheus.Desc) {
+	m.attempts.Describe(descs)
+	descs <- fetchesPending
+}
+
+// Collect implements prometheus.Collector. If the database does not answer, it leaves out what only the database knows.
+func (m *fetchMetrics) Collect(metrics chan<- prometheus.Metric) {
+	m.attempts.Collect(metrics)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	if pending, err := m.fetcher.Pending(ctx); err == nil {
+		metrics <- prometheus.MustNewConstMetric(fetchesPending, prometheus.GaugeValue, float64(pending))
+	}
 }
 
 // logMetrics measure the appends of this process.

@@ -48,6 +48,7 @@ type App struct {
 	fanOut        *projection.Runner // of the deliveries
 	courier       *delivery.Courier
 	fetcher       *fetch.Fetcher
+	fetched       *fetchMetrics
 	delivered     *deliveryMetrics
 	appends       *logMetrics
 	tracing       *tracing // nil: off
@@ -156,7 +157,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	a.log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric(), a.silence.metric())
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric(), a.silence.metric())
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
@@ -219,10 +220,13 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
 	a.delivered.courier = a.courier
+	a.fetched = newFetchMetrics()
 	a.fetcher = fetch.New(fetch.Options{
 		Pool: a.pool, Store: a.store, Secrets: a.intakeSecrets.Get, Finish: a.finishArrival, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
+		Attempted: a.fetched.attempted,
 	})
+	a.fetched.fetcher = a.fetcher
 	return nil
 }
 
