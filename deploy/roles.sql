@@ -36,7 +36,7 @@ BEGIN
     END;
 
     FOR place, keeper IN -- the log last: a session that locks views may have to read it first
-        SELECT unnest(ARRAY['views', 'delivery', 'lease', 'secret', 'quota']), 'leadlog_writer'
+        SELECT unnest(ARRAY['views', 'delivery', 'lease', 'secret', 'arrival', 'audit', 'quota']), 'leadlog_writer'
         UNION ALL -- copies of views, finished or in progress
         SELECT nspname, 'leadlog_writer' FROM pg_namespace WHERE obj_description(oid, 'pg_namespace') LIKE 'leadlog copy %'
         UNION ALL

@@ -43,13 +43,16 @@ type Signer struct {
 	private ed25519.PrivateKey
 }
 
-// NewSigner returns a signer with the key of an Ed25519 seed, 32 bytes.
-func NewSigner(seed []byte) (*Signer, error) {
+// NewSigner returns a signer of accounts' tree heads with the key of an Ed25519 seed, 32 bytes.
+func NewSigner(seed []byte) (*Signer, error) { return NewNamedSigner(keyName, seed) }
+
+// NewNamedSigner returns a signer with the same key under another name, such as that of a log.
+func NewNamedSigner(name string, seed []byte) (*Signer, error) {
 	if len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("seed of %d bytes, must be %d", len(seed), ed25519.SeedSize)
 	}
 	private := ed25519.NewKeyFromSeed(seed)
-	public, err := note.NewEd25519VerifierKey(keyName, private.Public().(ed25519.PublicKey))
+	public, err := note.NewEd25519VerifierKey(name, private.Public().(ed25519.PublicKey))
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func TestLog_KnownRoot(t *testing.T) {
 		head, err := log.Head()
 		require.NoError(t, err)
 		require.Equal(t, audit.WholeLog, head.Account)
-		require.Equal(t, []string{"qKMk7CMBN8foRUaC+VnV5IR92oLdccSfGyfx+rHoTYc=", "W/+dLG/HqjWNOsh82HxRaYbx3Q1fgNNexdmEN+LosP8="}[head.Size-1], head.Root.String())
+		require.Equal(t, []string{"FhC4oIWUNVkitkXRzf9MJ+U8frqejeglF9acCEZIdOA=", "1sb7+pvn4welEpzYPbJv4DVZuyt6g497aq2t8GW9lrk="}[head.Size-1], head.Root.String())
 	}
 }
 

@@ -78,6 +78,7 @@ var catalogue = newCatalogue(
 	entryOf[ClaimReleased](),
 	entryOf[ClaimBound](),
 	entryOf[ClaimKeyFixed](),
+	entryOf[OriginFixed](),
 	entryOf[TokenCreated](),
 	entryOf[TokenRotated](),
 	entryOf[TokenExpiring](),

@@ -113,6 +113,7 @@ func samples() []Data {
 			Stream: "lead-01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Revision: 7,
 		},
 		ClaimKeyFixed{Fingerprint: []byte("0123456789abcdef")},
+		OriginFixed{Origin: "leadlog-log/01m7ygzvzwe6s8ryn49qgmf6bh"},
 		TokenCreated{Name: "CRM", Prefix: "ll_live_4f", Hash: hash, Days: 90, ExpiresAt: at, Slot: 5},
 		TokenRotated{Prefix: "ll_live_9c", Hash: hash, ExpiresAt: at.Add(time.Hour), PreviousExpiresAt: at},
 		TokenExpiring{ExpiresAt: at},

@@ -46,6 +46,9 @@ func RevealStream(id string) string { return RevealPrefix + id }
 // ClaimKeyStream holds which key the log's claims are named by.
 const ClaimKeyStream = "claimkey"
 
+// OriginStream holds what the log is called in its checkpoints.
+const OriginStream = "origin"
+
 // LeadID is the id in the name of a lead's stream.
 func LeadID(stream string) string { return strings.TrimPrefix(stream, LeadPrefix) }
 

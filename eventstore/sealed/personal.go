@@ -66,6 +66,7 @@ var declared = map[string]declaration{
 	event.ClaimReleased{}.EventType(): {plain: list("kind holder")},
 	event.ClaimBound{}.EventType():    {plain: list("kind digest stream eventId revision")},
 	event.ClaimKeyFixed{}.EventType(): {plain: list("fingerprint")},
+	event.OriginFixed{}.EventType():   {plain: list("origin")},
 
 	event.TokenCreated{}.EventType():  {plain: list("name prefix hash days expiresAt slot")},
 	event.TokenRotated{}.EventType():  {plain: list("prefix hash expiresAt previousExpiresAt")},

@@ -2,9 +2,13 @@ package schema
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
 // Rows reads rows: a connection, a transaction or a pool.
@@ -27,5 +31,45 @@ func TreeHashes(ctx context.Context, db Rows, table, account string) tlog.HashRe
 			copy(hash[:], stored)
 			return hash, err
 		})
+	})
+}
+
+// Tiles reads tiles of the tree of the log with this origin: those that it has, which are all that were written.
+func Tiles(ctx context.Context, db Rows, origin string, wanted []tlog.Tile) ([]audit.Tile, error) {
+	levels, numbers := make([]int16, len(wanted)), make([]int64, len(wanted))
+	for i, tile := range wanted {
+		levels[i], numbers[i] = int16(tile.L), tile.N
+	}
+	rows, err := db.Query(ctx, `
+		SELECT level, number, hashes FROM audit.tile
+		 WHERE origin = $1 AND (level, number) IN (SELECT * FROM unnest($2::smallint[], $3::bigint[]))`, origin, levels, numbers)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[audit.Tile])
+}
+
+// TileHashes returns a reader of the hashes of the tree of the log with this origin.
+func TileHashes(ctx context.Context, db Rows, origin string) tlog.HashReader {
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		wanted := make([]tlog.Tile, len(indexes))
+		for i, index := range indexes {
+			wanted[i] = tlog.TileForIndex(audit.TileHeight, index)
+		}
+		tiles, err := Tiles(ctx, db, origin, wanted)
+		if err != nil {
+			return nil, err
+		}
+		hashes := make([]tlog.Hash, len(indexes))
+		for i, tile := range wanted {
+			at := slices.IndexFunc(tiles, func(t audit.Tile) bool { return t.Level == tile.L && t.Number == tile.N && t.Width() >= tile.W })
+			if at < 0 {
+				return nil, fmt.Errorf("%w: %s", audit.ErrTiles, tile.Path())
+			}
+			if hashes[i], err = tlog.HashFromTile(tile, tiles[at].Hashes[:tile.W*tlog.HashSize], indexes[i]); err != nil {
+				return nil, err
+			}
+		}
+		return hashes, nil
 	})
 }

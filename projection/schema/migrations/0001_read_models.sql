@@ -1,6 +1,6 @@
 -- +goose Up
 
--- This file has four parts: the views, the secrets of endpoints and keys of persons, the deliveries, and the quotas.
+-- This file has five parts: the views, the secrets of endpoints and keys of persons, the deliveries, the tree of the log, and the quotas.
 -- Names, types and ids are in collation "C", whose order does not depend on the server.
 
 -- Views.
@@ -909,6 +909,75 @@ COMMENT ON TABLE arrival.resubmission IS 'Requests to capture again what is quar
 COMMENT ON COLUMN arrival.resubmission.last IS 'The end of the log when it was requested.';
 COMMENT ON COLUMN arrival.resubmission.reached IS 'The latest arrival that was captured again, by its position.';
 COMMENT ON COLUMN arrival.resubmission.actor IS 'Who asked.';
+
+-- The tree of the whole log, and what was signed of it.
+--
+-- It is a fold of the log, but no view: what was published must never change, so it is never replaced. Built again, it is compared.
+
+CREATE SCHEMA IF NOT EXISTS audit;
+
+CREATE TABLE IF NOT EXISTS audit.tree (
+    origin        text        COLLATE "C" NOT NULL,
+    epoch         text        COLLATE "C" NOT NULL,
+    position      bigint      NOT NULL CHECK (position >= 0),
+    size          bigint      NOT NULL CHECK (size >= 0),
+    seen_stream   text        COLLATE "C" NOT NULL,
+    seen_revision bigint      NOT NULL,
+    seen_event    text        COLLATE "C" NOT NULL,
+    fault         text        NOT NULL DEFAULT '',
+    updated_at    timestamptz NOT NULL,
+    CONSTRAINT tree_origin PRIMARY KEY (origin)
+);
+
+COMMENT ON TABLE audit.tree IS 'How far the log is in its tree. Written in the transaction that writes the tiles.';
+COMMENT ON COLUMN audit.tree.origin IS 'The name of the log in its checkpoints.';
+COMMENT ON COLUMN audit.tree.seen_event IS 'The last leaf, at seen_revision of seen_stream; empty: none.';
+COMMENT ON COLUMN audit.tree.fault IS 'Why nothing more is signed, such as a log that is not the one that was published; empty: nothing is wrong.';
+
+CREATE TABLE IF NOT EXISTS audit.tile (
+    origin text     COLLATE "C" NOT NULL,
+    level  smallint NOT NULL,
+    number bigint   NOT NULL,
+    after  bigint,
+    hashes bytea    NOT NULL CHECK (octet_length(hashes) BETWEEN 32 AND 8192 AND octet_length(hashes) % 32 = 0),
+    CONSTRAINT tile_number PRIMARY KEY (origin, level, number)
+);
+
+ALTER TABLE audit.tile ALTER COLUMN hashes SET STORAGE EXTERNAL; -- hashes cannot be compressed
+
+CREATE INDEX IF NOT EXISTS tile_after ON audit.tile (origin, after) WHERE level = 0;
+
+COMMENT ON TABLE audit.tile IS 'Hash tiles of the tree, as c2sp.org/tlog-tiles has them: up to 256 hashes of 32 bytes.';
+COMMENT ON COLUMN audit.tile.after IS 'Level 0: the position on the log of the event before the first leaf; 0: there is none. NULL: not known since the log was replaced.';
+
+CREATE TABLE IF NOT EXISTS audit.checkpoint (
+    origin       text        COLLATE "C" NOT NULL,
+    size         bigint      NOT NULL,
+    root         bytea       NOT NULL CHECK (octet_length(root) = 32),
+    note         text        NOT NULL,
+    signed_at    timestamptz NOT NULL,
+    published_at timestamptz,
+    CONSTRAINT checkpoint_size PRIMARY KEY (origin, size)
+);
+
+COMMENT ON TABLE audit.checkpoint IS 'Signed checkpoints: the latest that is published, and the one that witnesses are asked for. The tree up to the largest never changes.';
+COMMENT ON COLUMN audit.checkpoint.note IS 'The signed note, with the cosignatures that there are.';
+COMMENT ON COLUMN audit.checkpoint.published_at IS 'NULL: it has not enough cosignatures yet.';
+
+CREATE TABLE IF NOT EXISTS audit.witness (
+    origin        text        COLLATE "C" NOT NULL,
+    key           text        COLLATE "C" NOT NULL,
+    size          bigint      NOT NULL DEFAULT 0,
+    cosigned_at   timestamptz,
+    refused_since timestamptz,
+    reason        text        NOT NULL DEFAULT '',
+    CONSTRAINT witness_key PRIMARY KEY (origin, key)
+);
+
+COMMENT ON TABLE audit.witness IS 'What each witness last said to a checkpoint.';
+COMMENT ON COLUMN audit.witness.key IS 'The verifier key, as LEADLOG_WITNESSES has it.';
+COMMENT ON COLUMN audit.witness.size IS 'Of the latest checkpoint that it has seen.';
+COMMENT ON COLUMN audit.witness.reason IS 'Why it does not cosign; empty: it does.';
 
 -- Quotas that all processes share.
 
