@@ -33,11 +33,10 @@ func LogLeaf(stored eventstore.Recorded) (tlog.Hash, error) {
 // as it is stored, sealed: then the leaf stays the same when a person is forgotten. It has no position, so it also stays the same
 // when the log is copied to another store.
 func LogRecord(stored eventstore.Recorded) ([]byte, error) {
-	content, err := stored.Metadata.Encode()
+	content, err := storedContent(stored)
 	if err != nil {
 		return nil, err
 	}
-	content = append(append(content, '\n'), stored.Data...)
 	sum := sha256.Sum256(content)
 	id := stored.ID.String()
 	record := make([]byte, 0, 320)
@@ -53,6 +52,12 @@ func LogRecord(stored eventstore.Recorded) ([]byte, error) {
 		return nil, err
 	}
 	return append(record, '}'), nil
+}
+
+// storedContent returns what a leaf has the hash of.
+func storedContent(stored eventstore.Recorded) ([]byte, error) {
+	content, err := stored.Metadata.Encode()
+	return append(append(content, '\n'), stored.Data...), err
 }
 
 // appendTime writes a time as answers do, and microseconds only if there are any: the log's times are whole milliseconds.

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	keptDays     = 30
+	keptDays     = schema.DeliveryDays
 	openDays     = 3 // today and the next days, so that no batch creates partitions at midnight
 	daysInterval = time.Hour
 	lockTimeout  = `2s` // while partitions are dropped, which blocks others

@@ -21,6 +21,9 @@ const Views = "views"
 // Deliveries is the schema of what is sent to webhook endpoints.
 const Deliveries = "delivery"
 
+// DeliveryDays is how many days the record of deliveries is kept.
+const DeliveryDays = 30
+
 // CopyMarker begins the comment of a schema that holds a copy of views.
 const CopyMarker = "leadlog copy "
 

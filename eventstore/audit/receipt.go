@@ -1,0 +1,243 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"filippo.io/torchwood"
+	"github.com/go-json-experiment/json"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var (
+	// ErrReceipt says that a text is not a receipt.
+	ErrReceipt = errors.New("not a receipt of leadlog")
+	// ErrNotIncluded says that the tree of a receipt's checkpoint does not have the receipt's leaf.
+	ErrNotIncluded = errors.New("the tree of the checkpoint does not have the event at this index")
+	// ErrCosignatures says that too few of the trusted witnesses have cosigned a receipt's checkpoint.
+	ErrCosignatures = errors.New("too few witnesses have cosigned the checkpoint")
+	// ErrWitnessKey says that a text is not the key of a witness.
+	ErrWitnessKey = errors.New("not a key of a witness, such as example.com/witness+1a2b3c4d+BAUx…")
+)
+
+// receiptHeader is the first line of a receipt.
+const receiptHeader = "c2sp.org/tlog-proof@v1"
+
+// Leaf is the record of an event in the tree over the whole log, as [LogRecord] writes it.
+type Leaf struct {
+	At       string              `json:"at"`
+	ID       string              `json:"id"`
+	Revision eventstore.Revision `json:"revision"`
+	Stored   string              `json:"stored"` // SHA-256, in hexadecimal, of the metadata and the data as they are stored
+	Stream   string              `json:"stream"`
+	Type     string              `json:"type"` // with its version
+}
+
+// ParseLeaf parses the record of a leaf, which has exactly one form.
+func ParseLeaf(record []byte) (l Leaf, err error) {
+	if err := json.Unmarshal(record, &l, json.RejectUnknownMembers(true)); err != nil {
+		return Leaf{}, err
+	}
+	written, err := json.Marshal(l, json.Deterministic(true))
+	if err != nil || !bytes.Equal(written, record) {
+		return Leaf{}, errors.New("not in canonical form")
+	}
+	if _, err := time.Parse(time.RFC3339Nano, l.At); err != nil || !event.ValidID(l.ID) || len(l.Stored) != hex.EncodedLen(sha256.Size) || l.Revision < 0 {
+		return Leaf{}, errors.New("not the record of an event")
+	}
+	return l, nil
+}
+
+// moment returns the leaf's time as answers write it.
+func (l Leaf) moment() string {
+	at, _ := time.Parse(time.RFC3339Nano, l.At) // checked by ParseLeaf
+	return Moment(at)
+}
+
+// Receipt proves that an event is on the log: a C2SP transparency log proof (c2sp.org/tlog-proof), whose extra data is the leaf that
+// was hashed.
+type Receipt struct {
+	Leaf         Leaf
+	Index        int64 // of the leaf in the tree
+	Checkpoint   torchwood.Checkpoint
+	Cosignatures []Cosignature
+}
+
+// Cosignature is a witness's signature of a checkpoint.
+type Cosignature struct {
+	Witness  string
+	At       time.Time // zero unless it was verified
+	Verified bool      // with a key that the caller trusts
+}
+
+// Trust is what a checkpoint must be signed by.
+type Trust struct {
+	PublicKey string   // of the log
+	Witnesses []string // their keys
+	Quorum    int      // how many of them must have cosigned
+}
+
+// FormatReceipt writes the receipt of a leaf. Its path leads to the tree of the signed checkpoint.
+func FormatReceipt(leaf []byte, index int64, path tlog.RecordProof, checkpoint []byte) []byte {
+	return torchwood.FormatProofWithExtraData(index, leaf, path, checkpoint)
+}
+
+// OpenReceipt verifies a receipt without the service: that the checkpoint is signed by the log's key and a quorum of witnesses, and
+// that its tree has the leaf. Of a text, exactly one form is accepted. The errors are ErrReceipt, ErrPublicKey, ErrWitnessKey,
+// ErrSignature, ErrCosignatures and ErrNotIncluded.
+func OpenReceipt(text []byte, trust Trust) (r Receipt, err error) {
+	leaf, index, path, checkpoint, err := splitReceipt(text)
+	if err != nil {
+		return r, err
+	}
+	if r.Leaf, err = ParseLeaf(leaf); err != nil {
+		return r, fmt.Errorf("%w: extra: %w", ErrReceipt, err)
+	}
+	r.Index = index
+	if r.Checkpoint, r.Cosignatures, err = trust.open(checkpoint); err != nil {
+		return r, err
+	}
+	if err := tlog.CheckRecord(path, r.Checkpoint.N, r.Checkpoint.Hash, index, tlog.RecordHash(leaf)); err != nil {
+		return r, fmt.Errorf("%w: index %d, size %d", ErrNotIncluded, index, r.Checkpoint.N)
+	}
+	return r, nil
+}
+
+// splitReceipt parses a receipt up to its checkpoint.
+func splitReceipt(text []byte) (leaf []byte, index int64, path tlog.RecordProof, checkpoint []byte, err error) {
+	head, checkpoint, ok := bytes.Cut(text, []byte("\n\n"))
+	lines := strings.Split(string(head), "\n")
+	if !ok || len(lines) < 3 || lines[0] != receiptHeader {
+		return nil, 0, nil, nil, fmt.Errorf("%w: it must begin with %s", ErrReceipt, receiptHeader)
+	}
+	extra, isExtra := strings.CutPrefix(lines[1], "extra ")
+	if leaf, err = base64.StdEncoding.DecodeString(extra); err != nil || !isExtra {
+		return nil, 0, nil, nil, fmt.Errorf("%w: line 2 must be extra and the leaf in base64", ErrReceipt)
+	}
+	number, isIndex := strings.CutPrefix(lines[2], "index ")
+	if index, err = strconv.ParseInt(number, 10, 64); err != nil || !isIndex || index < 0 {
+		return nil, 0, nil, nil, fmt.Errorf("%w: line 3 must be the index", ErrReceipt)
+	}
+	for i, line := range lines[3:] {
+		hash, err := tlog.ParseHash(line)
+		if err != nil {
+			return nil, 0, nil, nil, fmt.Errorf("%w: line %d must be a hash", ErrReceipt, i+4)
+		}
+		path = append(path, hash)
+	}
+	if !bytes.Equal(FormatReceipt(leaf, index, path, checkpoint), text) { // base64 and numbers have other spellings
+		return nil, 0, nil, nil, fmt.Errorf("%w: it is not in canonical form", ErrReceipt)
+	}
+	return leaf, index, path, checkpoint, nil
+}
+
+// open verifies a signed checkpoint.
+func (t Trust) open(text []byte) (c torchwood.Checkpoint, cosigned []Cosignature, err error) {
+	key, err := note.NewVerifier(t.PublicKey)
+	if err != nil {
+		return c, nil, fmt.Errorf("%w: %w", ErrPublicKey, err)
+	}
+	witnesses := make([]torchwood.Policy, len(t.Witnesses))
+	for i, vkey := range t.Witnesses {
+		witness, err := torchwood.NewCosignatureVerifier(vkey)
+		if err != nil {
+			return c, nil, fmt.Errorf("%w: %s: %w", ErrWitnessKey, vkey, err)
+		}
+		witnesses[i] = torchwood.SingleVerifierPolicy(witness)
+	}
+	policy := torchwood.ThresholdPolicy(3, torchwood.OriginPolicy(key.Name()), torchwood.SingleVerifierPolicy(key),
+		torchwood.ThresholdPolicy(0, witnesses...)) // they are counted below
+	c, opened, err := torchwood.VerifyCheckpoint(text, policy)
+	var unverified *note.UnverifiedNoteError
+	var wrong *note.InvalidSignatureError
+	switch {
+	case errors.As(err, &wrong):
+		return c, nil, fmt.Errorf("%w: the signature of %s is wrong", ErrSignature, wrong.Name)
+	case errors.As(err, &unverified):
+		return c, nil, fmt.Errorf("%w: %s", ErrSignature, t.PublicKey)
+	case err != nil:
+		return c, nil, fmt.Errorf("%w: its checkpoint: %w", ErrReceipt, err)
+	}
+	if lines := bytes.Count(text[len(opened.Text)+1:], []byte{'\n'}); lines != len(opened.Sigs)+len(opened.UnverifiedSigs) {
+		return c, nil, fmt.Errorf("%w: a signature is there twice", ErrReceipt)
+	}
+	verified := 0
+	for _, s := range opened.Sigs {
+		if !canonical(s) {
+			return c, nil, fmt.Errorf("%w: the signature of %s is not in canonical form", ErrSignature, s.Name)
+		}
+		if s.Name == key.Name() && s.Hash == key.KeyHash() {
+			continue
+		}
+		at, err := torchwood.CosignatureTimestamp(s)
+		if err != nil {
+			return c, nil, fmt.Errorf("%w: of %s: %w", ErrSignature, s.Name, err)
+		}
+		verified++
+		cosigned = append(cosigned, Cosignature{Witness: s.Name, At: time.Unix(at, 0).UTC(), Verified: true})
+	}
+	for _, s := range opened.UnverifiedSigs {
+		cosigned = append(cosigned, Cosignature{Witness: s.Name})
+	}
+	if verified < t.Quorum {
+		return c, nil, fmt.Errorf("%w: %d, not %d", ErrCosignatures, verified, t.Quorum)
+	}
+	return c, cosigned, nil
+}
+
+// canonical reports whether a signature is written in the one form of its bytes: base64 has others.
+func canonical(s note.Signature) bool {
+	decoded, err := base64.StdEncoding.DecodeString(s.Base64)
+	return err == nil && base64.StdEncoding.EncodeToString(decoded) == s.Base64
+}
+
+// shownEvent is an event as the list of a lead's events shows it, as far as a leaf has it.
+type shownEvent struct {
+	ID       *string              `json:"id"`
+	Stream   *string              `json:"stream"` // only the change feed shows it
+	Revision *eventstore.Revision `json:"revision"`
+	Type     *string              `json:"type"`
+	At       *string              `json:"at"`
+}
+
+// ErrEvent says that a text is not an event as the service lists it.
+var ErrEvent = errors.New("not an event of a list of the service")
+
+// Compare compares the receipt with an event as the service lists it, in JSON. It returns the first difference, as a sentence, or
+// nothing. The error is ErrEvent.
+func (r Receipt) Compare(shown []byte) (difference string, err error) {
+	var e shownEvent
+	if err := json.Unmarshal(shown, &e); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrEvent, err)
+	}
+	if e.ID == nil || e.Revision == nil || e.Type == nil || e.At == nil {
+		return "", fmt.Errorf("%w: it must have id, type, revision and at", ErrEvent)
+	}
+	differs := func(member string, of, leaf any) string {
+		return fmt.Sprintf("%s is %v in the event, and %v in the receipt", member, of, leaf)
+	}
+	switch l := r.Leaf; {
+	case *e.ID != l.ID:
+		return differs("id", *e.ID, l.ID), nil
+	case e.Stream != nil && *e.Stream != l.Stream:
+		return differs("stream", *e.Stream, l.Stream), nil
+	case *e.Revision != l.Revision:
+		return differs("revision", *e.Revision, l.Revision), nil
+	case *e.Type != event.PublicName(l.Type):
+		return differs("type", *e.Type, event.PublicName(l.Type)), nil
+	case *e.At != l.moment():
+		return differs("at", *e.At, l.moment()), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,325 @@
+package audit_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/torchwood"
+	"github.com/go-json-experiment/json"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+const logOrigin = "leadlog.example/log"
+
+func newLogSigner(t testing.TB, name string, seed byte) *audit.Signer {
+	t.Helper()
+	s, err := audit.NewNamedSigner(name, bytes.Repeat([]byte{seed}, 32))
+	require.NoError(t, err)
+	return s
+}
+
+func newWitness(t testing.TB, seed byte) *torchwood.CosignatureSigner {
+	t.Helper()
+	witness, err := torchwood.NewCosignatureSigner(fmt.Sprintf("witness-%d.example", seed), ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32)))
+	require.NoError(t, err)
+	return witness
+}
+
+// erased is the fact of an erasure, as it is stored.
+func erased(t testing.TB) eventstore.Recorded {
+	t.Helper()
+	lead, joined := ulid.ULID{15: 1}.String(), ulid.ULID{15: 2}.String()
+	eventType, data, err := event.Encode(event.LeadErased{
+		Leads: []string{joined}, Claims: []string{"claim-00"},
+		KeyCommitments: []event.KeyCommitment{{LeadID: lead, Commitment: strings.Repeat("0a", 32)}, {LeadID: joined, Commitment: strings.Repeat("0b", 32)}},
+	})
+	require.NoError(t, err)
+	return eventstore.Recorded{
+		Event: eventstore.Event{
+			ID: ulid.ULID{15: 9}, Type: eventType, At: time.Date(2026, 3, 1, 9, 0, 0, 5e6, time.UTC), Data: data,
+			Metadata: event.Metadata{Account: "acme", Actor: "user:ada"},
+		},
+		Stream: event.LeadStream(lead), Revision: 4, Position: 77,
+	}
+}
+
+// receiptOf makes the receipt of an event in a log of seven, cosigned by witnesses, and what it must be signed by.
+func receiptOf(t testing.TB, e eventstore.Recorded, witnesses ...*torchwood.CosignatureSigner) (string, audit.Trust) {
+	t.Helper()
+	const size, index = 7, 4
+	leaf, err := audit.LogRecord(e)
+	require.NoError(t, err)
+	var stored []tlog.Hash
+	reader := tlog.HashReaderFunc(func(indexes []int64) (hashes []tlog.Hash, err error) {
+		for _, i := range indexes {
+			hashes = append(hashes, stored[i])
+		}
+		return hashes, nil
+	})
+	for n := range int64(size) {
+		record := []byte{byte(n)}
+		if n == index {
+			record = leaf
+		}
+		more, err := tlog.StoredHashes(n, record, reader)
+		require.NoError(t, err)
+		stored = append(stored, more...)
+	}
+	root, err := tlog.TreeHash(size, reader)
+	require.NoError(t, err)
+	path, err := tlog.ProveRecord(size, index, reader)
+	require.NoError(t, err)
+	signer := newLogSigner(t, logOrigin, 1)
+	signers, trust := []note.Signer{signer}, audit.Trust{PublicKey: signer.PublicKey(), Quorum: len(witnesses)}
+	for _, w := range witnesses {
+		signers, trust.Witnesses = append(signers, w), append(trust.Witnesses, w.Verifier().String())
+	}
+	checkpoint, err := note.Sign(&note.Note{Text: torchwood.Checkpoint{Origin: logOrigin, Tree: tlog.Tree{N: size, Hash: root}}.String()}, signers...)
+	require.NoError(t, err)
+	return string(audit.FormatReceipt(leaf, index, path, checkpoint)), trust
+}
+
+func TestReceipt_Opens(t *testing.T) {
+	t.Parallel()
+	witness, other := newWitness(t, 2), newWitness(t, 3)
+	text, trust := receiptOf(t, erased(t), witness, other)
+	r, err := audit.OpenReceipt([]byte(text), trust)
+	require.NoError(t, err)
+	require.Equal(t, audit.Leaf{
+		At: "2026-03-01T09:00:00.005Z", ID: ulid.ULID{15: 9}.String(), Revision: 4, Stored: r.Leaf.Stored,
+		Stream: event.LeadStream(ulid.ULID{15: 1}.String()), Type: "lead.erased.v1",
+	}, r.Leaf)
+	require.Equal(t, []any{int64(4), int64(7), logOrigin}, []any{r.Index, r.Checkpoint.N, r.Checkpoint.Origin})
+	require.Equal(t, []string{witness.Name(), other.Name()}, []string{r.Cosignatures[0].Witness, r.Cosignatures[1].Witness})
+	require.True(t, r.Cosignatures[0].Verified)
+	require.WithinDuration(t, time.Now(), r.Cosignatures[0].At, time.Hour)
+
+	// The library that other programs use accepts it too.
+	leaf, err := torchwood.ProofExtraData([]byte(text))
+	require.NoError(t, err)
+	key, err := note.NewVerifier(trust.PublicKey)
+	require.NoError(t, err)
+	policy := torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(logOrigin), torchwood.SingleVerifierPolicy(key))
+	require.NoError(t, torchwood.VerifyProof(policy, tlog.RecordHash(leaf), []byte(text)))
+}
+
+func TestReceipt_Trust(t *testing.T) {
+	t.Parallel()
+	witness, other := newWitness(t, 2).Verifier().String(), newWitness(t, 3).Verifier().String()
+	text, trust := receiptOf(t, erased(t), newWitness(t, 2))
+	for name, c := range map[string]struct {
+		trust audit.Trust
+		err   error
+	}{
+		"the log alone":           {audit.Trust{PublicKey: trust.PublicKey}, nil},
+		"one of two":              {audit.Trust{trust.PublicKey, []string{witness, other}, 1}, nil},
+		"two of two":              {audit.Trust{trust.PublicKey, []string{witness, other}, 2}, audit.ErrCosignatures},
+		"another witness":         {audit.Trust{trust.PublicKey, []string{other}, 1}, audit.ErrCosignatures},
+		"another key":             {audit.Trust{PublicKey: newLogSigner(t, logOrigin, 2).PublicKey()}, audit.ErrSignature},
+		"another origin":          {audit.Trust{PublicKey: newLogSigner(t, "other.example", 1).PublicKey()}, audit.ErrSignature},
+		"no key":                  {audit.Trust{}, audit.ErrPublicKey},
+		"a witness's for a log's": {audit.Trust{PublicKey: witness}, audit.ErrPublicKey},
+		"a log's for a witness's": {audit.Trust{trust.PublicKey, []string{trust.PublicKey}, 1}, audit.ErrWitnessKey},
+	} {
+		_, err := audit.OpenReceipt([]byte(text), c.trust)
+		require.ErrorIs(t, err, c.err, name)
+	}
+}
+
+// Every bit counts, also those of base64 that mean nothing.
+func TestReceipt_RefusesAnyChange(t *testing.T) {
+	t.Parallel()
+	text, trust := receiptOf(t, erased(t), newWitness(t, 2))
+	refused := func(changed, what string) {
+		_, err := audit.OpenReceipt([]byte(changed), trust)
+		require.Error(t, err, what)
+	}
+	for i := range len(text) {
+		for _, bit := range []byte{1, 2, 4, 16, 32} {
+			b := []byte(text)
+			b[i] ^= bit
+			refused(string(b), fmt.Sprintf("bit %d of byte %d", bit, i))
+		}
+		refused(text[:i], fmt.Sprintf("cut at %d", i))
+		refused(text[:i]+text[i+1:], fmt.Sprintf("without byte %d", i))
+	}
+	lines := strings.SplitAfter(text, "\n")
+	for i := range lines[:len(lines)-1] {
+		refused(strings.Join(slices.Delete(slices.Clone(lines), i, i+1), ""), "without line "+lines[i])
+		refused(strings.Join(slices.Insert(slices.Clone(lines), i, lines[i]), ""), "twice line "+lines[i])
+	}
+	refused(text+"\n", "one more line")
+	refused(strings.Replace(text, "index 4", "index +4", 1), "another spelling of the index")
+	refused(strings.Replace(text, "index 4", "index 5", 1), "another index")
+}
+
+// The hash of a leaf is of its bytes, so there must be one spelling.
+func TestParseLeaf_OneForm(t *testing.T) {
+	t.Parallel()
+	record, err := audit.LogRecord(erased(t))
+	require.NoError(t, err)
+	_, err = audit.ParseLeaf(record)
+	require.NoError(t, err)
+	for _, change := range [][2]string{
+		{`"revision":4`, `"revision":-4`}, {`"revision":4`, `"revision":4.0`}, {`"revision":4`, `"revision": 4`}, {`"at":"2026`, `"at":"x026`},
+		{`,"type"`, `,"more":1,"type"`}, {`"stored":"`, `"stored":"00`}, {`"type":"lead`, `"type":"\u006cead`}, {`"id":"0000`, `"id":"u000`}, {`{"at"`, `{"At"`},
+	} {
+		changed := strings.Replace(string(record), change[0], change[1], 1)
+		require.NotEqual(t, string(record), changed)
+		_, err := audit.ParseLeaf([]byte(changed))
+		require.Error(t, err, changed)
+	}
+}
+
+func TestReceipt_Compare(t *testing.T) {
+	t.Parallel()
+	text, trust := receiptOf(t, erased(t))
+	r, err := audit.OpenReceipt([]byte(text), trust)
+	require.NoError(t, err)
+	shown := map[string]any{"id": r.Leaf.ID, "type": "lead.erased", "revision": 4, "position": 9, "at": "2026-03-01T09:00:00.005Z", "data": map[string]any{}}
+	compare := func(change map[string]any) (string, error) {
+		given := map[string]any{}
+		for _, from := range []map[string]any{shown, change} {
+			for name, value := range from {
+				given[name] = value
+			}
+		}
+		for name, value := range given {
+			if value == nil {
+				delete(given, name)
+			}
+		}
+		encoded, err := json.Marshal(given)
+		require.NoError(t, err)
+		return r.Compare(encoded)
+	}
+	for _, same := range []map[string]any{{}, {"position": 10}, {"stream": r.Leaf.Stream}} {
+		difference, err := compare(same)
+		require.NoError(t, err)
+		require.Empty(t, difference)
+	}
+	for name, other := range map[string]any{
+		"id": ulid.ULID{15: 3}.String(), "type": "lead.merged", "revision": 5, "at": "2026-03-01T09:00:00.006Z", "stream": "lead-2",
+	} {
+		difference, err := compare(map[string]any{name: other})
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(difference, fmt.Sprintf("%s is %v in the event, and ", name, other)), difference)
+		if name != "stream" {
+			_, err = compare(map[string]any{name: nil})
+			require.ErrorIs(t, err, audit.ErrEvent, name)
+		}
+	}
+	for _, text := range []string{"", "[]", "null", `{"id":1}`, `{"id":"a","id":"b"}`} {
+		_, err := r.Compare([]byte(text))
+		require.ErrorIs(t, err, audit.ErrEvent, text)
+	}
+}
+
+func FuzzOpenReceipt(f *testing.F) {
+	text, trust := receiptOf(f, erased(f), newWitness(f, 2))
+	f.Add([]byte(text))
+	f.Add([]byte(strings.Replace(text, "extra ", "extra e30=", 1)))
+	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra \nindex 0\n\n"))
+	f.Fuzz(func(t *testing.T, given []byte) {
+		if _, err := audit.OpenReceipt(given, trust); err == nil {
+			require.Equal(t, text, string(given))
+		}
+	})
+}
+
+func FuzzParseLeaf(f *testing.F) {
+	record, err := audit.LogRecord(erased(f))
+	require.NoError(f, err)
+	f.Add(record)
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, given []byte) {
+		if l, err := audit.ParseLeaf(given); err == nil {
+			written, err := json.Marshal(l, json.Deterministic(true))
+			require.NoError(t, err)
+			require.Equal(t, string(given), string(written))
+		}
+	})
+}
+
+func certificate(t testing.TB) (audit.Certificate, audit.Trust) {
+	t.Helper()
+	proof, trust := receiptOf(t, erased(t), newWitness(t, 2))
+	c, err := audit.NewCertificate(erased(t), []byte(proof), time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC))
+	require.NoError(t, err)
+	c.Endpoints = []audit.NotifiedEndpoint{{WebhookID: "w", Host: "crm.example", State: audit.Acknowledged}}
+	return c, trust
+}
+
+func TestCertificate_OpensAndRefuses(t *testing.T) {
+	t.Parallel()
+	c, trust := certificate(t)
+	written := func(v any) []byte {
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		return text
+	}
+	for _, text := range [][]byte{written(c), written(map[string]any{"success": true, "data": c})} {
+		opened, r, err := audit.OpenCertificate(text, trust)
+		require.NoError(t, err)
+		require.Equal(t, c, opened)
+		require.Equal(t, c.Erasure.ID, r.Leaf.ID)
+	}
+	require.Equal(t, "user:ada", c.Erasure.Actor)
+	require.Len(t, c.KeyCommitments, 2)
+	require.NotEmpty(t, c.CannotProve)
+	for name, change := range map[string]func(*audit.Certificate){
+		"leadId":      func(c *audit.Certificate) { c.LeadID = c.JoinedLeads[0] },
+		"joinedLeads": func(c *audit.Certificate) { c.JoinedLeads = nil },
+		"keyCommitments": func(c *audit.Certificate) {
+			c.KeyCommitments = slices.Clone(c.KeyCommitments)
+			c.KeyCommitments[1].Commitment = "00"
+		},
+		"erasure.id":       func(c *audit.Certificate) { c.Erasure.ID = c.LeadID },
+		"erasure.type":     func(c *audit.Certificate) { c.Erasure.Type = "lead.created" },
+		"erasure.stream":   func(c *audit.Certificate) { c.Erasure.Stream += "0" },
+		"erasure.revision": func(c *audit.Certificate) { c.Erasure.Revision++ },
+		"erasure.at":       func(c *audit.Certificate) { c.Erasure.At = "2026-03-01T09:00:00.006Z" },
+		"erasure.actor":    func(c *audit.Certificate) { c.Erasure.Actor = "user:eve" },
+		"erasure.stored":   func(c *audit.Certificate) { c.Erasure.Stored = append(slices.Clone(c.Erasure.Stored), ' ') },
+	} {
+		changed := c
+		change(&changed)
+		_, _, err := audit.OpenCertificate(written(changed), trust)
+		require.ErrorContains(t, err, name+" is not what the proof says", name)
+	}
+	other := erased(t)
+	other.Type, other.Data = "lead.created.v1", []byte("{}")
+	c.Proof, _ = receiptOf(t, other, newWitness(t, 2))
+	_, _, err := audit.OpenCertificate(written(c), trust)
+	require.ErrorContains(t, err, "its proof is of an event of type lead.created")
+	for _, text := range []string{"", "{}", "[]", `{"data":null}`} {
+		_, _, err := audit.OpenCertificate([]byte(text), trust)
+		require.Error(t, err, text)
+	}
+}
+
+func FuzzOpenCertificate(f *testing.F) {
+	c, trust := certificate(f)
+	text, err := json.Marshal(c)
+	require.NoError(f, err)
+	f.Add(text)
+	f.Add([]byte(base64.StdEncoding.EncodeToString(text)))
+	f.Fuzz(func(t *testing.T, given []byte) {
+		if opened, _, err := audit.OpenCertificate(given, trust); err == nil {
+			require.Equal(t, []any{c.LeadID, c.KeyCommitments, c.Erasure}, []any{opened.LeadID, opened.KeyCommitments, opened.Erasure})
+		}
+	})
+}

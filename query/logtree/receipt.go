@@ -1,0 +1,66 @@
+package logtree
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var (
+	// ErrNotFound says that the account has no such lead, or the lead no such event.
+	ErrNotFound = errors.New("no such event of a lead")
+	// ErrNotCovered says that no published checkpoint covers an event yet.
+	ErrNotCovered = errors.New("no checkpoint covers the event yet")
+)
+
+// LeadEvent finds an event of a lead of an account, as it is stored. It finds those of erased leads too. The error is ErrNotFound.
+func (r Reader) LeadEvent(ctx context.Context, account, leadID string, is func(eventstore.Recorded) bool) (eventstore.Recorded, error) {
+	if !event.ValidID(leadID) {
+		return eventstore.Recorded{}, ErrNotFound
+	}
+	for e, err := range r.Log.Read(ctx, event.LeadStream(leadID), 0) {
+		if err != nil {
+			return eventstore.Recorded{}, err
+		}
+		if e.Metadata.Account != account {
+			break
+		}
+		if is(e) {
+			return e, nil
+		}
+	}
+	return eventstore.Recorded{}, ErrNotFound
+}
+
+// Receipt returns the receipt of an event: a C2SP transparency log proof (c2sp.org/tlog-proof) with the newest published checkpoint.
+// The error is ErrNotCovered.
+func (r Reader) Receipt(ctx context.Context, of eventstore.Position) ([]byte, error) {
+	checkpoint, err := r.Checkpoint(ctx)
+	if err != nil {
+		return nil, notCovered(err)
+	}
+	index, leaf, err := r.LeafIndex(ctx, of)
+	if err != nil {
+		return nil, notCovered(err)
+	}
+	if index >= checkpoint.N {
+		return nil, ErrNotCovered
+	}
+	path, err := tlog.ProveRecord(checkpoint.N, index, r.Hashes(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return audit.FormatReceipt(leaf, index, path, []byte(checkpoint.Note)), nil
+}
+
+func notCovered(err error) error {
+	if errors.Is(err, ErrNoCheckpoint) || errors.Is(err, ErrNotInTree) {
+		return ErrNotCovered
+	}
+	return err
+}
