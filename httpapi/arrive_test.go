@@ -124,6 +124,7 @@ func TestArrive_Refusals(t *testing.T) {
 	} {
 		r := s.knock(c.path, c.body, c.header).is(c.status)
 		require.Equal(t, false, r.at("success"), name)
+		require.Equal(t, c.status == http.StatusUnauthorized, r.header.Get("WWW-Authenticate") == "Bearer", name)
 	}
 	require.Equal(t, http.StatusMethodNotAllowed, s.request(call{method: http.MethodGet, path: path}).status)
 	require.Equal(t, before, head(), "without effect")

@@ -182,7 +182,13 @@ func (x *exchange) fail(err error) {
 	header := x.w.Header()
 	switch f.status {
 	case http.StatusUnauthorized:
-		header.Set("WWW-Authenticate", "Bearer")
+		scheme := "Bearer"
+		if x.intake != nil {
+			scheme = intake.Authenticate(x.intake.State.Settings)
+		}
+		if scheme != "" {
+			header.Set("WWW-Authenticate", scheme)
+		}
 	case http.StatusRequestEntityTooLarge, http.StatusRequestTimeout:
 		header.Set("Connection", "close") // the rest of the body is not read
 	}

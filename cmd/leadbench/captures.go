@@ -94,14 +94,14 @@ func (c *captureRun) round(ctx context.Context) error {
 		if err := c.rig.checkpoint(ctx); err != nil {
 			return err
 		}
-		l, err := post(ctx, c.minimal, "/leads", "", c.Connections, c.Duration, 0, newcomers())
+		l, err := post(ctx, c.minimal, target{path: "/leads"}, c.Connections, c.Duration, 0, newcomers())
 		if err != nil {
 			return err
 		}
 		c.handler = append(c.handler, l.rate())
 	}
 	first := madeUp.Load()
-	if err := c.fresh.captured(ctx, c.rig, c.leadlog, c.Connections, c.Duration, 0, newcomers()); err != nil {
+	if err := c.fresh.captured(ctx, c.rig, c.leadlog, c.leadlog.captures(), c.Connections, c.Duration, 0, newcomers()); err != nil {
 		return err
 	}
 	known := people{first + 1, madeUp.Load()}
@@ -118,7 +118,7 @@ func (c *captureRun) round(ctx context.Context) error {
 		{&c.merges, c.Connections, 0, returning(known, 1)},
 		{&one, 1, 0, newcomers()},
 	} {
-		if err := m.into.captured(ctx, c.rig, c.leadlog, m.connections, c.Duration, m.rate, m.next); err != nil {
+		if err := m.into.captured(ctx, c.rig, c.leadlog, c.leadlog.captures(), m.connections, c.Duration, m.rate, m.next); err != nil {
 			return err
 		}
 	}
@@ -198,7 +198,7 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 		build.next = newcomers()
 		if b.Merging > 0 {
 			first := madeUp.Load()
-			if _, err := post(ctx, build.service.base, capturePath, build.service.token, b.Connections, 10*b.Duration, 0, newcomers()); err != nil {
+			if _, err := post(ctx, build.service.base, build.service.captures(), b.Connections, 10*b.Duration, 0, newcomers()); err != nil {
 				return err
 			}
 			build.next = returning(people{first + 1, (first + madeUp.Load()) / 2}, b.Merging)
@@ -207,7 +207,7 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	for round := range b.Rounds {
 		progress("round %d of %d", round+1, b.Rounds)
 		for _, build := range builds {
-			if err := build.captured(ctx, r, build.service, b.Connections, b.Duration, b.Rate, build.next); err != nil {
+			if err := build.captured(ctx, r, build.service, build.service.captures(), b.Connections, b.Duration, b.Rate, build.next); err != nil {
 				return err
 			}
 		}
@@ -232,7 +232,7 @@ type figures struct {
 // captured measures one round after a checkpoint, from and to views that are up to date. A rate other than 0 is how many
 // captures a second are sent.
 func (f *figures) captured(
-	ctx context.Context, r *rig, s *service, connections int, duration time.Duration, rate float64, next arrivals,
+	ctx context.Context, r *rig, s *service, to target, connections int, duration time.Duration, rate float64, next arrivals,
 ) error {
 	if err := r.checkpoint(ctx); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (f *figures) captured(
 	var l load
 	var behind time.Duration
 	service, database, err := r.spent(s, func() (err error) {
-		if l, err = post(ctx, s.base, capturePath, s.token, connections, duration, rate, next); err != nil {
+		if l, err = post(ctx, s.base, to, connections, duration, rate, next); err != nil {
 			return err
 		}
 		began := time.Now()

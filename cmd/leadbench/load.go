@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -71,13 +72,23 @@ func drive(ctx context.Context, duration time.Duration, rate float64, workers []
 
 const capturePath = "/api/v1/crm/leads"
 
+// target is where arrivals are posted to.
+type target struct {
+	path, bearer string
+	status       int  // of a success; 0: that of a capture
+	keys         bool // each has an idempotency key
+}
+
+// captures is the target of captures by the API.
+func (s *service) captures() target { return target{path: capturePath, bearer: s.token} }
+
 // post drives connections that each send arrivals.
 func post(
-	ctx context.Context, base, path, bearer string, connections int, duration time.Duration, rate float64, next arrivals,
+	ctx context.Context, base string, to target, connections int, duration time.Duration, rate float64, next arrivals,
 ) (load, error) {
 	workers := make([]func(context.Context) error, connections)
 	for i := range workers {
-		w, err := dial(base, path, bearer)
+		w, err := dial(base, to)
 		if err != nil {
 			return load{}, err
 		}
@@ -86,7 +97,7 @@ func post(
 		workers[i] = func(context.Context) error {
 			var status int
 			body, status = next(body)
-			return w.post(body, status)
+			return w.post(body, cmp.Or(to.status, status))
 		}
 	}
 	return drive(ctx, duration, rate, workers)
@@ -125,23 +136,31 @@ type wire struct {
 	conn   net.Conn
 	reader *bufio.Reader
 	head   string
+	keys   bool
 	out    []byte
 	in     []byte
 }
 
-func dial(base, path, bearer string) (*wire, error) {
+// keys counts the idempotency keys that this process has made up.
+var keys atomic.Uint64
+
+func dial(base string, to target) (*wire, error) {
 	host := strings.TrimPrefix(base, "http://")
 	conn, err := net.Dial("tcp", host)
 	if err != nil {
 		return nil, err
 	}
-	return &wire{conn: conn, reader: bufio.NewReader(conn), head: "POST " + path + " HTTP/1.1\r\nHost: " + host +
-		"\r\nAuthorization: Bearer " + bearer + "\r\nContent-Type: application/json\r\nContent-Length: "}, nil
+	return &wire{conn: conn, reader: bufio.NewReader(conn), keys: to.keys, head: "POST " + to.path + " HTTP/1.1\r\nHost: " + host +
+		"\r\nAuthorization: Bearer " + to.bearer + "\r\nContent-Type: application/json\r\n"}, nil
 }
 
 // post sends a body and reads the answer, which has to be a success of this status.
 func (w *wire) post(body []byte, want int) error {
 	w.out = append(w.out[:0], w.head...)
+	if w.keys {
+		w.out = fmt.Appendf(w.out, "Idempotency-Key: key-%d\r\n", keys.Add(1))
+	}
+	w.out = append(w.out, "Content-Length: "...)
 	w.out = strconv.AppendInt(w.out, int64(len(body)), 10)
 	w.out = append(append(w.out, "\r\n\r\n"...), body...)
 	if _, err := w.conn.Write(w.out); err != nil {

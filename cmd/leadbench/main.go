@@ -20,6 +20,7 @@ type benchmarks struct {
 	Against     againstBenchmark     `cmd:"" help:"Captures by two builds of leadlog, interleaved: what a change costs or gains."`
 	Append      appendBenchmark      `cmd:"" help:"Appends to the log alone, beside plain rows written by pgbench, and message-db."`
 	Webhooks    webhooksBenchmark    `cmd:"" help:"Webhook deliveries: rate, cost and latency."`
+	Intake      intakeBenchmark      `cmd:"" help:"Arrivals at an intake, beside the same captures by the API."`
 	Replay      replayBenchmark      `cmd:"" help:"Reading the log, building the views from it and verifying both, beside a COPY of its rows."`
 	Feed        feedBenchmark        `cmd:"" help:"The change feed, and exports in every format."`
 	Attribution attributionBenchmark `cmd:"" help:"Reports on conversions, beside a scan of the touches."`

@@ -127,7 +127,7 @@ func (b *webhooksBenchmark) burst(ctx context.Context, store eventstore.Store, r
 func (b *webhooksBenchmark) steady(ctx context.Context, s *service, receiver *receiver) (l load, err error) {
 	const rate = 100
 	receiver.reset()
-	w, err := dial(s.base, capturePath, s.token)
+	w, err := dial(s.base, s.captures())
 	if err != nil {
 		return l, err
 	}

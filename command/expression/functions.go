@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -112,30 +113,32 @@ func choose(object, names ref.Val, listed bool) ref.Val {
 	if !ok {
 		return asObject(chosen)
 	}
-	exact, prefixes := make(map[string]bool), []string(nil)
-	for it := names.(traits.Lister).Iterator(); it.HasNext() == types.True; {
-		name, ok := it.Next().(types.String)
+	list := names.(traits.Lister)
+	exact, prefixes := make([]ref.Val, 0, size(list)), []string(nil)
+	for it := list.Iterator(); it.HasNext() == types.True; {
+		value := it.Next()
+		name, ok := value.(types.String)
 		if !ok {
 			return types.NoSuchOverloadErr()
 		}
 		if prefix, wild := strings.CutSuffix(string(name), "*"); wild {
 			prefixes = append(prefixes, prefix)
 		} else {
-			exact[string(name)] = true
+			exact = append(exact, value)
 		}
 	}
 	for it := from.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
 		name, ok := key.(types.String)
-		if !ok {
-			continue
-		}
-		named := exact[string(name)]
-		for _, prefix := range prefixes {
-			named = named || strings.HasPrefix(string(name), prefix)
-		}
-		if named == listed {
+		if ok && listed == slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(string(name), prefix) }) {
 			chosen[key] = from.Get(key)
+		}
+	}
+	for _, name := range exact {
+		if !listed {
+			delete(chosen, name)
+		} else if value, found := from.Find(name); found {
+			chosen[name] = value
 		}
 	}
 	return asObject(chosen)

@@ -70,6 +70,20 @@ func Verify(settings event.IntakeSettings, secrets Secrets, header func(name str
 	return nil
 }
 
+// Authenticate returns the value of WWW-Authenticate that asks for the proof of an intake; empty when no scheme of HTTP does.
+func Authenticate(settings event.IntakeSettings) string {
+	if settings.Signature == nil || settings.Signature.Header != "" && !strings.EqualFold(settings.Signature.Header, headerAuthorization) {
+		return ""
+	}
+	switch settings.Signature.Scheme {
+	case SchemeBearer:
+		return "Bearer"
+	case SchemeBasic:
+		return `Basic realm="intake", charset="UTF-8"`
+	}
+	return ""
+}
+
 // same compares a secret in constant time. An empty secret equals nothing.
 func same(given, secret string) bool {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(secret)) // so that the length does not show either

@@ -209,3 +209,19 @@ func TestMasked_HidesKeyOnly(t *testing.T) {
 		require.Equal(t, body, string(Masked(Form, []byte(body))))
 	}
 }
+
+func TestAuthenticate_SchemesOfHTTP(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		signature *event.IntakeSignature
+		want      string
+	}{
+		"bearer":               {&event.IntakeSignature{Scheme: SchemeBearer}, "Bearer"},
+		"basic, named":         {&event.IntakeSignature{Scheme: SchemeBasic, Header: "authorization"}, `Basic realm="intake", charset="UTF-8"`},
+		"bearer in its header": {&event.IntakeSignature{Scheme: SchemeBearer, Header: "X-Token"}, ""},
+		"hmac":                 {&event.IntakeSignature{Scheme: SchemeHMAC, Header: "X-Signature"}, ""},
+		"of its kind":          {nil, ""},
+	} {
+		require.Equal(t, c.want, Authenticate(event.IntakeSettings{Signature: c.signature}), name)
+	}
+}

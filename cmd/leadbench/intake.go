@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// intakeBenchmark measures what an arrival at an intake costs beside the same capture by the API, in turn: both with a key that makes
+// them safe to repeat, and both without.
+type intakeBenchmark struct {
+	settings    `embed:""`
+	Connections int           `default:"64"`
+	Duration    time.Duration `default:"2s" help:"Of each measurement."`
+}
+
+// Run is leadbench intake.
+func (b *intakeBenchmark) Run(ctx context.Context) error {
+	r, err := newRig(ctx, b.settings)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	address, err := r.database(ctx, "log")
+	if err != nil {
+		return err
+	}
+	s, err := r.serve(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	plain, err := s.intake(ctx, "")
+	if err != nil {
+		return err
+	}
+	withID, err := s.intake(ctx, "body.email")
+	if err != nil {
+		return err
+	}
+	type way struct {
+		figures
+		name string
+		to   target
+	}
+	withKey := s.captures()
+	withKey.keys = true
+	ways := []*way{
+		{name: "API", to: s.captures()}, {name: "intake", to: plain},
+		{name: "API, with an idempotency key", to: withKey}, {name: "intake, with a delivery id", to: withID},
+	}
+	for round := range b.Rounds {
+		progress("round %d of %d", round+1, b.Rounds)
+		for _, w := range ways {
+			if err := w.captured(ctx, r, s, w.to, b.Connections, b.Duration, 0, newcomers()); err != nil {
+				return err
+			}
+		}
+	}
+	t := newTable("by", "a second", "processor time of one: service, database", "to the API", "goal", "p50, p99")
+	for i, w := range ways {
+		share, goal := "", ""
+		if i%2 == 1 {
+			share, goal = times(ratio(w.costs(), ways[i-1].costs())), atMost("1.5")
+		}
+		t.row(w.name, count(median(w.rate)), w.processor(), share, goal, millis(median(w.p50))+", "+millis(median(w.p99)))
+	}
+	t.print()
+	return nil
+}
+
+// intake creates an intake that takes the same bodies as the API, with an expression for the delivery id or none.
+func (s *service) intake(ctx context.Context, deliveryID string) (target, error) {
+	const secret = "a-secret-of-the-benchmark"
+	mapping := ""
+	if deliveryID != "" {
+		mapping = `,"mapping":{"deliveryId":"` + deliveryID + `"}`
+	}
+	var created struct {
+		Data struct{ URL string }
+	}
+	err := s.call(ctx, "POST", "/api/v1/crm/intakes",
+		`{"name":"bench","kind":"webhook","secret":"`+secret+`","signature":{"scheme":"bearer"}`+mapping+`}`, &created)
+	return target{path: created.Data.URL, bearer: secret, status: 200}, err
+}
+
+// costs is the processor time of one capture in each round, service and database together, in seconds.
+func (f *figures) costs() []float64 {
+	each := make([]float64, len(f.inService))
+	for i := range each {
+		each[i] = (f.inService[i] + f.inDatabase[i]).Seconds()
+	}
+	return each
+}
