@@ -18,8 +18,9 @@ func (a *api) mountConsole() {
 		return
 	}
 	pages := console.New(console.Options{
-		Commands: a.Commands, Directory: a.Directory, Query: a.Query, Tree: a.Tree, Gate: gate{a}, Log: a.Log, Now: a.Now,
-		Base: a.BasePath + consolePath, Key: a.ConsoleKey, Codes: a.ConsoleCodes, Stopping: a.Stopping,
+		Commands: a.Commands, Eraser: a.Eraser, Resubmissions: a.Resubmissions, Directory: a.Directory, Query: a.Query,
+		Tree: a.Tree, Gate: gate{a}, Log: a.Log, Now: a.Now, Base: a.BasePath + consolePath,
+		Key: a.ConsoleKey, Codes: a.ConsoleCodes, Stopping: a.Stopping,
 	})
 	a.router.Mount(a.BasePath+consolePath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := w.(*record)

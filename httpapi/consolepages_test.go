@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -547,4 +548,75 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	require.Contains(t, form, "data-leadlog")
 	require.NotContains(t, form, `id="secret"`)
 	require.Contains(t, form, "https://example.com, https://www.example.com")
+}
+
+func TestConsoleArrivals_Quarantine(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	made := b.as(http.MethodPost, "/api/v1/crm/intakes", `{"name":"Shop <1>","kind":"webhook","secret":"the-secret","signature":{"scheme":"bearer"}}`)
+	intakeID, address := made.at("data", "intakeId").(string), made.at("data", "url").(string)
+	post := func(body string) (at string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+address, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer the-secret")
+		request.Header.Set("Content-Type", "application/json")
+		answer, err := b.client.Do(request)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		var arrived struct{ ArrivalID string }
+		require.NoError(t, json.UnmarshalRead(answer.Body, &arrived, json.MatchCaseInsensitiveNames(true)))
+		return "/console/arrivals/" + arrived.ArrivalID
+	}
+	first, second := post(`{"name":"Asha Rao","phone":"12"}`), post(`{"name":"Bela <b>","email":"bela@"}`)
+	third := post(`{"name":"Cara","phone":"13"}`)
+	require.Eventually(t, func() bool { return strings.Contains(b.get("/console/arrivals").body, third) }, soon, pause)
+	all := b.get("/console/arrivals").body
+	require.Contains(t, all, "Shop &lt;1&gt;")
+	require.NotContains(t, all, "Asha")
+	require.Regexp(t, `(?s)reason=phone&amp;intakeId=`+intakeID+`".*?<td class="num">2</td>.*reason=email&amp;intakeId=`+intakeID+`".*?<td class="num">1</td>`, all)
+	some := b.get("/console/arrivals?state=quarantined&reason=email").body
+	require.Contains(t, some, second)
+	require.NotContains(t, some, first)
+	require.Equal(t, http.StatusBadRequest, b.get("/console/arrivals?since=x").status)
+	require.Contains(t, b.get("/console/intakes/"+intakeID).body, first)
+
+	shown := b.get(second).body
+	require.Contains(t, shown, "<code>email</code>")
+	require.NotContains(t, shown, "Bela")
+	revealed := b.post(second + "/reveal").body
+	require.Contains(t, revealed, `Bela &lt;b&gt;`)
+	require.NotContains(t, revealed, "the-secret")
+	require.Eventually(t, func() bool { return strings.Count(b.get("/console/audit/reveals").body, "user:ann") == 1 }, soon, pause)
+
+	wrong := b.post(first+"/resubmit", "phone", "99")
+	require.Equal(t, http.StatusBadRequest, wrong.status)
+	require.Contains(t, wrong.body, `value="99"`)
+	require.Contains(t, wrong.body, `class="fault"`)
+	require.Equal(t, first, b.post(first+"/resubmit", "phone", "98765 43210").goTo)
+	captured := b.get(first).body
+	require.Contains(t, captured, `<span class="state captured">`)
+	lead := regexp.MustCompile(`/console(/leads/[0-9A-Z]{26})"`).FindStringSubmatch(captured)
+	require.NotNil(t, lead)
+	require.Equal(t, "Asha Rao", b.as(http.MethodGet, "/api/v1/crm"+lead[1], "").at("data", "name"))
+	require.NotContains(t, captured, "Correct and resubmit")
+
+	require.Contains(t, b.get(second+"/discard").body, "cannot be undone")
+	require.Equal(t, second, b.post(second+"/discard").goTo)
+	require.Contains(t, b.get(second).body, "It is deleted.")
+	require.Equal(t, http.StatusConflict, b.post(second+"/resubmit", "email", "bela@example.com").status)
+
+	require.Equal(t, "/console/arrivals?intakeId="+intakeID, b.post("/console/arrivals/resubmit", "intakeId", intakeID).goTo)
+	require.Contains(t, b.get("/console/arrivals").body, "0 arrivals resubmitted, in progress")
+
+	stranger := b.service.browser().signIn(b.stranger(""))
+	for _, path := range []string{third, third + "/discard"} {
+		require.Equal(t, http.StatusNotFound, stranger.get(path).status, path)
+	}
+	for _, path := range []string{third + "/reveal", third + "/discard"} {
+		require.Equal(t, http.StatusNotFound, stranger.post(path).status, path)
+	}
+	require.NotContains(t, stranger.get("/console/arrivals").body, intakeID)
+	reader := b.service.browser().signIn(b.mint(ownAccount, "leads:read"))
+	require.NotContains(t, reader.get(third).body, "Correct and resubmit")
+	require.Equal(t, http.StatusForbidden, reader.post(third+"/resubmit").status)
 }

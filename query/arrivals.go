@@ -58,23 +58,65 @@ const arrivalColumns = `SELECT position, arrival_id, nullif(intake_id, ''), null
 
 // Arrivals lists an account's arrivals, newest last. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Arrivals(ctx context.Context, account string, filter ArrivalFilter, p Page) (List[Arrival], error) {
-	s := selection{from: arrivalColumns, order: `position`}
-	s.and(`account = ?`, account)
-	s.equal(`intake_id`, filter.IntakeID)
-	s.within(`received_at`, filter.Since, filter.Until)
-	if filter.State != "" {
-		s.and(`state = ?`, filter.State)
-		if filter.State == arrival.Received || filter.State == arrival.Quarantined {
-			s.where = append(s.where, `state IN ('received', 'quarantined')`) // that of an index
-		}
-	}
-	if filter.Reason != "" {
-		s.and(`EXISTS (SELECT FROM jsonb_array_elements(reasons) AS reason WHERE reason ->> 'field' = ?)`, filter.Reason)
-	}
+	s := filter.selection(account)
 	if err := s.goOn(`>`, cursorOf(arrivalCursor, account), p.Cursor); err != nil {
 		return List[Arrival]{}, err
 	}
 	return pageByPosition(ctx, r, s, cursorOf(arrivalCursor, account), p.Limit, scanArrival)
+}
+
+// LatestArrivals is Arrivals, newest first.
+func (r *Reader) LatestArrivals(ctx context.Context, account string, filter ArrivalFilter, p Page) (List[Arrival], error) {
+	s := filter.selection(account)
+	s.order = `position DESC`
+	if err := s.goOn(`<`, cursorOf(newestArrivals, account), p.Cursor); err != nil {
+		return List[Arrival]{}, err
+	}
+	return pageByPosition(ctx, r, s, cursorOf(newestArrivals, account), p.Limit, scanArrival)
+}
+
+func (f ArrivalFilter) selection(account string) selection {
+	s := selection{from: arrivalColumns, order: `position`}
+	s.and(`account = ?`, account)
+	s.equal(`intake_id`, f.IntakeID)
+	s.within(`received_at`, f.Since, f.Until)
+	if f.State != "" {
+		s.and(`state = ?`, f.State)
+		if f.State == arrival.Received || f.State == arrival.Quarantined {
+			s.where = append(s.where, `state IN ('received', 'quarantined')`) // that of an index
+		}
+	}
+	if f.Reason != "" {
+		s.and(`EXISTS (SELECT FROM jsonb_array_elements(reasons) AS reason WHERE reason ->> 'field' = ?)`, f.Reason)
+	}
+	return s
+}
+
+// QuarantineReason is a field that is wrong in arrivals that are quarantined at an intake.
+type QuarantineReason struct {
+	IntakeID string // empty: captured by the API
+	Field    string
+	Arrivals int
+}
+
+// MostQuarantined is up to how many arrivals QuarantineReasons counts.
+const MostQuarantined = 10_000
+
+// QuarantineReasons counts an account's quarantined arrivals by intake and wrong field, the most frequent first. An arrival counts for
+// each of its fields. Of more than MostQuarantined arrivals, the latest are counted.
+func (r *Reader) QuarantineReasons(ctx context.Context, account string) ([]QuarantineReason, error) {
+	rows, err := r.pool.Query(ctx, `
+		SELECT intake_id, field, count(DISTINCT arrival_id)
+		  FROM (SELECT arrival_id, coalesce(intake_id, '') AS intake_id, jsonb_path_query(reasons, '$[*].field') #>> '{}' AS field
+		          FROM (SELECT arrival_id, intake_id, reasons FROM views.arrival
+		                 WHERE account = $1 AND state = 'quarantined' AND state IN ('received', 'quarantined')
+		                 ORDER BY position DESC LIMIT $2) AS latest) AS wrong
+		 GROUP BY intake_id, field ORDER BY 3 DESC, 1, 2`, account, MostQuarantined)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[QuarantineReason])
+	return found, schema.Unavailable(err)
 }
 
 func scanArrival(row pgx.CollectableRow) (placed[Arrival], error) {
@@ -170,18 +212,4 @@ func (r *Reader) ExpiredArrivals(ctx context.Context, at time.Time, after string
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ExpiredArrival])
 	return found, schema.Unavailable(err)
-}
-
-// LatestArrivals returns the latest arrivals at an intake, newest first.
-func (r *Reader) LatestArrivals(ctx context.Context, account, intakeID string, n int) ([]Arrival, error) {
-	rows, err := r.pool.Query(ctx, arrivalColumns+` WHERE account = $1 AND intake_id = $2 ORDER BY position DESC LIMIT $3`, account, intakeID, n)
-	if err != nil {
-		return nil, schema.Unavailable(err)
-	}
-	found, err := pgx.CollectRows(rows, scanArrival)
-	latest := make([]Arrival, len(found))
-	for i, one := range found {
-		latest[i] = one.item
-	}
-	return latest, schema.Unavailable(err)
 }

@@ -18,21 +18,25 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/httpapi/quota"
+	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/query"
 )
 
 // Options configure the console. All but Codes and Stopping are required.
 type Options struct {
-	Commands  *command.Handlers
-	Directory *command.Directory
-	Query     *query.Reader
-	Tree      *audit.Signer // of the heads of audit trees
-	Gate      Gate
-	Log       *slog.Logger
-	Now       func() time.Time
-	Base      string // path that the console is at, such as /console
-	Key       []byte // 32 bytes; what sessions are sealed with is made of it
-	Codes     *Codes // sign-in links that were given out; nil: none
+	Commands      *command.Handlers
+	Eraser        forget.Eraser
+	Resubmissions resubmit.Queue
+	Directory     *command.Directory
+	Query         *query.Reader
+	Tree          *audit.Signer // of the heads of audit trees
+	Gate          Gate
+	Log           *slog.Logger
+	Now           func() time.Time
+	Base          string // path that the console is at, such as /console
+	Key           []byte // 32 bytes; what sessions are sealed with is made of it
+	Codes         *Codes // sign-in links that were given out; nil: none
 	// Stopping, when closed, ends the streams of live pages. It may be nil.
 	Stopping <-chan struct{}
 }

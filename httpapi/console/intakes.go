@@ -228,9 +228,11 @@ func (v *visit) intakeScreen(id string, once *shownIntake, preview intakePreview
 		}
 	}
 	if shown.MayRead {
-		if shown.Arrivals, err = v.Query.LatestArrivals(v.ctx, v.identity.Account, id, latestArrivals); err != nil {
+		latest, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{IntakeID: id}, query.Page{Limit: latestArrivals})
+		if err != nil {
 			return screen{}, err
 		}
+		shown.Arrivals = latest.Items
 	}
 	return screen{name: "intake", title: record.Name, data: shown, live: v.reads()}, nil
 }

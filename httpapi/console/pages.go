@@ -80,6 +80,14 @@ func pages() []page {
 		{get, "/intakes/{id}/delete", intakesWrite, quota.Read, (*visit).confirmIntakeDeletion},
 		{post, "/intakes/{id}/delete", intakesWrite, quota.Write, (*visit).deleteIntake},
 
+		{get, "/arrivals", leads, quota.Read, (*visit).arrivals},
+		{post, "/arrivals/resubmit", leadsWrite, quota.Write, (*visit).resubmitArrivals},
+		{get, "/arrivals/{id}", leads, quota.Read, (*visit).arrival},
+		{post, "/arrivals/{id}/reveal", leads, quota.Write, (*visit).revealArrival},
+		{post, "/arrivals/{id}/resubmit", leads + " " + leadsWrite, quota.Write, (*visit).resubmitArrival},
+		{get, "/arrivals/{id}/discard", leads + " " + leadsWrite, quota.Read, (*visit).confirmDiscard},
+		{post, "/arrivals/{id}/discard", leadsWrite, quota.Write, (*visit).discardArrival},
+
 		{get, "/projections", "", quota.Read, (*visit).projections},
 		{get, "/usage", leads, quota.Read, (*visit).usage},
 	}

@@ -61,7 +61,8 @@ func (v *visit) tabs() []tab {
 	for _, t := range []struct{ name, path, scope string }{
 		{"Overview", "/", ""}, {"Leads", "/leads", "leads:read"}, {"Sources", "/sources", "leads:read"},
 		{"API Tokens", "/tokens", "tokens:read"}, {"Token audit", "/audit", "audit:read"}, {"Reveals", "/audit/reveals", "audit:read"},
-		{"Intakes", "/intakes", "intakes:read"}, {"Webhooks", "/webhooks", "webhooks:read"}, {"Projections", "/projections", ""}, {"Usage", "/usage", "leads:read"},
+		{"Intakes", "/intakes", "intakes:read"}, {"Arrivals", "/arrivals", "leads:read"},
+		{"Webhooks", "/webhooks", "webhooks:read"}, {"Projections", "/projections", ""}, {"Usage", "/usage", "leads:read"},
 	} {
 		if v.identity.May(t.scope) {
 			pattern := v.page.pattern

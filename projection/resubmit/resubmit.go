@@ -47,6 +47,35 @@ func (q Queue) Add(ctx context.Context, r Request) error {
 	return schema.Unavailable(err)
 }
 
+// Progress is how far a request has come.
+type Progress struct {
+	IntakeID   string
+	At         time.Time // when it was made
+	Actor      string
+	Arrivals   int64     // that were captured again, or quarantined again
+	FinishedAt time.Time // zero: it is not finished
+}
+
+// Latest returns the latest requests of an account, the newest first.
+func (q Queue) Latest(ctx context.Context, account string, most int) ([]Progress, error) {
+	rows, err := q.Pool.Query(ctx, `
+		SELECT resubmission_id, intake_id, actor, arrivals, finished_at FROM arrival.resubmission
+		 WHERE account = $1 ORDER BY resubmission_id DESC LIMIT $2`, account, most)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Progress, err error) {
+		var id string
+		if err := row.Scan(&id, &p.IntakeID, &p.Actor, &p.Arrivals, (*zeronull.Timestamptz)(&p.FinishedAt)); err != nil {
+			return p, err
+		}
+		made, err := ulid.ParseStrict(id)
+		p.At = made.Timestamp().UTC()
+		return p, err
+	})
+	return found, schema.Unavailable(err)
+}
+
 // Worker carries out requests. Any number of them may run on one database; each request is carried out by one at a time.
 type Worker struct {
 	Queue

@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -92,11 +93,13 @@ func TestConsole_InBrowser(t *testing.T) {
 	token := c.tokens(api)
 	endpoint := c.delivery(api, jwt)
 	intake := c.intake()
+	arrival := c.arrival(intake)
 	c.visitPages([][2]string{
 		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"attribution", "/sources/attribution"}, {"tokens", "/tokens"},
 		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"reveals", "/audit/reveals"}, {"webhooks", "/webhooks"},
 		{"webhook", endpoint}, {"delivery", c.lastDelivery(endpoint)}, {"projections", "/projections"}, {"intakes", "/intakes"},
 		{"intake", intake}, {"intake-new", "/intakes/new?kind=webhook"}, {"intake-edit", intake + "/edit"}, {"usage", "/usage"},
+		{"arrivals", "/arrivals"}, {"arrival", arrival},
 	})
 	c.requireNoErrors()
 }
@@ -156,7 +159,34 @@ func (c *chromium) intake() string {
 	c.do(chromedp.SetValue("#body", `{"your-name":"Asha","tel":"98765 43210"}`, chromedp.ByQuery))
 	c.press("Preview")
 	c.waitText("#previewed", "+919876543210")
+	return at
+}
+
+// arrival finds a post that is quarantined at an intake, discards it, and disables the intake. It returns the path of the arrival's page.
+func (c *chromium) arrival(intake string) string {
+	c.t.Helper()
+	tooMany := map[string]string{"phone": "98765 43213"}
+	for i := range 60 { // more custom fields than a lead may have: the sender cannot correct that
+		tooMany[fmt.Sprint("field", i)] = "x"
+	}
+	body, err := json.Marshal(tooMany)
+	require.NoError(c.t, err)
+	mustCall(c.t, "POST", c.base+strings.Replace(intake, "/intakes/", "/in/", 1), "", string(body)).is(c.t, 200)
+	c.open("/console/arrivals")
+	c.waitText("#quarantine", "customFields")
+	c.follow(`document.querySelector("#arrivals th a")`)
+	var at string
+	c.do(chromedp.Location(&at))
+	at = regexp.MustCompile(`/console(/arrivals/[0-9A-Z]{26})$`).FindStringSubmatch(at)[1]
+	c.waitText("#reasons", "customFields")
+	c.press("Reveal")
+	c.waitText("#raw", "field59")
 	c.open("/console" + at)
+	c.waitText("main", "Correct and resubmit")
+	c.press("Discard")
+	c.press("Discard")
+	c.waitText("#arrival", "discarded")
+	c.open("/console" + intake)
 	c.press("Disable")
 	c.waitText("#intake", "disabled")
 	return at

@@ -903,6 +903,7 @@ CREATE TABLE IF NOT EXISTS arrival.resubmission (
     CONSTRAINT resubmission_id PRIMARY KEY (resubmission_id)
 );
 
+CREATE INDEX IF NOT EXISTS resubmission_account ON arrival.resubmission (account, resubmission_id);
 CREATE INDEX IF NOT EXISTS resubmission_open ON arrival.resubmission (resubmission_id) WHERE finished_at IS NULL;
 
 COMMENT ON TABLE arrival.resubmission IS 'Requests to capture again what is quarantined at an intake, and how far each has come.';
