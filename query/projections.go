@@ -74,6 +74,7 @@ func (r *Reader) Projections(ctx context.Context) ([]Projection, error) {
 // replaySchemas are those that hold a copy of a view. Their names are what replay allows, so that none has a quote.
 const replaySchemas = `
 	SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+	  JOIN pg_attribute ON attrelid = c.oid AND attname = 'projector'
 	 WHERE relname = 'checkpoint' AND relkind = 'r' AND nspname ~ '^[a-z_][a-z0-9_]*$' AND nspname <> ALL ($1)
 	   AND has_table_privilege(c.oid, 'SELECT')
 	 ORDER BY nspname`
