@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -102,6 +104,43 @@ func TestConsole_InBrowser(t *testing.T) {
 		{"arrivals", "/arrivals"}, {"arrival", arrival},
 	})
 	c.requireNoErrors()
+	c.form(api, jwt)
+}
+
+// form visits a page of another site, and sends its form with leadlog.js. The lead has the campaign of the visit, and its page view.
+func (c *chromium) form(api, jwt string) {
+	c.t.Helper()
+	html := ""
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, html)
+	}))
+	c.t.Cleanup(site.Close)
+	made := mustCall(c.t, "POST", api+"/intakes", jwt, `{"name":"Site","kind":"form","origins":["`+site.URL+`"]}`).is(c.t, 201).data()
+	html = fmt.Sprintf(`<!doctype html><title>Prices</title><script src="%s/in/leadlog.js" data-intake="%s" defer></script>
+		<form method="post" action="%[1]s%[3]s" data-leadlog data-thanks="Thank you"><input name="email" id="email"><button>Send</button></form>`,
+		c.base, made["intakeId"], made["url"])
+	c.do(chromedp.Navigate(site.URL + "/prices?utm_source=news&utm_campaign=diwali&gclid=g1&session=private"))
+	c.waitFor(`!!window.leadlog`)
+	c.do(chromedp.Evaluate(`leadlog.consent(true)`, nil), chromedp.SetValue("#email", "visitor@example.com", chromedp.ByQuery),
+		chromedp.Click("button", chromedp.ByQuery))
+	c.waitText("body", "Thank you")
+	var lead map[string]any
+	require.Eventually(c.t, func() bool {
+		found, _ := mustCall(c.t, "GET", api+"/leads?email=visitor@example.com", jwt, "").body["data"].([]any)
+		if len(found) == 1 {
+			lead = found[0].(map[string]any)
+		}
+		return lead != nil
+	}, pageTimeout, 20*time.Millisecond)
+	shown := mustCall(c.t, "GET", api+"/leads/"+lead["leadId"].(string), jwt, "").is(c.t, 200).data()["metadata"].(map[string]any)
+	require.Equal(c.t, "diwali", shown["utm_campaign"])
+	require.Equal(c.t, "g1", shown["gclid"])
+	require.NotContains(c.t, fmt.Sprint(shown), "private")
+	require.Eventually(c.t, func() bool {
+		activity := mustCall(c.t, "GET", api+"/leads/"+lead["leadId"].(string)+"/activity", jwt, "").is(c.t, 200)
+		return strings.Contains(fmt.Sprint(activity.body["data"]), "page_view")
+	}, pageTimeout, 20*time.Millisecond)
 }
 
 // tokens creates, copies, rotates and deletes tokens, and returns the id of the one that is left.
