@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/logtree"
 )
 
 var (
@@ -108,8 +109,10 @@ var failures = []struct {
 	{errNoTokenEvent, http.StatusNotFound, "No token event at this position", "", 0},
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},
 	{query.ErrNotFound, http.StatusNotFound, "Not found", "", 0},
+	{logtree.ErrNoTile, http.StatusNotFound, "Tile not found", "", 0},
 	{query.ErrOtherLog, http.StatusGone, "The cursor is of another log: start again without one", "CURSOR_OF_ANOTHER_LOG", 0},
 
+	{logtree.ErrNoCheckpoint, http.StatusServiceUnavailable, "No checkpoint has its cosignatures yet", "", retryUnavailable},
 	{errNoKeys, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{errOverloaded, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{query.ErrBehind, http.StatusServiceUnavailable, unavailable, "", retryBehind},

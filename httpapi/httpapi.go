@@ -27,6 +27,7 @@ import (
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/logtree"
 )
 
 // Options are what the API is made of. Commands, Eraser, Directory, Query, Tree and Log are required.
@@ -40,6 +41,7 @@ type Options struct {
 	Uses          *command.Uses // samples how API tokens are used; nil does not
 	JWT           *Verifier     // nil refuses every JWT
 	Tree          *audit.Signer // of the heads of audit trees
+	LogTree       logtree.Reader
 	Log           *slog.Logger
 	Now           func() time.Time // nil is the system's clock
 

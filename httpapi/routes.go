@@ -78,6 +78,11 @@ func (a *api) routes() []route {
 		{get, "/api/v1/crm/audit/tree", scoped("audit:read"), quota.Read, (*exchange).showTreeHead},
 		{get, "/api/v1/crm/audit/proof", scoped("audit:read"), quota.Read, (*exchange).proveTokenEvent},
 		{get, "/api/v1/crm/audit/consistency", scoped("audit:read"), quota.Read, (*exchange).proveTree},
+		{get, checkpointPath, public, quota.Free, (*exchange).showCheckpoint},
+		{get, tilePath + "/{a}", public, quota.Free, (*exchange).showTile},
+		{get, tilePath + "/{a}/{b}", public, quota.Free, (*exchange).showTile},
+		{get, tilePath + "/{a}/{b}/{c}", public, quota.Free, (*exchange).showTile},
+		{get, tilePath + "/{a}/{b}/{c}/{d}", public, quota.Free, (*exchange).showTile},
 
 		{post, webhooks, scoped("webhooks:write"), quota.Write, (*exchange).registerEndpoint},
 		{get, webhooks, scoped("webhooks:read"), quota.Read, (*exchange).listEndpoints},

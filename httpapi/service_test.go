@@ -35,6 +35,7 @@ import (
 	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/logtree"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -124,7 +125,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	require.NoError(t, err)
 	options := httpapi.Options{
 		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log,
-		Uses: sampling(t, s.store, log), Tree: signer,
+		Uses: sampling(t, s.store, log), Tree: signer, LogTree: logtree.Reader{Pool: pool, Log: s.store, Origin: "leads.example.com/log"},
 		RateLimit: 10, RateBurst: 100, Quotas: patient{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {

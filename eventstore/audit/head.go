@@ -95,6 +95,9 @@ func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error
 			}
 		}
 	}
+	if publicKey, err = headKey(publicKey); err != nil {
+		return h, "", fmt.Errorf("%w: %w", ErrPublicKey, err)
+	}
 	verifier, err := note.NewVerifier(publicKey)
 	if err != nil {
 		return h, "", fmt.Errorf("%w: %w", ErrPublicKey, err)
@@ -115,6 +118,20 @@ func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error
 	}
 	h, err = parseHead(opened.Text)
 	return h, publicKey, err
+}
+
+// headKey returns a public key under the name that signs heads: the checkpoints of the log are signed with the same key under the
+// log's name.
+func headKey(publicKey string) (string, error) {
+	if _, err := note.NewVerifier(publicKey); err != nil {
+		return "", err
+	}
+	parts := strings.SplitN(publicKey, "+", 3) // name, hash, and in base64 the algorithm and the key
+	key, err := base64.StdEncoding.DecodeString(parts[2])
+	if err != nil {
+		return "", err
+	}
+	return note.NewEd25519VerifierKey(keyName, key[1:])
 }
 
 // unwrapped takes the head out of the JSON answer that it came in.

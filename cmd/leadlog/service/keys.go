@@ -194,6 +194,15 @@ func (d SealedDatabase) Keys(claimKey string) (keys Keys, err error) {
 
 // TreeSigner returns the signer of tree heads with this key or, for the private PostgreSQL, with the one in the data directory.
 func (d Database) TreeSigner(key string) (*audit.Signer, error) {
+	return d.namedSigner(key, audit.NewSigner)
+}
+
+// LogSigner returns the signer of the log's checkpoints, with the same key under the log's name.
+func (d Database) LogSigner(key, origin string) (*audit.Signer, error) {
+	return d.namedSigner(key, func(seed []byte) (*audit.Signer, error) { return audit.NewNamedSigner(origin, seed) })
+}
+
+func (d Database) namedSigner(key string, sign func(seed []byte) (*audit.Signer, error)) (*audit.Signer, error) {
 	key, err := d.orKept(key, treeKeyFile)
 	if err != nil {
 		return nil, err
@@ -203,5 +212,5 @@ func (d Database) TreeSigner(key string) (*audit.Signer, error) {
 	if check.Err() != nil {
 		return nil, check.Err()
 	}
-	return audit.NewSigner(seed)
+	return sign(seed)
 }

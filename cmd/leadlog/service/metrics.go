@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/fetch"
+	"github.com/leadlog/leadlog/projection/transparency"
 )
 
 // viewMetrics reports, at each scrape, the position and the state of each view.
@@ -344,4 +345,48 @@ func buildMetric() prometheus.Collector {
 		Name: "leadlog_build_info", Help: "1, with the version and commit of this program.",
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go": runtime.Version()},
 	}, func() float64 { return 1 })
+}
+
+// treeMetrics report on the tree of the log.
+type treeMetrics struct{ keeper *transparency.Keeper }
+
+var (
+	treeSize = prometheus.NewDesc("leadlog_log_tree_size",
+		"Events in the tree of the log, and in its newest published checkpoint.", []string{"of"}, nil)
+	treeFault = prometheus.NewDesc("leadlog_log_tree_fault",
+		"1 while nothing is signed because the log is not the one that was published.", nil, nil)
+	witnessRefusals = prometheus.NewDesc("leadlog_witness_refusals_total",
+		"Attempts of this process to have a checkpoint cosigned that a witness refused or did not answer.", []string{"witness"}, nil)
+	witnessRefuses = prometheus.NewDesc("leadlog_witness_refuses",
+		"1 while a witness does not cosign, as all processes see it.", []string{"witness"}, nil)
+)
+
+func (treeMetrics) Describe(descs chan<- *prometheus.Desc) {
+	descs <- treeSize
+	descs <- treeFault
+	descs <- witnessRefusals
+	descs <- witnessRefuses
+}
+
+func (m treeMetrics) Collect(metrics chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	status, err := m.keeper.Status(ctx)
+	if err != nil {
+		return
+	}
+	flag := func(desc *prometheus.Desc, raised bool, labels ...string) {
+		value := 0.0
+		if raised {
+			value = 1
+		}
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	metrics <- prometheus.MustNewConstMetric(treeSize, prometheus.GaugeValue, float64(status.Size), "tree")
+	metrics <- prometheus.MustNewConstMetric(treeSize, prometheus.GaugeValue, float64(status.Published), "checkpoint")
+	flag(treeFault, status.Fault != "")
+	for _, w := range status.Witnesses {
+		metrics <- prometheus.MustNewConstMetric(witnessRefusals, prometheus.CounterValue, float64(w.Refusals), w.Name)
+		flag(witnessRefuses, w.Reason != "", w.Name)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/projection/transparency"
 )
 
 // goodPostgres reports whether an address of PostgreSQL can be used. An address with a second @ most likely has an unescaped @
@@ -183,4 +184,47 @@ func list(value string) (parts []string) {
 func validPort(port string) bool {
 	n, err := strconv.ParseUint(port, 10, 16)
 	return err == nil && strconv.FormatUint(n, 10) == port
+}
+
+// maxOrigin is how many bytes the name of a log may have.
+const maxOrigin = 200
+
+// parseOrigin reads the name of a log. Names that begin as heads of accounts do are taken: both are signed with one key.
+func parseOrigin(c *cli.Checker, name, value string) string {
+	printable := strings.IndexFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == '+' }) < 0
+	if !printable || len(value) > maxOrigin || value == "leadlog" || strings.HasPrefix(value, "leadlog/") {
+		c.Refuse(name, value, fmt.Sprintf("at most %d visible ASCII characters without a plus sign, not beginning with leadlog/, such as leads.example.com/log", maxOrigin))
+	}
+	return value
+}
+
+func parseWitnesses(c *cli.Checker, name, value string) (witnesses []transparency.Witness) {
+	if strings.TrimSpace(value) == "" {
+		return nil
+	}
+	named := map[string]bool{}
+	for part := range strings.SplitSeq(value, ",") {
+		w, err := transparency.ParseWitness(strings.TrimSpace(part))
+		if err != nil {
+			c.Refuse(name, part, "VKEY=URL, separated by commas: "+err.Error())
+			continue
+		}
+		if named[w.Key.Name()] {
+			c.Refuse(name, part, "witnesses of different names")
+		}
+		named[w.Key.Name()] = true
+		witnesses = append(witnesses, w)
+	}
+	return witnesses
+}
+
+func parseQuorum(c *cli.Checker, name, value string, witnesses int) int {
+	if value == "" {
+		return witnesses
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > witnesses {
+		c.Refuse(name, value, fmt.Sprintf("a number from 1 to that of LEADLOG_WITNESSES, which is %d", witnesses))
+	}
+	return n
 }

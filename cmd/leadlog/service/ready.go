@@ -36,7 +36,28 @@ func (a *App) ready(ctx context.Context) []httpapi.Component {
 	if a.draining.Load() {
 		components = append(components, httpapi.Component{Name: "service", Detail: "is about to stop"})
 	}
-	return append(components, projections(views)...)
+	return append(append(components, projections(views)...), a.logTreeReady(ctx)...)
+}
+
+// logTreeReady reports what keeps the log from being published. It makes no process unready: captures go on.
+func (a *App) logTreeReady(ctx context.Context) []httpapi.Component {
+	status, err := a.logTree.Status(ctx)
+	if err != nil {
+		return []httpapi.Component{{Name: "log tree", Ready: true, Detail: "not known"}}
+	}
+	tree := httpapi.Component{Name: "log tree", Ready: true}
+	if status.Fault != "" {
+		tree.Detail = "nothing is signed: " + status.Fault + "; see deploy/docs/runbook.md on a log that differs"
+	}
+	components := []httpapi.Component{tree}
+	for _, w := range status.Witnesses {
+		component := httpapi.Component{Name: "witness " + w.Name, Ready: true, Detail: "cosigns"}
+		if w.Reason != "" {
+			component.Detail = w.Describe()
+		}
+		components = append(components, component)
+	}
+	return components
 }
 
 func projections(views []projection.Status) (components []httpapi.Component) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/projection/transparency"
 )
 
 // Database has the settings of where the data are.
@@ -60,6 +61,9 @@ type Settings struct {
 	HCaptchaURL         string `name:"hcaptcha-url" env:"LEADLOG_HCAPTCHA_URL" default:"https://api.hcaptcha.com/siteverify" help:"Where hCaptcha verifies the challenges of forms."`
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
 	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads of the audit trail."`
+	LogOrigin           string `env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"What the log is called in its checkpoints, and the name of their key. Default: made once, and kept on the log."`
+	Witnesses           string `env:"LEADLOG_WITNESSES" placeholder:"VKEY=URL,…" help:"Witnesses that cosign checkpoints of the log."`
+	WitnessQuorum       string `env:"LEADLOG_WITNESS_QUORUM" placeholder:"N" help:"How many of them must cosign a checkpoint before it is published. Default: all."`
 	Drain               string `env:"LEADLOG_DRAIN" default:"0s" help:"How long requests are still taken after SIGTERM, while /readyz fails, so that balancers send no more."`
 	LogLevel            string `env:"LEADLOG_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 	LogFormat           string `env:"LEADLOG_LOG_FORMAT" placeholder:"FORMAT" help:"json or text. Default: json, on a terminal text."`
@@ -83,6 +87,9 @@ type Config struct {
 	sealKeys            [][]byte // the first is current
 	consoleKey          []byte
 	treeKey             []byte
+	logOrigin           string // empty: the one on the log
+	witnesses           []transparency.Witness
+	witnessQuorum       int
 }
 
 // check parses the settings, or returns everything that is wrong with them. Call fill first, for the keys. privateTargets is the
@@ -105,7 +112,10 @@ func (s Settings) Check(privateTargets bool) (Config, error) {
 		claimKey:            parseKey(&c, "LEADLOG_CLAIM_KEY", s.ClaimKey),
 		sealKeys:            parseKeys(&c, "LEADLOG_SEAL_KEY", s.SealKey),
 		treeKey:             parseKey(&c, "LEADLOG_TREE_KEY", s.TreeKey),
+		logOrigin:           parseOrigin(&c, "LEADLOG_LOG_ORIGIN", s.LogOrigin),
+		witnesses:           parseWitnesses(&c, "LEADLOG_WITNESSES", s.Witnesses),
 	}
+	out.witnessQuorum = parseQuorum(&c, "LEADLOG_WITNESS_QUORUM", s.WitnessQuorum, len(out.witnesses))
 	if _, port, err := net.SplitHostPort(s.Addr); err != nil || !validPort(port) {
 		c.Refuse("LEADLOG_ADDR", s.Addr, "HOST:PORT, such as 127.0.0.1:8080")
 	}

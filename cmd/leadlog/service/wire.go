@@ -33,8 +33,10 @@ import (
 	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
+	"github.com/leadlog/leadlog/projection/transparency"
 	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/logtree"
 )
 
 // App is the running service.
@@ -58,6 +60,7 @@ type App struct {
 	uses          *command.Uses
 	Handlers      *command.Handlers
 	silence       *silence
+	logTree       *transparency.Keeper
 	reader        *query.Reader
 	Codes         *console.Codes // in links that sign in
 	handler       http.Handler
@@ -129,7 +132,27 @@ func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) 
 		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: a.secrets, IntakeSecrets: a.intakeSecrets, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets,
 	})
-	return a.Handlers.FixClaimKey(ctx)
+	if err := a.Handlers.FixClaimKey(ctx); err != nil {
+		return err
+	}
+	return a.wireLogTree(ctx)
+}
+
+// wireLogTree prepares what keeps the tree of the whole log, which has leaves of events as they are stored.
+func (a *App) wireLogTree(ctx context.Context) error {
+	origin, err := a.Handlers.FixOrigin(ctx, a.config.logOrigin)
+	if err != nil {
+		return err
+	}
+	signer, err := audit.NewNamedSigner(origin, a.config.treeKey)
+	if err != nil {
+		return fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
+	}
+	a.log.Info("checkpoints of the log are signed here", "publicKey", signer.PublicKey())
+	a.logTree = transparency.New(transparency.Options{
+		Pool: a.pool, Log: a.store.below, Signer: signer, Witnesses: a.config.witnesses, Quorum: a.config.witnessQuorum, Logger: a.log,
+	})
+	return nil
 }
 
 // eraser erases persons in these stores.
@@ -157,10 +180,10 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	a.log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric(), a.silence.metric())
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric(), a.silence.metric(), treeMetrics{a.logTree})
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
+		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.below, Origin: a.logTree.Origin()}, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
 		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, Stopping: ctx.Done(),

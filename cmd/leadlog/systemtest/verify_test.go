@@ -41,15 +41,16 @@ func TestVerify_ExportOffline(t *testing.T) {
 	dir := t.TempDir()
 	head := filepath.Join(dir, "head.txt")
 	exported, _ := outputOf(t, 0, settings, "export", "tokens", "--account", "acme", "--format", "ndjson", "--head", head)
-	key, _ := outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "tree-key")
-	key = strings.TrimSpace(key)
+	logKey, _ := outputOf(t, 0, settings, "tree-key")
+	logKey = strings.TrimSpace(logKey)
+	key := logKey[strings.LastIndex(logKey, "+A")+1:] // under another name in heads
 	export, earlier := file(t, dir, "export.ndjson", exported), file(t, dir, "earlier.json", string(earlierHead))
 
 	offline := map[string]string{} // neither database nor keys
 	out, printed := outputOf(t, 0, offline, "verify", "--tree", head, export)
 	require.Equal(t, "account acme: all 2 token events are present, in order, as signed\n", out)
 	require.Contains(t, printed, key)
-	_, printed = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", key, export)
+	_, printed = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", logKey, export)
 	require.NotContains(t, printed, key, "it is pinned")
 
 	lines := strings.SplitAfter(exported, "\n")

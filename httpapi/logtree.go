@@ -1,0 +1,53 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"filippo.io/torchwood"
+
+	"github.com/leadlog/leadlog/query/logtree"
+)
+
+// The tree of the whole log is public: it consists of hashes, from which nothing can be derived.
+const (
+	checkpointPath = "/api/v1/crm/audit/checkpoint"
+	tilePath       = "/api/v1/crm/audit/tile/{level}"
+)
+
+// showCheckpoint answers with the newest published checkpoint (c2sp.org/tlog-checkpoint).
+func (x *exchange) showCheckpoint() (answer, error) {
+	checkpoint, err := x.LogTree.Checkpoint(x.ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	return x.public("text/plain; charset=utf-8", "no-cache", []byte(checkpoint.Note)), nil
+}
+
+// showTile answers with a hash tile (c2sp.org/tlog-tiles), which never changes.
+func (x *exchange) showTile() (answer, error) {
+	_, path, _ := strings.Cut(x.r.URL.Path, "/api/v1/crm/audit/tile/")
+	tile, err := torchwood.ParseTilePath("tile/" + path)
+	if err != nil || tile.L < 0 {
+		return answer{}, logtree.ErrNoTile
+	}
+	hashes, err := x.LogTree.Tile(x.ctx, tile)
+	if err != nil {
+		return answer{}, err
+	}
+	return x.public("application/octet-stream", "public, max-age=31536000, immutable", hashes), nil // a year, in seconds
+}
+
+// public answers pages of any origin too.
+func (x *exchange) public(media, caching string, body []byte) answer {
+	header := x.w.Header()
+	header.Set("Content-Type", media)
+	header.Set("Cache-Control", caching)
+	header.Set("Access-Control-Allow-Origin", "*")
+	header.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	return answer{stream: func() error {
+		x.w.WriteHeader(http.StatusOK)
+		_, err := x.w.Write(body)
+		return err
+	}}
+}

@@ -1,0 +1,138 @@
+package transparency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"filippo.io/torchwood"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// checkpoint is a row of audit.checkpoint.
+type checkpoint struct {
+	tlog.Tree
+	note      string
+	published bool
+}
+
+// newest returns the largest checkpoint that was signed, one of no events when there is none.
+func (s *session) newest(ctx context.Context) (c checkpoint, err error) {
+	var root []byte
+	err = s.conn.QueryRow(ctx, `
+		SELECT size, root, note, published_at IS NOT NULL FROM audit.checkpoint WHERE origin = $1 ORDER BY size DESC LIMIT 1`, s.origin).
+		Scan(&c.N, &root, &c.note, &c.published)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return checkpoint{published: true}, nil
+	}
+	copy(c.Hash[:], root)
+	return c, err
+}
+
+// sign signs the tree as it is, and publishes the checkpoint if no witness is needed. The last one must be a part of it.
+func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err error) {
+	if err := s.consistent(ctx, last.Tree); err != nil {
+		return c, err
+	}
+	c.N = s.tiles.Size()
+	if c.Hash, err = s.tiles.Root(); err != nil {
+		return c, err
+	}
+	text, err := note.Sign(&note.Note{Text: torchwood.Checkpoint{Origin: s.origin, Tree: c.Tree}.String()}, s.Signer)
+	if err != nil {
+		return c, err
+	}
+	c.note, c.published = string(text), s.Quorum == 0
+	// Witnesses may see it from now on, and an answer may have it. It must not be forgotten.
+	err = pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			INSERT INTO audit.checkpoint (origin, size, root, note, signed_at, published_at) VALUES ($1, $2, $3, $4, now(), CASE WHEN $5 THEN now() END)`,
+			s.origin, c.N, c.Hash[:], c.note, c.published)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `DELETE FROM audit.checkpoint WHERE origin = $1 AND size < $2 AND published_at IS NULL`, s.origin, c.N); err != nil {
+			return err
+		}
+		return forgetEarlier(ctx, tx, s.origin)
+	})
+	s.signed = c.N
+	return c, err
+}
+
+// consistent checks that the tree begins with an earlier one.
+func (s *session) consistent(ctx context.Context, earlier tlog.Tree) error {
+	if earlier.N == 0 {
+		return nil
+	}
+	root, err := tlog.TreeHash(earlier.N, schema.TileHashes(ctx, s.conn, s.origin))
+	if err == nil && root != earlier.Hash {
+		err = faultf("the first %d events of the log are not those that were signed", earlier.N)
+	}
+	return err
+}
+
+// forgetEarlier keeps the newest checkpoint that is published, and those after it.
+func forgetEarlier(ctx context.Context, db schema.Executor, origin string) error {
+	_, err := db.Exec(ctx, `
+		DELETE FROM audit.checkpoint WHERE origin = $1
+		   AND size < (SELECT max(size) FROM audit.checkpoint WHERE origin = $1 AND published_at IS NOT NULL)`, origin)
+	return err
+}
+
+// Status is how the tree of the log is doing, as all processes see it.
+type Status struct {
+	Size      int64
+	Fault     string // why nothing more is signed; empty: nothing is wrong
+	Published int64  // the size of the newest published checkpoint
+	Witnesses []WitnessStatus
+}
+
+// WitnessStatus is what a witness last did.
+type WitnessStatus struct {
+	Name         string
+	Reason       string // why it does not cosign; empty: it does
+	RefusedSince time.Time
+	Refusals     uint64 // of this process
+}
+
+// Status reads the status.
+func (k *Keeper) Status(ctx context.Context) (st Status, err error) {
+	err = k.Pool.QueryRow(ctx, `
+		SELECT coalesce(max(size), 0), coalesce(max(fault), ''),
+		       coalesce((SELECT max(size) FROM audit.checkpoint WHERE origin = $1 AND published_at IS NOT NULL), 0)
+		  FROM audit.tree WHERE origin = $1`, k.origin).Scan(&st.Size, &st.Fault, &st.Published)
+	if err != nil {
+		return st, schema.Unavailable(err)
+	}
+	rows, err := k.Pool.Query(ctx, `SELECT key, reason, coalesce(refused_since, 'epoch') FROM audit.witness WHERE origin = $1 AND reason <> ''`, k.origin)
+	if err != nil {
+		return st, schema.Unavailable(err)
+	}
+	said := map[string]WitnessStatus{}
+	var key string
+	var one WitnessStatus
+	_, err = pgx.ForEachRow(rows, []any{&key, &one.Reason, &one.RefusedSince}, func() error {
+		said[key] = one
+		return nil
+	})
+	for i, w := range k.Witnesses {
+		one := said[w.Key.String()]
+		one.Name, one.Refusals = w.Key.Name(), k.refusals[i].Load()
+		st.Witnesses = append(st.Witnesses, one)
+	}
+	return st, schema.Unavailable(err)
+}
+
+// Describe says what is wrong with a witness.
+func (w WitnessStatus) Describe() string {
+	return fmt.Sprintf("%s, since %s", w.Reason, w.RefusedSince.UTC().Format(time.RFC3339))
+}

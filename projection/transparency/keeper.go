@@ -1,0 +1,435 @@
+// Package transparency keeps the tree of the whole log in tiles (c2sp.org/tlog-tiles), behind the log and in batches, signs its
+// checkpoints (c2sp.org/tlog-checkpoint) and has witnesses cosign them (c2sp.org/tlog-witness). Package query/logtree reads what it
+// writes.
+//
+// What was signed never changes. The tree is a fold of the log, but it is never replaced: when the log is another one than the tree
+// was made of, as after a copy or a restored backup, the tree is built again in place, and compared with what was signed. If the log
+// differs there, or ends before, nothing more is signed: that is a fault, which only people can judge.
+package transparency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Options configure a Keeper. Rest and Ask may be 0.
+type Options struct {
+	Pool      *pgxpool.Pool    // of the views' database
+	Log       eventstore.Store // with events as they are stored, sealed
+	Signer    *audit.Signer    // its name is the log's origin
+	Witnesses []Witness
+	Quorum    int // how many of the witnesses must cosign a checkpoint before it is published
+	Logger    *slog.Logger
+	Rest      time.Duration // least time between two batches; 0: 1 s
+	Ask       time.Duration // least time between two rounds of the witnesses; 0: 5 s
+}
+
+// Keeper keeps the tree of one log. Of any number of processes one at a time does so.
+type Keeper struct {
+	Options
+	origin   string
+	refusals []atomic.Uint64 // by witness
+	faulty   string          // what was logged last
+}
+
+// New prepares a Keeper.
+func New(o Options) *Keeper {
+	if o.Rest == 0 {
+		o.Rest = time.Second
+	}
+	if o.Ask == 0 {
+		o.Ask = 5 * time.Second
+	}
+	return &Keeper{Options: o, origin: o.Signer.Name(), refusals: make([]atomic.Uint64, len(o.Witnesses))}
+}
+
+// Lease is the lease of the session that keeps the tree of the log with this origin.
+func lease(origin string) string { return "log tree " + origin }
+
+const (
+	takeover = time.Second      // how often a standby asks for the lease
+	again    = 2 * time.Second  // after a failure
+	pause    = 10 * time.Second // after a fault: the log may have been put right
+	// most is how many leaves are written at once.
+	most = 50_000
+)
+
+// Run works until the context ends.
+func (k *Keeper) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := k.serve(ctx)
+		wait := again
+		var fault *Fault
+		switch {
+		case ctx.Err() != nil:
+		case errors.As(err, &fault):
+			wait = pause
+			k.report(ctx, fault)
+		default:
+			k.Logger.Warn("tree of the log interrupted", slog.Any("error", err))
+		}
+		_ = eventstore.Sleep(ctx, wait)
+	}
+}
+
+// Fault says that the log is not what was signed.
+type Fault struct{ What string }
+
+func (f *Fault) Error() string { return f.What }
+
+func faultf(format string, args ...any) error { return &Fault{fmt.Sprintf(format, args...)} }
+
+// report logs a fault once, and keeps it where every process sees it.
+func (k *Keeper) report(ctx context.Context, f *Fault) {
+	if k.faulty != f.What {
+		k.Logger.Error("the log is not the one that was published; nothing more is signed", slog.String("fault", f.What))
+		k.faulty = f.What
+	}
+	if _, err := k.Pool.Exec(ctx, `UPDATE audit.tree SET fault = $2 WHERE origin = $1`, k.origin, f.What); err != nil {
+		k.Logger.Warn("fault of the log's tree not recorded", slog.Any("error", err))
+	}
+}
+
+// state is how far the tree has come.
+type state struct {
+	epoch    string
+	position eventstore.Position
+	size     int64
+	seen     seen
+	fault    string
+}
+
+// seen is the last leaf. Without a stream there is none.
+type seen struct {
+	stream   string
+	revision eventstore.Revision
+	event    string
+}
+
+// session is one session's time with the lease.
+type session struct {
+	*Keeper
+	conn    *pgxpool.Conn
+	state   state
+	tiles   *audit.Tiles
+	starts  map[int64]eventstore.Position // of tiles of level 0 that were begun: the position before their first leaf
+	reached eventstore.Position           // how far the log was read
+	signed  int64                         // the size of the largest checkpoint that was ever signed
+}
+
+// serve runs one session to its end, which is always an error.
+func (k *Keeper) serve(ctx context.Context) error {
+	conn, err := k.Pool.Acquire(ctx)
+	if err != nil {
+		return schema.Unavailable(err)
+	}
+	defer func() { // the lease ends with the session
+		_ = conn.Conn().Close(context.WithoutCancel(ctx))
+		conn.Release()
+	}()
+	for {
+		mine, err := schema.TakeLease(ctx, conn, lease(k.origin))
+		if err != nil {
+			return schema.Unavailable(err)
+		}
+		if mine {
+			break
+		}
+		if err := eventstore.Sleep(ctx, takeover); err != nil {
+			return err
+		}
+	}
+	s := &session{Keeper: k, conn: conn, starts: map[int64]eventstore.Position{}}
+	if err := s.open(ctx); err != nil {
+		return schema.Unavailable(err)
+	}
+	return schema.Unavailable(s.follow(ctx))
+}
+
+// open resumes the tree, or begins it again if it is not of this log as it is now.
+func (s *session) open(ctx context.Context) error {
+	epoch, err := s.Log.Epoch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.conn.QueryRow(ctx, `SELECT coalesce(max(size), 0) FROM audit.checkpoint WHERE origin = $1`, s.origin).Scan(&s.signed); err != nil {
+		return err
+	}
+	var position, revision int64
+	err = s.conn.QueryRow(ctx, `
+		SELECT epoch, position, size, seen_stream, seen_revision, seen_event, fault FROM audit.tree WHERE origin = $1`, s.origin).
+		Scan(&s.state.epoch, &position, &s.state.size, &s.state.seen.stream, &revision, &s.state.seen.event, &s.state.fault)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s.restart(ctx, epoch)
+	}
+	if err != nil {
+		return err
+	}
+	s.state.position, s.state.seen.revision = eventstore.Position(position), eventstore.Revision(revision)
+	same, err := s.onLog(ctx, epoch)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return s.restart(ctx, epoch)
+	}
+	edge, err := schema.Tiles(ctx, s.conn, s.origin, audit.EdgeOf(s.state.size))
+	if err == nil {
+		s.tiles, err = audit.ResumeTiles(s.state.size, edge)
+	}
+	if errors.Is(err, audit.ErrTiles) {
+		s.Logger.Warn("tree of the log is damaged, and built again", slog.Any("error", err))
+		return s.restart(ctx, epoch)
+	}
+	return err
+}
+
+// onLog reports whether the log has the tree's last leaf where it was.
+func (s *session) onLog(ctx context.Context, epoch string) (bool, error) {
+	if s.state.epoch != epoch {
+		return false, nil
+	}
+	head, err := s.Log.Head(ctx)
+	if err != nil || s.state.position > head {
+		return false, err
+	}
+	if s.state.seen.stream == "" {
+		return true, nil
+	}
+	for e, err := range s.Log.Read(ctx, s.state.seen.stream, s.state.seen.revision) {
+		return err == nil && e.ID.String() == s.state.seen.event, err
+	}
+	return false, ctx.Err()
+}
+
+// restart begins at the beginning of the log. Tiles of the tree that was signed stay, and are compared.
+func (s *session) restart(ctx context.Context, epoch string) error {
+	s.state, s.tiles = state{epoch: epoch, fault: s.state.fault}, &audit.Tiles{}
+	return pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			INSERT INTO audit.tree (origin, epoch, position, size, seen_stream, seen_revision, seen_event, updated_at) VALUES ($1, $2, 0, 0, '', 0, '', now())
+			ON CONFLICT (origin) DO UPDATE SET epoch = $2, position = 0, size = 0, seen_stream = '', seen_revision = 0, seen_event = '', updated_at = now()`,
+			s.origin, epoch)
+		if err != nil {
+			return err
+		}
+		if _, err = tx.Exec(ctx, `DELETE FROM audit.tile WHERE origin = $1 AND number * 256 >= $2::bigint >> level * 8`, s.origin, s.signed); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE audit.tile SET after = NULL WHERE origin = $1 AND level = 0`, s.origin)
+		return err
+	})
+}
+
+// leaves are leaves that follow each other.
+type leaves struct {
+	hashes    []tlog.Hash
+	positions []eventstore.Position // of each
+	seen      seen                  // the last
+	reached   eventstore.Position   // the log was read up to here
+	end       bool                  // and ends there for now
+}
+
+// follow adds what the log has, and then what comes.
+func (s *session) follow(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	read := make(chan leaves, 1)
+	failed := make(chan error, 1)
+	go func() { failed <- s.read(ctx, s.state.position, read) }()
+	var round round
+	defer round.wait()
+	turn := time.NewTicker(s.Rest)
+	defer turn.Stop()
+	for end := false; ; {
+		select {
+		case l := <-read:
+			s.add(l)
+			if end = l.end; s.tiles.Size()-s.state.size < most {
+				continue
+			}
+		case <-turn.C:
+		case err := <-failed:
+			return err
+		}
+		if err := s.write(ctx); err != nil {
+			return err
+		}
+		if !end {
+			continue
+		}
+		if err := s.check(ctx); err != nil {
+			return err
+		}
+		if err := round.turn(ctx, s); err != nil {
+			return err
+		}
+	}
+}
+
+// read hashes the events after a position. It sends what there is whenever the log ends for now.
+func (s *session) read(ctx context.Context, after eventstore.Position, to chan<- leaves) error {
+	const enough = 2000
+	var l leaves
+	for item, err := range s.Log.Subscribe(ctx, after, eventstore.Filter{}) {
+		if err != nil {
+			return err
+		}
+		if e := item.Event; e != nil {
+			leaf, err := audit.LogLeaf(*e)
+			if err != nil {
+				return fmt.Errorf("event %s: %w", e.ID, err)
+			}
+			l.hashes, l.positions = append(l.hashes, leaf), append(l.positions, e.Position)
+			l.seen = seen{e.Stream, e.Revision, e.ID.String()}
+		}
+		l.reached = item.Position
+		if l.end = item.Event == nil; l.end || len(l.hashes) >= enough {
+			select {
+			case to <- l:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			l = leaves{}
+		}
+	}
+	return fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
+}
+
+func (s *session) add(l leaves) {
+	for i, leaf := range l.hashes {
+		if s.tiles.Size()%audit.TileWidth == 0 {
+			s.starts[s.tiles.Size()/audit.TileWidth] = s.state.position
+		}
+		s.tiles.Add(leaf)
+		s.state.position = l.positions[i]
+	}
+	if s.reached = l.reached; len(l.hashes) > 0 {
+		s.state.seen = l.seen
+	}
+}
+
+// write writes the tiles that have changed, and how far the tree has come.
+func (s *session) write(ctx context.Context) error {
+	if s.tiles.Size() == s.state.size {
+		return nil
+	}
+	compare := s.state.size < s.signed
+	changed := s.tiles.Changed()
+	err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
+		if compare {
+			if err := s.compare(ctx, tx, changed); err != nil {
+				return err
+			}
+		}
+		if err := s.save(ctx, tx, changed); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			UPDATE audit.tree SET position = $2, size = $3, seen_stream = $4, seen_revision = $5, seen_event = $6, updated_at = now() WHERE origin = $1`,
+			s.origin, int64(s.state.position), s.tiles.Size(), s.state.seen.stream, int64(s.state.seen.revision), s.state.seen.event)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	clear(s.starts)
+	s.state.size = s.tiles.Size()
+	return nil
+}
+
+// save writes tiles. One that lies in the tree that was signed is not cut when it is built again.
+func (s *session) save(ctx context.Context, tx pgx.Tx, changed []audit.Tile) error {
+	levels, numbers, hashes := make([]int16, len(changed)), make([]int64, len(changed)), make([][]byte, len(changed))
+	after := make([]*int64, len(changed))
+	for i, tile := range changed {
+		levels[i], numbers[i], hashes[i] = int16(tile.Level), tile.Number, tile.Hashes
+		if start, begun := s.starts[tile.Number]; begun && tile.Level == 0 {
+			after[i] = new(int64(start))
+		}
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO audit.tile AS t (origin, level, number, hashes, after)
+		SELECT $1, level, number, hashes, after FROM unnest($2::smallint[], $3::bigint[], $4::bytea[], $5::bigint[]) AS changed (level, number, hashes, after)
+		ON CONFLICT (origin, level, number) DO UPDATE SET
+		    after = coalesce(EXCLUDED.after, t.after),
+		    hashes = CASE WHEN octet_length(EXCLUDED.hashes) >= octet_length(t.hashes)
+		                    OR EXCLUDED.number * 256 + octet_length(EXCLUDED.hashes) / 32 > $6::bigint >> EXCLUDED.level * 8
+		             THEN EXCLUDED.hashes ELSE t.hashes END`,
+		s.origin, levels, numbers, hashes, after, s.signed)
+	return err
+}
+
+// compare holds the leaves against those of the tree that was signed.
+func (s *session) compare(ctx context.Context, tx pgx.Tx, changed []audit.Tile) error {
+	var wanted []tlog.Tile
+	for _, tile := range changed {
+		if tile.Level == 0 && tile.Number*audit.TileWidth < s.signed {
+			wanted = append(wanted, tlog.Tile{H: audit.TileHeight, N: tile.Number, W: tile.Width()})
+		}
+	}
+	kept, err := schema.Tiles(ctx, tx, s.origin, wanted)
+	if err != nil {
+		return err
+	}
+	was := map[int64][]byte{}
+	for _, tile := range kept {
+		was[tile.Number] = tile.Hashes
+	}
+	for _, tile := range changed {
+		if tile.Level > 0 {
+			continue
+		}
+		for i := range tile.Width() {
+			at, leaf := tile.Number*audit.TileWidth+int64(i), i*tlog.HashSize
+			if at >= s.signed || leaf >= len(was[tile.Number]) {
+				break
+			}
+			if [tlog.HashSize]byte(was[tile.Number][leaf:]) != [tlog.HashSize]byte(tile.Hashes[leaf:]) {
+				return faultf("event %d of the log is not the one that was signed in a checkpoint of %d events", at+1, s.signed)
+			}
+		}
+	}
+	return nil
+}
+
+// check holds the tree against the largest checkpoint that was signed, once the log has been read to its end.
+func (s *session) check(ctx context.Context) error {
+	if s.state.size < s.signed {
+		if head, err := s.Log.Head(ctx); err != nil || s.reached < head {
+			return err // not at the end
+		}
+		return faultf("the log ends after %d events, and a checkpoint of %d was signed: events were lost, as when an older backup is restored", s.state.size, s.signed)
+	}
+	if s.state.fault == "" {
+		return nil
+	}
+	last, err := s.newest(ctx)
+	if err == nil {
+		err = s.consistent(ctx, last.Tree)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := s.conn.Exec(ctx, `UPDATE audit.tree SET fault = '' WHERE origin = $1`, s.origin); err != nil {
+		return err
+	}
+	s.Logger.Info("the log is the one that was published again")
+	s.state.fault, s.faulty = "", ""
+	return nil
+}
+
+// Origin is the log's name in its checkpoints.
+func (k *Keeper) Origin() string { return k.origin }
