@@ -12,7 +12,7 @@ import (
 // The tree of the whole log is public: it consists of hashes, from which nothing can be derived.
 const (
 	checkpointPath = "/api/v1/crm/audit/checkpoint"
-	tilePath       = "/api/v1/crm/audit/tile/{level}"
+	tilePath       = "/api/v1/crm/audit/tile/{level}/*"
 )
 
 // showCheckpoint answers with the newest published checkpoint (c2sp.org/tlog-checkpoint).

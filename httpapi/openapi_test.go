@@ -44,6 +44,9 @@ type description struct {
 	lines  map[string]*jsonschema.Schema // of closed, by what a line is; kin-openapi would compile it for each line
 }
 
+// The number of a tile has slashes, which OpenAPI has no form for.
+var tilePath, tileParameter = strings.NewReplacer("{tile}", "*"), strings.NewReplacer("/*", "/{tile}", "*", "tile")
+
 var described = sync.OnceValue(func() *description {
 	var raw map[string]any
 	check(json.Unmarshal(openapi.Document(""), &raw))
@@ -59,7 +62,7 @@ var described = sync.OnceValue(func() *description {
 	}
 	for path, item := range d.open.Paths.Map() {
 		for method := range item.Operations() {
-			d.mux.MethodFunc(method, path, func(http.ResponseWriter, *http.Request) {})
+			d.mux.MethodFunc(method, tilePath.Replace(path), func(http.ResponseWriter, *http.Request) {})
 		}
 	}
 	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.PlainBodyDecoder)
@@ -67,6 +70,7 @@ var described = sync.OnceValue(func() *description {
 	openapi3filter.RegisterBodyDecoder("application/vnd.apache.parquet", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("text/javascript", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("application/octet-stream", openapi3filter.PlainBodyDecoder)
 	return d
 })
 
@@ -192,13 +196,13 @@ func (d *description) find(r *http.Request, base string, input *openapi3filter.R
 		method = http.MethodGet
 	}
 	context := chi.NewRouteContext()
-	route := d.mux.Find(context, method, path)
+	route := tileParameter.Replace(d.mux.Find(context, method, path))
 	if !ours || route == "" {
 		return "", false
 	}
 	input.PathParams = make(map[string]string)
 	for i, name := range context.URLParams.Keys {
-		input.PathParams[name] = context.URLParams.Values[i]
+		input.PathParams[tileParameter.Replace(name)] = context.URLParams.Values[i]
 	}
 	return route, true
 }
@@ -362,6 +366,7 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.fanOut()
+	s.published(s.keepTree(), 1)
 	ids := s.settle()
 	form, _ := s.door(`{"name":"Form","kind":"form"}`)
 	meta, _ := s.door(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"a","verifyToken":"b","accessToken":"c"}`)
@@ -416,7 +421,7 @@ func (s *service) settle() *strings.Replacer {
 		"{deliveryId}", deliveryID, "{accountId}", "another", "{visitorId}", "v-81f3",
 		"{arrivalId}", arrived.ID, "01M7YGZVZWE6S8RYN49QGMF6BK", intakeID,
 		"01M7YGZVZWE6S8RYN49QGMF6BJ", twin.at("data", "leadId").(string), // who is joined
-		"{position}", strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",
+		"{level}", "0", "{tile}", "000.p/1", "{position}", strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",
 	)
 }
 
@@ -443,6 +448,7 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, value := s.token()
+	s.published(s.keepTree(), 1)
 	nothing := s.mint(ownAccount, "nothing")
 	path := strings.NewReplacer("{", "", "}", "")
 	for _, o := range operations() {
@@ -452,7 +458,7 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 		}
 		if len(scopes) == 0 {
 			want := http.StatusOK
-			if strings.HasPrefix(o.path, doors) {
+			if strings.HasPrefix(o.path, doors) || strings.Contains(o.path, "{tile}") {
 				want = http.StatusNotFound
 			}
 			require.Equal(t, want, ask("").status, o.path)

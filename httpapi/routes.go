@@ -79,10 +79,7 @@ func (a *api) routes() []route {
 		{get, "/api/v1/crm/audit/proof", scoped("audit:read"), quota.Read, (*exchange).proveTokenEvent},
 		{get, "/api/v1/crm/audit/consistency", scoped("audit:read"), quota.Read, (*exchange).proveTree},
 		{get, checkpointPath, public, quota.Free, (*exchange).showCheckpoint},
-		{get, tilePath + "/{a}", public, quota.Free, (*exchange).showTile},
-		{get, tilePath + "/{a}/{b}", public, quota.Free, (*exchange).showTile},
-		{get, tilePath + "/{a}/{b}/{c}", public, quota.Free, (*exchange).showTile},
-		{get, tilePath + "/{a}/{b}/{c}/{d}", public, quota.Free, (*exchange).showTile},
+		{get, tilePath, public, quota.Free, (*exchange).showTile}, // the number of a tile has slashes
 
 		{post, webhooks, scoped("webhooks:write"), quota.Write, (*exchange).registerEndpoint},
 		{get, webhooks, scoped("webhooks:read"), quota.Read, (*exchange).listEndpoints},

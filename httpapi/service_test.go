@@ -125,7 +125,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	require.NoError(t, err)
 	options := httpapi.Options{
 		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log,
-		Uses: sampling(t, s.store, log), Tree: signer, LogTree: logtree.Reader{Pool: pool, Log: s.store, Origin: "leads.example.com/log"},
+		Uses: sampling(t, s.store, log), Tree: signer, LogTree: logtree.Reader{Pool: pool, Log: s.store.below, Origin: logOrigin},
 		RateLimit: 10, RateBurst: 100, Quotas: patient{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {

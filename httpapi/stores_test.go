@@ -65,6 +65,7 @@ func logOf(t *testing.T, views string) string {
 // openStore is a log that may be closed before the test ends.
 type openStore struct {
 	*sealed.Store
+	below eventstore.Store
 	Close func()
 }
 
@@ -86,7 +87,7 @@ func openLog(t *testing.T, address string, pool *pgxpool.Pool, log *slog.Logger)
 	box, err := sealbox.New([]byte(jwtSecret))
 	require.NoError(t, err)
 	vault := sealed.NewVault(pool, box)
-	return openStore{sealed.Wrap(store, vault, !esdb.Understands(address), log), store.Close}
+	return openStore{sealed.Wrap(store, vault, !esdb.Understands(address), log), store, store.Close}
 }
 
 // A capture of a new lead costs its appends and one round trip more: what it believes of its token and its account is

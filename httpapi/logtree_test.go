@@ -1,0 +1,132 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"filippo.io/torchwood"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/projection/transparency"
+	"github.com/leadlog/leadlog/query/logtree"
+)
+
+// logOrigin is what the log of a service is called in its checkpoints.
+const logOrigin = "leads.example.com/log"
+
+// keepTree keeps the tree of the log for as long as the test runs, and returns the key of its checkpoints.
+func (s *service) keepTree() note.Verifier {
+	s.t.Helper()
+	signer, err := audit.NewNamedSigner(logOrigin, []byte(jwtSecret))
+	require.NoError(s.t, err)
+	keeper := transparency.New(transparency.Options{
+		Pool: s.pool, Log: s.store.below, Signer: signer, Logger: slog.New(slog.DiscardHandler), Rest: 10 * time.Millisecond,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { keeper.Run(ctx) })
+	s.t.Cleanup(func() { cancel(); running.Wait() })
+	return signer
+}
+
+// published waits for a checkpoint that covers so many events, and verifies it.
+func (s *service) published(key note.Verifier, events int64) (c torchwood.Checkpoint) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		r := s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/checkpoint"})
+		if r.status != http.StatusOK {
+			return false
+		}
+		var err error
+		c, _, err = torchwood.VerifyCheckpoint([]byte(r.raw), torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(logOrigin), torchwood.SingleVerifierPolicy(key)))
+		require.NoError(s.t, err)
+		require.Empty(s.t, c.Extension)
+		return c.N >= events
+	}, time.Minute, 10*time.Millisecond)
+	return c
+}
+
+// served reads tiles as any client does.
+type served struct{ s *service }
+
+func (served) Height() int                          { return torchwood.TileHeight }
+func (served) SaveTiles(_ []tlog.Tile, _ [][]byte) {}
+
+func (r served) ReadTiles(tiles []tlog.Tile) (all [][]byte, err error) {
+	for _, tile := range tiles {
+		answer, err := http.Get(r.s.server.URL + "/api/v1/crm/audit/" + torchwood.TilePath(tile))
+		if err != nil {
+			return nil, err
+		}
+		body, err := io.ReadAll(answer.Body)
+		if answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("%s: %d %w", tile.Path(), answer.StatusCode, err)
+		}
+		all = append(all, body)
+	}
+	return all, nil
+}
+
+// A client that has only the public key finds every event in the published tree.
+func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	require.Equal(t, http.StatusServiceUnavailable, s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/checkpoint"}).status)
+	var batch strings.Builder
+	for n := range 100 { // of three events or more each: more than a tile
+		fmt.Fprintf(&batch, `{"name":"A","phone":"98765%05d","email":"a%d@example.com"}`+"\n", n, n)
+	}
+	require.Equal(t, http.StatusOK, s.sendBatch(batch.String()).status)
+	var leaves []eventstore.Recorded
+	head, err := s.store.below.Head(t.Context())
+	require.NoError(t, err)
+	for reading := (eventstore.Range{Until: head, Limit: 1000}); reading.After < head; {
+		events, reached, err := eventstore.ReadRange(t.Context(), s.store.below, reading)
+		require.NoError(t, err)
+		leaves, reading.After = append(leaves, events...), reached
+	}
+	require.Greater(t, len(leaves), audit.TileWidth)
+	c := s.published(s.keepTree(), int64(len(leaves)))
+
+	reader := tlog.TileHashReader(c.Tree, served{s}) // verifies the tiles
+	for i, e := range leaves {
+		record, err := audit.LogRecord(e)
+		require.NoError(t, err)
+		proof, err := tlog.ProveRecord(c.N, int64(i), reader)
+		require.NoError(t, err)
+		require.NoError(t, tlog.CheckRecord(proof, c.N, c.Hash, int64(i), tlog.RecordHash(record)))
+		if i%50 == 0 {
+			at, same, err := logtree.Reader{Pool: s.pool, Log: s.store.below, Origin: logOrigin}.LeafIndex(t.Context(), e.Position)
+			require.NoError(t, err)
+			require.EqualValues(t, i, at)
+			require.Equal(t, record, same)
+		}
+	}
+
+	full, err := served{s}.ReadTiles([]tlog.Tile{{H: 8, N: 0, W: 256}})
+	require.NoError(t, err)
+	part, err := served{s}.ReadTiles([]tlog.Tile{{H: 8, N: 0, W: 7}})
+	require.NoError(t, err)
+	require.True(t, bytes.HasPrefix(full[0], part[0]))
+	require.Len(t, part[0], 7*tlog.HashSize)
+	r := s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/tile/0/000"})
+	require.Contains(t, r.header.Get("Cache-Control"), "immutable")
+	for _, path := range []string{
+		"0/001", "0/001.p/255", "0/002", "1/000", "1/000.p/2", "2/000.p/1", "7/000", "8/000", "99999999999999999999/000", "-1/000",
+		"0/0", "0/000.p/0", "0/000.p/256", "0/000.p/007", "0/x000/000", "entries/000", "data/000", "0/x999/x999/x999/999", "0/", "0/000/",
+	} {
+		require.Equal(t, http.StatusNotFound, s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/tile/" + path}).status, path)
+	}
+}
