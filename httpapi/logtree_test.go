@@ -61,7 +61,7 @@ func (s *service) published(key note.Verifier, events int64) (c torchwood.Checkp
 // served reads tiles as any client does.
 type served struct{ s *service }
 
-func (served) Height() int                          { return torchwood.TileHeight }
+func (served) Height() int                         { return torchwood.TileHeight }
 func (served) SaveTiles(_ []tlog.Tile, _ [][]byte) {}
 
 func (r served) ReadTiles(tiles []tlog.Tile) (all [][]byte, err error) {
