@@ -134,7 +134,10 @@ func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
 		return x.receiveChanges(body)
 	}
 	raw := x.raw()
-	mapped, wrong := x.mapped(raw, body)
+	mapped, wrong, err := x.mapped(raw, body)
+	if err != nil {
+		return command.ArrivalReceived{}, err
+	}
 	return x.keep(command.ReceiveArrival{
 		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(intake.Masked(settings.Kind, body)),
 		Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Test: mapped.Test, Skip: mapped.Skip},
@@ -176,8 +179,14 @@ func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, er
 }
 
 // mapped is what the intake's mapping makes of a post.
-func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (intake.Mapped, field.Errors) {
-	return x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
+func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (intake.Mapped, field.Errors, error) {
+	release, err := x.load.mappings.take(x.ctx, x.caller.Account)
+	if err != nil {
+		return intake.Mapped{}, nil, err
+	}
+	defer release()
+	mapped, wrong := x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
+	return mapped, wrong, nil
 }
 
 // raw is the post without its body, proofs and credentials.

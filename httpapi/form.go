@@ -65,7 +65,10 @@ func (f *formPost) receive() (confirmed bool, err error) {
 		return false, err
 	}
 	raw := f.raw()
-	mapped, wrong := f.mapped(raw, f.body)
+	mapped, wrong, err := f.mapped(raw, f.body)
+	if err != nil {
+		return false, err
+	}
 	if mapped.Honeypot {
 		f.metrics.arrivals.WithLabelValues(intake.Form, "honeypot").Inc()
 		return false, nil

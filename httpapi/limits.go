@@ -2,12 +2,16 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"sync"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
@@ -256,6 +260,7 @@ type load struct {
 	exports  budget // of the API and the console
 	streams  budget // requests that read the events of a stream
 	polls    budget // requests that wait for events of the change feed
+	mappings turns  // posts that are mapped
 }
 
 func newLoad(o Options) *load {
@@ -271,6 +276,7 @@ func newLoad(o Options) *load {
 		pages:    newBudget(pages, max(pages/2, 1)),
 		exports:  newBudget(exports, max(exports/2, 1)),
 		streams:  newBudget(streams, max(streams/8, 1)),
+		mappings: newTurns(),
 		polls:    newBudget(min(maxPolls, max(requests/4, 1)), min(maxPolls/8, max(requests/16, 1))),
 	}
 }
@@ -401,4 +407,55 @@ func (b countedBody) Read(p []byte) (int, error) {
 	}
 	b.x.held += int64(n)
 	return n, err
+}
+
+// turns bounds how many posts are mapped at once: one of each account, and half as many as there are processors of all. A mapping that
+// is as costly as it may be, of a body that is, takes tens of milliseconds of a processor. Captures by the API wait for none.
+type turns struct {
+	all *semaphore.Weighted
+
+	mu  sync.Mutex
+	own map[string]*turn // of accounts that map, or wait to
+}
+
+type turn struct {
+	*semaphore.Weighted
+	users int
+}
+
+func newTurns() turns {
+	return turns{all: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))), own: map[string]*turn{}}
+}
+
+// take waits for a turn of an account. The error is that of the context.
+func (t *turns) take(ctx context.Context, account string) (release func(), err error) {
+	t.mu.Lock()
+	own := t.own[account]
+	if own == nil {
+		own = &turn{Weighted: semaphore.NewWeighted(1)}
+		t.own[account] = own
+	}
+	own.users++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if own.users--; own.users == 0 {
+			delete(t.own, account)
+		}
+	}
+	if err := own.Acquire(ctx, 1); err != nil {
+		leave()
+		return nil, err
+	}
+	if err := t.all.Acquire(ctx, 1); err != nil {
+		own.Release(1)
+		leave()
+		return nil, err
+	}
+	return func() {
+		t.all.Release(1)
+		own.Release(1)
+		leave()
+	}, nil
 }

@@ -1,13 +1,18 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
 
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
@@ -69,4 +74,34 @@ func TestLoad_RefusalChargesNothing(t *testing.T) {
 	require.False(t, ours.take(1))
 	ours.release(2)
 	require.Empty(t, all.byAccount, "who has nothing takes up nothing")
+}
+
+// One account's costly mappings keep no other waiting, and those of many leave processors to captures.
+func TestTurns_OfAccountsAndAll(t *testing.T) {
+	t.Parallel()
+	load := newLoad(Options{})
+	load.mappings.all = semaphore.NewWeighted(2)
+	mapping, err := intake.Compile(event.IntakeSettings{Kind: intake.Form})
+	require.NoError(t, err)
+	post := func(account string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		x := &exchange{api: &api{load: load}, ctx: ctx, intake: &command.Intake{Mapping: mapping}}
+		x.caller.Account = account
+		_, _, err := x.mapped(event.ArrivalRaw{}, nil)
+		return err
+	}
+	releaseA, err := load.mappings.take(t.Context(), "a")
+	require.NoError(t, err)
+	require.ErrorIs(t, post("a"), context.DeadlineExceeded)
+	require.NoError(t, post("b"))
+	releaseB, err := load.mappings.take(t.Context(), "b")
+	require.NoError(t, err)
+	require.ErrorIs(t, post("c"), context.DeadlineExceeded)
+	releaseA()
+	releaseB()
+	for _, account := range []string{"a", "b", "c"} {
+		require.NoError(t, post(account))
+	}
+	require.Empty(t, load.mappings.own)
 }

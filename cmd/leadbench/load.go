@@ -75,8 +75,9 @@ const capturePath = "/api/v1/crm/leads"
 // target is where arrivals are posted to.
 type target struct {
 	path, bearer string
-	status       int  // of a success; 0: that of a capture
-	keys         bool // each has an idempotency key
+	status       int    // of a success; 0: that of a capture
+	keys         bool   // each has an idempotency key
+	media        string // of the bodies; empty: JSON
 }
 
 // captures is the target of captures by the API.
@@ -137,6 +138,7 @@ type wire struct {
 	reader *bufio.Reader
 	head   string
 	keys   bool
+	extra  string // further headers, each with its line break
 	out    []byte
 	in     []byte
 }
@@ -151,12 +153,24 @@ func dial(base string, to target) (*wire, error) {
 		return nil, err
 	}
 	return &wire{conn: conn, reader: bufio.NewReader(conn), keys: to.keys, head: "POST " + to.path + " HTTP/1.1\r\nHost: " + host +
-		"\r\nAuthorization: Bearer " + to.bearer + "\r\nContent-Type: application/json\r\n"}, nil
+		"\r\nAuthorization: Bearer " + to.bearer + "\r\nContent-Type: " + cmp.Or(to.media, "application/json") + "\r\n"}, nil
 }
 
 // post sends a body and reads the answer, which has to be a success of this status.
 func (w *wire) post(body []byte, want int) error {
-	w.out = append(w.out[:0], w.head...)
+	status, err := w.send(body)
+	if err != nil {
+		return err
+	}
+	if status != strconv.Itoa(want) || !bytes.Contains(w.in, success) {
+		return fmt.Errorf("status %s instead of %d: %s", status, want, w.in)
+	}
+	return nil
+}
+
+// send sends a body and reads the answer.
+func (w *wire) send(body []byte) (status string, err error) {
+	w.out = append(append(w.out[:0], w.head...), w.extra...)
 	if w.keys {
 		w.out = fmt.Appendf(w.out, "Idempotency-Key: key-%d\r\n", keys.Add(1))
 	}
@@ -164,38 +178,35 @@ func (w *wire) post(body []byte, want int) error {
 	w.out = strconv.AppendInt(w.out, int64(len(body)), 10)
 	w.out = append(append(w.out, "\r\n\r\n"...), body...)
 	if _, err := w.conn.Write(w.out); err != nil {
-		return err
+		return "", err
 	}
 	line, err := w.reader.ReadSlice('\n')
 	if err != nil {
-		return err
+		return "", err
 	}
 	if len(line) < 12 {
-		return fmt.Errorf("not an HTTP answer: %q", line)
+		return "", fmt.Errorf("not an HTTP answer: %q", line)
 	}
-	status := string(line[9:12])
+	status = string(line[9:12])
 	length := -1
 	for len(line) != 2 {
 		if line, err = w.reader.ReadSlice('\n'); err != nil {
-			return err
+			return "", err
 		}
 		if value, ok := strings.CutPrefix(string(line), "Content-Length: "); ok {
 			if length, err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
-				return err
+				return "", err
 			}
 		}
 	}
 	if length < 0 {
-		return fmt.Errorf("an answer of status %s without Content-Length", status)
+		return "", fmt.Errorf("an answer of status %s without Content-Length", status)
 	}
 	w.in = slices.Grow(w.in[:0], length)[:length]
 	if _, err := io.ReadFull(w.reader, w.in); err != nil {
-		return err
+		return "", err
 	}
-	if status != strconv.Itoa(want) || !bytes.Contains(w.in, success) {
-		return fmt.Errorf("status %s instead of %d: %s", status, want, w.in)
-	}
-	return nil
+	return status, nil
 }
 
 // success is in every good answer.

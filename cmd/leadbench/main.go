@@ -24,6 +24,8 @@ type benchmarks struct {
 	Replay      replayBenchmark      `cmd:"" help:"Reading the log, building the views from it and verifying both, beside a COPY of its rows."`
 	Feed        feedBenchmark        `cmd:"" help:"The change feed, and exports in every format."`
 	Attribution attributionBenchmark `cmd:"" help:"Reports on conversions, beside a scan of the touches."`
+	Hostile     hostileBenchmark     `cmd:"" help:"Captures of one account while another account's intakes are attacked."`
+	Attack      attacker             `cmd:"" hidden:"" help:"Attacks an intake."`
 	Minimal     minimalHandler       `cmd:"" hidden:"" help:"The minimal HTTP handler of captures."`
 }
 

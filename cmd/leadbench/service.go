@@ -33,6 +33,7 @@ type service struct {
 	base  string // http://127.0.0.1:…
 	token string
 	jwt   string
+	env   []string // of the program
 }
 
 // serve migrates a database, provisions it, and runs leadlog on it. The rate limiter checks every capture, with a limit that is
@@ -58,7 +59,7 @@ func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt)}
+	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt), env: env}
 	if s.process, err = launch(r.program, env, "serve"); err != nil {
 		return nil, err
 	}

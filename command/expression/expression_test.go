@@ -133,17 +133,17 @@ func TestCompile_RejectsBombs(t *testing.T) {
 // What compiles because inputs are assumed to be small, or because their types are not known, is stopped when it costs too much.
 func TestEval_StopsAtCost(t *testing.T) {
 	t.Parallel()
-	list := "[" + strings.Repeat(`"aaaaaaaaaaaaaaaaaaaaaaaa",`, 60_000) + `"b"]`
+	list := "[" + strings.Repeat(`"aaaaaaaaaaaaaaaaaaaaaaaa",`, maxValues-10) + `"b"]`
 	text := `"` + strings.Repeat("a", 1<<20) + `"`
 	doubled := "[body.l]"
 	for range 17 {
 		doubled += ".map(a, a + a)"
 	}
 	for name, source := range map[string]string{
-		"loop":                  `body.l.all(x, x != "c" && x != "d" && x != "e")`,
+		"loop":                  `body.l.all(x, ` + strings.Repeat(`x != "c" && `, 15) + `x != "d")`,
 		"two loops":             `body.l.all(x, body.l.all(y, x != "c" || y != "c"))`,
 		"search in a loop":      `body.l.all(x, !(x + "b" in body.l))`,
-		"map":                   `body.l.map(x, x + "b" + "c").size()`,
+		"map":                   `body.l.map(x, x + "b"` + strings.Repeat(` + "c"`, 15) + `).size()`,
 		"replace":               `body.s.replace("a", "` + strings.Repeat("b", 100) + `")`,
 		"concat":                `[1, 2, 3, 4, 5, 6, 7, 8].map(x, body.s + body.s + body.s + body.s + body.s + body.s + body.s + body.s).size()`,
 		"doubled lists":         doubled + ".size()",
@@ -175,6 +175,15 @@ func TestParse_CutsLongTexts(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, parsed, maxText-maxText%3)
 	require.Equal(t, strings.Repeat("€", maxText/3), parsed)
+}
+
+func TestParse_BoundsValues(t *testing.T) {
+	t.Parallel()
+	list := func(n int) []byte { return []byte("[" + strings.Repeat("{},", n-2) + "1]") } // itself, and n-1 values
+	_, err := Parse(list(maxValues))
+	require.NoError(t, err)
+	_, err = Parse(list(maxValues + 1))
+	require.ErrorIs(t, err, errMany)
 }
 
 func FuzzCompile(f *testing.F) {

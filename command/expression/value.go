@@ -18,10 +18,11 @@ import (
 
 // Parse reads JSON as an expression sees it: whole numbers that fit 64 bits are ints, all others are doubles, and a text is cut after
 // its first 40 KiB. Beyond the grammar it refuses what stores and readers disagree about: invalid UTF-8, lone surrogates, NUL, keys
-// that come twice in an object, numbers that no double holds, and depth beyond 32. The error's text suits the sender.
+// that come twice in an object, numbers that no double holds, and depth beyond 32. It refuses more than 10,000 values, because all that
+// is done with them takes longer the more there are. The error's text suits the sender.
 func Parse(raw []byte) (any, error) {
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(raw))
-	value, err := read(decoder)
+	decoder := &decoder{Decoder: jsontext.NewDecoder(bytes.NewBuffer(raw))}
+	value, err := decoder.read()
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +37,11 @@ var (
 	errTwice     = errors.New("has the same key twice")
 	errTrailing  = errors.New("has something after the JSON value")
 	errDeep      = errors.New("must be at most 32 levels deep")
+	errMany      = errors.New("must have at most 10000 values")
 	errTooLarge  = errors.New("has a number that is too large")
 	errHasNUL    = errors.New("must not contain NUL")
 	maxJSONDepth = 32
+	maxValues    = 10_000
 )
 
 func malformed(err error) error {
@@ -48,12 +51,21 @@ func malformed(err error) error {
 	return errSyntax
 }
 
-func read(decoder *jsontext.Decoder) (any, error) {
-	token, err := decoder.ReadToken()
+// decoder counts what it reads.
+type decoder struct {
+	*jsontext.Decoder
+	values int
+}
+
+func (d *decoder) read() (any, error) {
+	if d.values++; d.values > maxValues {
+		return nil, errMany
+	}
+	token, err := d.ReadToken()
 	if err != nil {
 		return nil, malformed(err)
 	}
-	if decoder.StackDepth() > maxJSONDepth {
+	if d.StackDepth() > maxJSONDepth {
 		return nil, errDeep
 	}
 	switch token.Kind() {
@@ -65,19 +77,19 @@ func read(decoder *jsontext.Decoder) (any, error) {
 		return number(token.String())
 	case '[':
 		list := []any{}
-		for decoder.PeekKind() != ']' {
-			element, err := read(decoder)
+		for d.PeekKind() != ']' {
+			element, err := d.read()
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, element)
 		}
-		_, err := decoder.ReadToken()
+		_, err := d.ReadToken()
 		return list, err
 	case '{':
 		object := map[string]any{}
-		for decoder.PeekKind() != '}' {
-			name, err := decoder.ReadToken()
+		for d.PeekKind() != '}' {
+			name, err := d.ReadToken()
 			if err != nil {
 				return nil, malformed(err)
 			}
@@ -85,11 +97,11 @@ func read(decoder *jsontext.Decoder) (any, error) {
 			if strings.ContainsRune(key, 0) {
 				return nil, errHasNUL
 			}
-			if object[key], err = read(decoder); err != nil {
+			if object[key], err = d.read(); err != nil {
 				return nil, err
 			}
 		}
-		_, err := decoder.ReadToken()
+		_, err := d.ReadToken()
 		return object, err
 	}
 	return nil, nil // null
