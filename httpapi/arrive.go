@@ -139,7 +139,7 @@ func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
 		return command.ArrivalReceived{}, err
 	}
 	return x.keep(command.ReceiveArrival{
-		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(intake.Masked(settings.Kind, body)),
+		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(settings.Kind, body))),
 		Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Test: mapped.Test, Skip: mapped.Skip},
 	})
 }

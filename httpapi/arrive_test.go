@@ -255,3 +255,16 @@ func TestArrive_FeatureDisabled(t *testing.T) {
 	kept := s.knock(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(kept))
 }
+
+// What is costly to map is kept like anything else that cannot be mapped.
+func TestArrive_CostlyPosts(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(strings.Replace(bearerIntake, `"mapping":{`, `"mapping":{"name":"string(body.a.exists(x, body.a.exists(y, x == y + 1)))",`, 1))
+	for field, elements := range map[string]int{"name": 2000, "body": 20_000} {
+		answered := s.knock(path, `{"phone":"9876543210","a":[`+strings.Repeat("1,", elements)+`1]}`, proven).is(http.StatusOK)
+		shown := s.as(http.MethodGet, arrivalsPath+"/"+answered.at("arrivalId").(string), "").is(http.StatusOK)
+		require.Equal(t, "quarantined", shown.at("data", "state"))
+		require.Equal(t, field, shown.at("data", "reasons").([]any)[0].(map[string]any)["field"])
+	}
+}

@@ -84,7 +84,7 @@ func (f *formPost) receive() (confirmed bool, err error) {
 		}
 	}
 	received, err := f.keep(command.ReceiveArrival{
-		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(f.body), AskPerson: true,
+		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(intake.WithoutFiles(raw.ContentType, f.body)), AskPerson: true,
 		Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Skip: mapped.Skip},
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -42,7 +43,9 @@ func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
 				"phone=9876543299&name=New", "phone=9876543210", "phone=9876543210", "email=asha@example.com", "phone=9876543210&email=ravi@example.com",
 				"phone=9876543298&url=spam", "phone=9876543297&status=none",
 			} {
+				begun := time.Now()
 				r := s.knock(path, body, map[string]string{"Accept": accept})
+				require.GreaterOrEqual(t, time.Since(begun), 50*time.Millisecond, "no sooner than any other")
 				require.Contains(t, []int{http.StatusOK, http.StatusSeeOther}, r.status, body)
 				require.NotContains(t, r.header, "X-Log-Position")
 				require.NotContains(t, r.header, "Ratelimit")
@@ -116,6 +119,24 @@ func TestForm_Encodings(t *testing.T) {
 		metadata := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string), "").at("data", "metadata").(map[string]any)
 		require.Equal(t, map[string]any{"utm_source": "mail", "ip": "127.0.0.1", "userAgent": "Firefox"}, metadata, c.media)
 	}
+}
+
+// A file that a person attaches is not kept, and so may be of any size that a post may be.
+func TestForm_FilesAreNotKept(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(`{"name":"Form","kind":"form"}`)
+	file := make([]byte, 900<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(file) // does not compress
+	body := strings.ReplaceAll("--b\nContent-Disposition: form-data; name=\"city\"\n\nPune\n--b\nContent-Disposition: form-data; name=\"phone\"\n\n9876543210\n"+
+		"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\n\n", "\n", "\r\n") + string(file) + "\r\n--b--\r\n"
+	s.knock(path, body, map[string]string{"Content-Type": "multipart/form-data; boundary=b"}).is(http.StatusOK)
+	require.Len(t, s.leadsOf("9876543210"), 1)
+	listed := s.as(http.MethodGet, arrivalsPath, "").is(http.StatusOK).item("arrivalId").(string)
+	raw := s.as(http.MethodGet, arrivalsPath+"/"+listed, "").is(http.StatusOK).at("data", "raw", "body").(string)
+	require.Less(t, len(raw), 1000)
+	require.Contains(t, raw, "Pune")
+	require.Contains(t, raw, `filename="cv.pdf"`)
 }
 
 func TestForm_Origins(t *testing.T) {

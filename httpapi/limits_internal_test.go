@@ -105,3 +105,13 @@ func TestTurns_OfAccountsAndAll(t *testing.T) {
 	}
 	require.Empty(t, load.mappings.own)
 }
+
+// What took longer than one interval is answered at the end of the next.
+func TestForm_AnswersAtMultiples(t *testing.T) {
+	t.Parallel()
+	for _, took := range []time.Duration{0, formPace / 2, formPace + formPace/2} {
+		f := formPost{exchange: &exchange{r: &http.Request{}}, begun: time.Now().Add(-took)}
+		f.pace()
+		require.GreaterOrEqual(t, time.Since(f.begun), took-took%formPace+formPace)
+	}
+}

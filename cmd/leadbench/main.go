@@ -25,6 +25,7 @@ type benchmarks struct {
 	Feed        feedBenchmark        `cmd:"" help:"The change feed, and exports in every format."`
 	Attribution attributionBenchmark `cmd:"" help:"Reports on conversions, beside a scan of the touches."`
 	Hostile     hostileBenchmark     `cmd:"" help:"Captures of one account while another account's intakes are attacked."`
+	Form        formBenchmark        `cmd:"" help:"Times of answers to a form, for new and for known people."`
 	Attack      attacker             `cmd:"" hidden:"" help:"Attacks an intake."`
 	Minimal     minimalHandler       `cmd:"" hidden:"" help:"The minimal HTTP handler of captures."`
 }

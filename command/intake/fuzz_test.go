@@ -25,6 +25,8 @@ func FuzzMap(f *testing.F) {
 	}
 	f.Add(Form, "application/x-www-form-urlencoded", []byte("name=A&tel=1&a=%E9&a=2&_charset_=utf-8"))
 	f.Add(Form, "multipart/form-data; boundary=b", []byte("--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b--\r\n"))
+	f.Add(Form, "multipart/form-data; boundary=b", []byte("--b\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\nx=3D\r\n"+
+		"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\nfile\r\n--b--\r\n"))
 	f.Add(Webhook, "", []byte(`{"metadata": {"source": "x", "a": [1, 2.50, 1e3]}, "customFields": {"b": {"c": null}}}`))
 	f.Fuzz(func(t *testing.T, kind, media string, body []byte) {
 		m := mappings[kind]
@@ -35,6 +37,9 @@ func FuzzMap(f *testing.F) {
 		mapped, wrong := m.Map(r)
 		again, _ := m.Map(r)
 		require.Equal(t, mapped, again)
+		withoutFiles, stillWrong := m.Map(Request{ContentType: media, Body: WithoutFiles(media, body)})
+		require.Equal(t, mapped, withoutFiles)
+		require.Equal(t, wrong, stillWrong)
 		for name, value := range mapped.Body {
 			require.True(t, value.IsValid(), name)
 			shortest := value.Clone()

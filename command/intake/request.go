@@ -133,6 +133,45 @@ func parseMultipart(body []byte, boundary string) (any, error) {
 	}
 }
 
+// WithoutFiles returns a body as it is kept: a multipart form without the contents of its files, which no mapping sees. Any other body,
+// and one that cannot be parsed, is as it was.
+func WithoutFiles(contentType string, body []byte) []byte {
+	media, params, err := mime.ParseMediaType(contentType)
+	if err != nil || media != "multipart/form-data" {
+		return body
+	}
+	reader, files := multipart.NewReader(bytes.NewReader(body), params["boundary"]), false
+	var kept bytes.Buffer
+	writer := multipart.NewWriter(&kept)
+	if writer.SetBoundary(params["boundary"]) != nil {
+		return body
+	}
+	for parts := 0; ; parts++ {
+		part, err := reader.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || parts == maxFields {
+			return body
+		}
+		copied, err := writer.CreatePart(part.Header)
+		if err != nil {
+			return body
+		}
+		if part.FileName() != "" {
+			files = true
+			continue
+		}
+		if _, err := io.Copy(copied, part); err != nil {
+			return body
+		}
+	}
+	if !files || writer.Close() != nil {
+		return body
+	}
+	return kept.Bytes()
+}
+
 // charsetField is the name of a hidden field that browsers fill in with the name of the form's encoding.
 const charsetField = "_charset_"
 
