@@ -51,6 +51,8 @@ func (a *api) routes() []route {
 		{post, leads + "/{id}/join", scoped("leads:write"), quota.Write, (*exchange).joinLeads},
 		{get, leads + "/{id}/sources", scoped("leads:read"), quota.Read, (*exchange).listLeadSources},
 		{get, leads + "/{id}/events", scoped("leads:read"), quota.Stream, (*exchange).listLeadEvents},
+		{get, leads + "/{id}/events/{eventId}/receipt", verifying, quota.Stream, (*exchange).showReceipt},
+		{get, leads + "/{id}/erasure-certificate", certifying, quota.Stream, (*exchange).showCertificate},
 		{get, leads + "/{id}/activity", scoped("leads:read"), quota.Read, (*exchange).listLeadActivity},
 		{get, leads + "/refused", scoped("leads:read"), quota.Read, (*exchange).listRefused},
 		{get, arrivals, scoped("leads:read"), quota.Read, (*exchange).listArrivals},

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/term"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
@@ -15,18 +18,22 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/query/logtree"
 )
 
 type forgetCommand struct {
 	service.SealedDatabase `embed:""`
 
-	Who      string `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead whose person to forget; or a visitor whose key is lost, as leadlog verify names it (visitor-…): what cannot be read stays unreadable."`
-	Account  string `required:"" placeholder:"ID" help:"Account that the lead or visitor belongs to."`
-	Yes      bool   `help:"Do not ask for confirmation."`
-	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
+	Who         string        `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead whose person to forget; or a visitor whose key is lost, as leadlog verify names it (visitor-…): what cannot be read stays unreadable."`
+	Account     string        `required:"" placeholder:"ID" help:"Account that the lead or visitor belongs to."`
+	Yes         bool          `help:"Do not ask for confirmation."`
+	Certificate string        `type:"path" placeholder:"FILE" help:"Also write the certificate of the erasure to this file, once a checkpoint of the log covers it."`
+	Wait        time.Duration `default:"40s" placeholder:"DURATION" help:"With --certificate: how long to wait for that checkpoint, which a running service signs."`
+	ClaimKey    string        `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
 
 var errNotConfirmed = errors.New("not confirmed: nothing was erased")
@@ -39,6 +46,9 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	}
 	if !event.ValidID(f.Who) && !f.visitor() {
 		return cli.Usagef("%q is not the id of a lead, nor the name of a visitor that leadlog verify prints", f.Who)
+	}
+	if f.visitor() && f.Certificate != "" {
+		return cli.Usagef("--certificate is of a lead's erasure, not of a visitor's")
 	}
 	h, err := f.OpenStores(ctx, c)
 	if err != nil {
@@ -74,7 +84,49 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	f.report(c, erased)
-	return nil
+	if f.Certificate == "" {
+		return nil
+	}
+	return f.certify(ctx, c, h)
+}
+
+const certifyPause = 200 * time.Millisecond // between looks for a checkpoint
+
+// certify writes the certificate of the erasure, when a checkpoint covers it. The fan-out has queued lead.erased by now.
+func (f *forgetCommand) certify(ctx context.Context, c cli.Output, h *service.Stores) error {
+	tree, err := h.LogTree(ctx)
+	if err != nil {
+		return err
+	}
+	erased, err := tree.Erasure(ctx, f.Account, f.Who)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(f.Wait); ; {
+		certificate, err := tree.Certificate(ctx, erased, time.Now())
+		if errors.Is(err, logtree.ErrNotCovered) && time.Now().Before(deadline) {
+			if err := eventstore.Sleep(ctx, certifyPause); err != nil {
+				return err
+			}
+			continue
+		}
+		if errors.Is(err, logtree.ErrNotCovered) {
+			return fmt.Errorf("the lead is erased, but %w: a running service signs one. Later, run this command again, or GET /api/v1/crm/leads/%s/erasure-certificate",
+				err, f.Who)
+		}
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(certificate, jsontext.WithIndent("  "))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.Certificate, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.Err, "%s: certificate of the erasure; leadlog verify --certificate checks it\n", f.Certificate)
+		return nil
+	}
 }
 
 func (f *forgetCommand) visitor() bool { return strings.HasPrefix(f.Who, event.VisitorPrefix) }

@@ -25,15 +25,19 @@ type verifyCommand struct {
 	Heal     bool   `help:"Finish erasures that killed processes left. May run beside the service."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
 
-	Tree      []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with, or the log, when it is a head of the whole log. May be given more than once."`
-	PublicKey string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
-	Head      string   `placeholder:"FILE" help:"When everything agrees, also write a signed head of the whole log."`
-	TreeKey   string   `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"With --head: 32 bytes: the Ed25519 seed that signs tree heads."`
-	File      string   `arg:"" optional:"" type:"existingfile" help:"Report: make it again from the log. Export of token events as JSON lines: check it against the newest --tree, and its beginnings against older ones, without the database."`
+	Tree       []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with, or the log, when it is a head of the whole log. May be given more than once."`
+	PublicKey  string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
+	Head       string   `placeholder:"FILE" help:"When everything agrees, also write a signed head of the whole log."`
+	proofFlags `embed:""`
+	TreeKey    string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"With --head: 32 bytes: the Ed25519 seed that signs tree heads."`
+	File       string `arg:"" optional:"" type:"existingfile" help:"Report: make it again from the log. Export of token events as JSON lines: check it against the newest --tree, and its beginnings against older ones, without the database."`
 }
 
 // Run is leadlog verify.
 func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
+	if v.given() {
+		return v.checkProof(c)
+	}
 	if v.File != "" {
 		if is, err := v.isReport(); err != nil || is {
 			if err == nil {

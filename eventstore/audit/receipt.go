@@ -83,7 +83,7 @@ type Cosignature struct {
 
 // Trust is what a checkpoint must be signed by.
 type Trust struct {
-	PublicKey string   // of the log
+	PublicKey string   // of the log, or of the heads of its accounts
 	Witnesses []string // their keys
 	Quorum    int      // how many of them must have cosigned
 }
@@ -144,7 +144,8 @@ func splitReceipt(text []byte) (leaf []byte, index int64, path tlog.RecordProof,
 
 // open verifies a signed checkpoint.
 func (t Trust) open(text []byte) (c torchwood.Checkpoint, cosigned []Cosignature, err error) {
-	key, err := note.NewVerifier(t.PublicKey)
+	origin, _, _ := bytes.Cut(text, []byte{'\n'})
+	key, err := t.verifier(string(origin))
 	if err != nil {
 		return c, nil, fmt.Errorf("%w: %w", ErrPublicKey, err)
 	}
@@ -172,6 +173,9 @@ func (t Trust) open(text []byte) (c torchwood.Checkpoint, cosigned []Cosignature
 	if lines := bytes.Count(text[len(opened.Text)+1:], []byte{'\n'}); lines != len(opened.Sigs)+len(opened.UnverifiedSigs) {
 		return c, nil, fmt.Errorf("%w: a signature is there twice", ErrReceipt)
 	}
+	if c.Extension != "" {
+		return c, nil, fmt.Errorf("%w: its checkpoint has extension lines", ErrReceipt)
+	}
 	verified := 0
 	for _, s := range opened.Sigs {
 		if !canonical(s) {
@@ -194,6 +198,26 @@ func (t Trust) open(text []byte) (c torchwood.Checkpoint, cosigned []Cosignature
 		return c, nil, fmt.Errorf("%w: %d, not %d", ErrCosignatures, verified, t.Quorum)
 	}
 	return c, cosigned, nil
+}
+
+// verifier returns the verifier of a log's checkpoints. One key signs these, under the name of the log, and the heads of accounts:
+// given under the name of the heads, it stands for the log that the checkpoint is of.
+func (t Trust) verifier(origin string) (note.Verifier, error) {
+	vkey := t.PublicKey
+	if name, rest, _ := strings.Cut(vkey, "+"); name == keyName && !strings.HasPrefix(origin, originPrefix) {
+		if _, err := note.NewVerifier(vkey); err != nil {
+			return nil, err
+		}
+		_, encoded, _ := strings.Cut(rest, "+")
+		key, err := base64.StdEncoding.DecodeString(encoded)
+		if err != nil {
+			return nil, err
+		}
+		if vkey, err = note.NewEd25519VerifierKey(origin, key[1:]); err != nil { // behind the algorithm
+			return nil, err
+		}
+	}
+	return note.NewVerifier(vkey)
 }
 
 // canonical reports whether a signature is written in the one form of its bytes: base64 has others.

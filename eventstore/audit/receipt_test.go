@@ -130,6 +130,8 @@ func TestReceipt_Trust(t *testing.T) {
 		"another witness":         {audit.Trust{trust.PublicKey, []string{other}, 1}, audit.ErrCosignatures},
 		"another key":             {audit.Trust{PublicKey: newLogSigner(t, logOrigin, 2).PublicKey()}, audit.ErrSignature},
 		"another origin":          {audit.Trust{PublicKey: newLogSigner(t, "other.example", 1).PublicKey()}, audit.ErrSignature},
+		"the key of heads":        {audit.Trust{PublicKey: newLogSigner(t, "leadlog", 1).PublicKey()}, nil},
+		"another key of heads":    {audit.Trust{PublicKey: newLogSigner(t, "leadlog", 2).PublicKey()}, audit.ErrSignature},
 		"no key":                  {audit.Trust{}, audit.ErrPublicKey},
 		"a witness's for a log's": {audit.Trust{PublicKey: witness}, audit.ErrPublicKey},
 		"a log's for a witness's": {audit.Trust{trust.PublicKey, []string{trust.PublicKey}, 1}, audit.ErrWitnessKey},

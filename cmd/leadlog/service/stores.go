@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/projection"
@@ -21,6 +22,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/view"
+	"github.com/leadlog/leadlog/query/logtree"
 )
 
 // Stores are the log and the views' database, opened for a command that people run by hand.
@@ -90,6 +92,12 @@ const eraseTimeout = 10 * time.Minute
 // Eraser erases persons in these stores.
 func (h *Stores) Eraser() forget.Eraser {
 	return forget.Eraser{Keys: h.Store, Views: forget.Database{Pool: h.Pool, Timeout: eraseTimeout}}
+}
+
+// LogTree reads the tree of the log, which services keep.
+func (h *Stores) LogTree(ctx context.Context) (logtree.Reader, error) {
+	origin, _, err := command.LoadOrigin(ctx, h.Store)
+	return logtree.Reader{Pool: h.Pool, Log: h.Store.below, Origin: origin}, err
 }
 
 // KeepUp brings the views and the deliveries' queue forward until leave is called, for when no service is running. Beside a

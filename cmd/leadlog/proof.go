@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/eventstore/audit"
+)
+
+// proofFlags are the flags of verify that check what the service has issued, without its database.
+type proofFlags struct {
+	Receipt     string   `type:"existingfile" placeholder:"FILE" help:"Receipt of an event: check it without the database, with --event."`
+	Event       string   `type:"existingfile" placeholder:"FILE" help:"With --receipt: the event, as GET /api/v1/crm/leads/{leadId}/events lists it."`
+	Certificate string   `type:"existingfile" placeholder:"FILE" help:"Certificate of an erasure: check it without the database."`
+	Witness     []string `placeholder:"KEY" sep:"none" help:"With --receipt or --certificate: verifier key of a witness that must have cosigned. May be given more than once."`
+	Quorum      int      `default:"-1" placeholder:"N" help:"How many of the witnesses must have cosigned. Default: all that are given."`
+}
+
+func (p proofFlags) given() bool {
+	return p.Receipt != "" || p.Certificate != "" || p.Event != "" || len(p.Witness) > 0
+}
+
+var errRefuted = errors.New("the proof does not hold")
+
+// checkProof checks a receipt or a certificate. It needs no database.
+func (v *verifyCommand) checkProof(c cli.Output) error {
+	switch {
+	case v.File != "" || len(v.Tree) > 0 || v.Head != "" || v.Heal:
+		return cli.Usagef("a receipt or certificate is checked alone: verify --receipt receipt.txt --event event.json --public-key KEY")
+	case (v.Receipt == "") == (v.Certificate == ""):
+		return cli.Usagef("give --receipt with --event, or --certificate")
+	case (v.Receipt == "") != (v.Event == ""):
+		return cli.Usagef("--receipt needs --event, which the receipt is of, and the other way round")
+	case v.Quorum > len(v.Witness):
+		return cli.Usagef("--quorum=%d: there are %d of --witness", v.Quorum, len(v.Witness))
+	}
+	file := v.Receipt + v.Certificate
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	trust := audit.Trust{PublicKey: v.PublicKey, Witnesses: v.Witness, Quorum: v.Quorum}
+	if v.Quorum < 0 {
+		trust.Quorum = len(v.Witness)
+	}
+	if trust.PublicKey == "" {
+		signer, err := v.TreeSigner(v.TreeKey)
+		if err != nil {
+			return cli.Usagef("--public-key: give the verifier key of the log, as leadlog tree-key prints it on the service's machine")
+		}
+		trust.PublicKey = signer.PublicKey()
+		fmt.Fprintln(c.Err, "checked with the key of this machine:", trust.PublicKey)
+	}
+	var r audit.Receipt
+	if v.Receipt != "" {
+		r, err = v.checkReceipt(text, trust)
+	} else {
+		r, err = checkCertificate(c, text, trust)
+	}
+	switch {
+	case errors.Is(err, audit.ErrPublicKey):
+		return cli.Usagef("--public-key=%q: %w", v.PublicKey, err)
+	case errors.Is(err, audit.ErrWitnessKey):
+		return cli.Usagef("--witness: %w", err)
+	case err != nil:
+		fmt.Fprintf(c.Out, "%s: %v\n", file, err)
+		return errRefuted
+	}
+	printProof(c, r)
+	return nil
+}
+
+var errOtherEvent = errors.New("the receipt is of another event")
+
+// checkReceipt opens a receipt, and compares it with the event.
+func (v *verifyCommand) checkReceipt(text []byte, trust audit.Trust) (audit.Receipt, error) {
+	event, err := os.ReadFile(v.Event)
+	if err != nil {
+		return audit.Receipt{}, err
+	}
+	r, err := audit.OpenReceipt(text, trust)
+	if err != nil {
+		return r, err
+	}
+	difference, err := r.Compare(event)
+	if err == nil && difference != "" {
+		err = fmt.Errorf("%w: %s", errOtherEvent, difference)
+	}
+	return r, err
+}
+
+// checkCertificate opens a certificate, and prints what it says besides its proof.
+func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Receipt, error) {
+	certificate, r, err := audit.OpenCertificate(text, trust)
+	if err != nil {
+		return r, err
+	}
+	fmt.Fprintf(c.Out, "lead %s was erased at %s by %s\n", certificate.LeadID, certificate.Erasure.At, certificate.Erasure.Actor)
+	for _, id := range certificate.JoinedLeads {
+		fmt.Fprintf(c.Out, "with it: lead %s\n", id)
+	}
+	for _, k := range certificate.KeyCommitments {
+		fmt.Fprintf(c.Out, "destroyed: the key of lead %s with the hash %s\n", k.LeadID, k.Commitment)
+	}
+	fmt.Fprintln(c.Out, "the service says, and the log does not prove:")
+	if certificate.Endpoints == nil {
+		fmt.Fprintln(c.Out, "  deliveries are no longer recorded")
+	}
+	for _, e := range certificate.Endpoints {
+		at := ""
+		if e.AcknowledgedAt != nil {
+			at = " at " + *e.AcknowledgedAt
+		}
+		fmt.Fprintf(c.Out, "  endpoint %s (%s): %s%s\n", e.WebhookID, e.Host, strings.ReplaceAll(e.State, "_", " "), at)
+	}
+	for _, s := range certificate.CannotProve {
+		fmt.Fprintln(c.Out, "not proven:", s)
+	}
+	return r, nil
+}
+
+// printProof prints what a receipt proves, and who vouches for it.
+func printProof(c cli.Output, r audit.Receipt) {
+	fmt.Fprintf(c.Out, "event %s of stream %s at revision %d is number %d of the %d events of the log %s\n",
+		r.Leaf.ID, r.Leaf.Stream, r.Leaf.Revision, r.Index+1, r.Checkpoint.N, r.Checkpoint.Origin)
+	for _, s := range r.Cosignatures {
+		if s.Verified {
+			fmt.Fprintf(c.Out, "cosigned by %s at %s\n", s.Witness, s.At.Format(time.RFC3339))
+		} else {
+			fmt.Fprintf(c.Out, "cosignature of %s not checked: give its key with --witness\n", s.Witness)
+		}
+	}
+}

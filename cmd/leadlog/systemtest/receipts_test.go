@@ -1,0 +1,172 @@
+package systemtest
+
+import (
+	"cmp"
+	"encoding/base64"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/audit"
+)
+
+// text asks for a text until it is there.
+func text(t *testing.T, url, bearer string) (body string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		ask, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		require.NoError(t, err)
+		ask.Header.Set("Authorization", "Bearer "+bearer)
+		got, err := http.DefaultClient.Do(ask)
+		if err != nil {
+			return false
+		}
+		defer got.Body.Close()
+		read, err := io.ReadAll(got.Body)
+		body = string(read)
+		return err == nil && got.StatusCode == http.StatusOK
+	}, time.Minute, 50*time.Millisecond, url)
+	return body
+}
+
+// logKey is the verifier key of the log that a receipt is of.
+func logKey(t *testing.T, settings map[string]string, receipt string) string {
+	t.Helper()
+	seed, err := base64.StdEncoding.DecodeString(settings["LEADLOG_TREE_KEY"])
+	require.NoError(t, err)
+	_, checkpoint, _ := strings.Cut(receipt, "\n\n")
+	origin, _, _ := strings.Cut(checkpoint, "\n")
+	signer, err := audit.NewNamedSigner(origin, seed)
+	require.NoError(t, err)
+	return signer.PublicKey()
+}
+
+// auditorsProgram builds the program that the documents print.
+func auditorsProgram(t *testing.T) string {
+	t.Helper()
+	const manuals = "../../../deploy/docs/"
+	document, err := os.ReadFile(manuals + "audit.md")
+	require.NoError(t, err)
+	code := regexp.MustCompile("(?s)```go\n(package main.*?)```").FindStringSubmatch(string(document))
+	require.NotNil(t, code)
+	dir := t.TempDir()
+	built := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "check"), file(t, dir, "check.go", code[1]))
+	built.Env = os.Environ()
+	printed, err := built.CombinedOutput()
+	require.NoError(t, err, string(printed))
+	return filepath.Join(dir, "check")
+}
+
+func TestReceipts_CheckedOffline(t *testing.T) {
+	t.Parallel()
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
+	p, base := serve(t, settings)
+	inbox := newInbox(t)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+inbox.URL+`"}`).is(t, 201)
+	token := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201).data()["plainToken"].(string)
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", token, personalBody).is(t, 201)
+	lead, eventID := captured.data()["leadId"].(string), captured.header.Get("X-Event-Id")
+	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(t, 200)
+	route := "/api/v1/crm/leads/" + lead + "/events/" + eventID + "/receipt"
+
+	dir := t.TempDir()
+	receipt := text(t, base+route, token)
+	requireNoTraces(t, "receipt", receipt)
+	key := logKey(t, settings, receipt)
+	receiptFile := file(t, dir, "receipt.txt", receipt)
+	var eventFiles []string
+	for _, e := range mustCall(t, "GET", base+"/api/v1/crm/leads/"+lead+"/events", jwt, "").is(t, 200).body["data"].([]any) {
+		shown, err := json.Marshal(e)
+		require.NoError(t, err)
+		eventFiles = append(eventFiles, file(t, dir, "event-"+string(rune('a'+len(eventFiles))), string(shown)))
+	}
+	nothing := map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none")} // no database, no keys
+	out, _ := outputOf(t, 0, nothing, "verify", "--receipt", receiptFile, "--event", eventFiles[0], "--public-key", key)
+	require.Contains(t, out, "event "+eventID+" of stream lead-"+lead+" at revision 0 is number ")
+	tampered := file(t, dir, "tampered.txt", strings.Replace(receipt, "\nindex ", "\nindex 1", 1))
+	other := logKey(t, map[string]string{"LEADLOG_TREE_KEY": base64.StdEncoding.EncodeToString(make([]byte, 32))}, receipt)
+	for _, c := range []struct {
+		code  int
+		flags []string
+		says  string
+	}{
+		{1, []string{"--receipt", receiptFile, "--event", eventFiles[1], "--public-key", key}, "id is "},
+		{1, []string{"--receipt", tampered, "--event", eventFiles[0], "--public-key", key}, "does not have the event"},
+		{1, []string{"--receipt", receiptFile, "--event", receiptFile, "--public-key", key}, "not an event"},
+		{1, []string{"--receipt", eventFiles[0], "--event", eventFiles[0], "--public-key", key}, "not a receipt"},
+		{1, []string{"--receipt", receiptFile, "--event", eventFiles[0], "--public-key", other}, "not signed by this key"},
+		{2, []string{"--receipt", receiptFile, "--event", eventFiles[0], "--public-key", "key"}, "--public-key"},
+		{2, []string{"--receipt", receiptFile, "--event", eventFiles[0]}, "--public-key"},
+		{2, []string{"--receipt", receiptFile, "--public-key", key}, "--event"},
+		{2, []string{"--receipt", receiptFile, "--certificate", receiptFile, "--public-key", key}, "--certificate"},
+	} {
+		out, problem := outputOf(t, c.code, nothing, append([]string{"verify"}, c.flags...)...)
+		require.Contains(t, out+problem, c.says)
+	}
+	printed, _ := outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "verify", "--receipt", receiptFile, "--event", eventFiles[0])
+	require.Equal(t, out, printed, "the key of the service's machine will do")
+
+	program := auditorsProgram(t)
+	said, err := exec.CommandContext(t.Context(), program, receiptFile, eventFiles[0], key).CombinedOutput()
+	require.NoError(t, err, string(said))
+	require.Contains(t, string(said), "event "+eventID+" is number ")
+	for _, wrong := range [][]string{{tampered, eventFiles[0], key}, {receiptFile, eventFiles[1], key}, {receiptFile, eventFiles[0], other}} {
+		require.Error(t, exec.CommandContext(t.Context(), program, wrong...).Run())
+	}
+
+	certificate := filepath.Join(dir, "certificate.json")
+	forgotten, _ := outputOf(t, 0, settings, "forget", lead, "--account", "acme", "--yes", "--certificate", certificate)
+	require.Contains(t, forgotten, "erased")
+	out, _ = outputOf(t, 0, nothing, "verify", "--certificate", certificate, "--public-key", key)
+	require.Contains(t, out, "lead "+lead+" was erased at ")
+	require.Regexp(t, "destroyed: the key of lead "+lead+" with the hash [0-9a-f]{64}\n", out)
+	require.Regexp(t, `endpoint \w+ \(127.0.0.1:\d+\): (acknowledged at|pending)`, out)
+	require.Contains(t, out, "not proven: That no copy of the key was kept")
+	content, err := os.ReadFile(certificate)
+	require.NoError(t, err)
+	requireNoTraces(t, "certificate", string(content))
+	changed := file(t, dir, "changed.json", strings.Replace(string(content), `"system:forget"`, `"user:ann"`, 1))
+	out, _ = outputOf(t, 1, nothing, "verify", "--certificate", changed, "--public-key", key)
+	require.Contains(t, out, "erasure.actor is not what the proof says")
+
+	// The log moves, is restored, and its views are built again: it is the same leaf, in a tree that the first receipt's begins.
+	trust := audit.Trust{PublicKey: key}
+	first, err := audit.OpenReceipt([]byte(receipt), trust)
+	require.NoError(t, err)
+	holds := func(base string) {
+		t.Helper()
+		again, err := audit.OpenReceipt([]byte(text(t, base+route, token)), trust)
+		require.NoError(t, err)
+		require.Equal(t, []any{first.Leaf, first.Index}, []any{again.Leaf, again.Index})
+		require.Greater(t, again.Checkpoint.N, first.Checkpoint.N)
+	}
+	holds(base)
+	p.stop(t)
+	dump := filepath.Join(dir, "leadlog.dump")
+	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_DATABASE_URL"])
+	copied := pgtest.Database(t)
+	launch(t, settings, "copy-log", "--from", cmp.Or(settings["LEADLOG_EVENTSTORE_URL"], settings["LEADLOG_DATABASE_URL"]), "--to", copied).exits(t, 0)
+	moved := withLog(settings, copied)
+	launch(t, moved, "replay", "all").exits(t, 0)
+	p, base = serve(t, moved)
+	holds(base)
+	p.stop(t)
+
+	restored := maps.Clone(settings)
+	restored["LEADLOG_DATABASE_URL"] = pgtest.Database(t)
+	tool(t, "pg_restore", "--exit-on-error", "--dbname="+restored["LEADLOG_DATABASE_URL"], dump)
+	_, base = serve(t, restored)
+	holds(base)
+}

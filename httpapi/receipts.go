@@ -1,0 +1,109 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query/logtree"
+)
+
+var (
+	errNoEvent   = errors.New("no such event")
+	errNotErased = errors.New("the lead was not erased")
+	// errUnfinished says that something is left of an erasure, such as after the restore of a backup of the keys.
+	errUnfinished = errors.New("the erasure is not finished")
+)
+
+// verifying requires an API token, or a JWT with leads:read. A token gets receipts of what it captured itself.
+func verifying(x *exchange) error {
+	credential, err := x.bearer()
+	if err != nil {
+		return err
+	}
+	if !token.LooksLikeValue(credential) {
+		return scoped("leads:read")(x)
+	}
+	if err := x.byToken(credential); err != nil {
+		return err
+	}
+	return x.admission.Confirm(x.ctx, x.Directory) // no append does
+}
+
+// showReceipt answers with the proof that an event of a lead is on the log, also when the lead was erased since: a proof has no
+// personal data.
+func (x *exchange) showReceipt() (answer, error) {
+	leadID, err := x.ulidID(errNoEvent)
+	if err != nil {
+		return answer{}, err
+	}
+	eventID := chi.URLParam(x.r, "eventId")
+	found, err := x.LogTree.LeadEvent(x.ctx, x.caller.Account, leadID, func(e eventstore.Recorded) bool { return e.ID.String() == eventID })
+	if err == nil && strings.HasPrefix(x.caller.Credential, "token:") && found.Metadata.Credential != x.caller.Credential {
+		err = logtree.ErrNotFound
+	}
+	if err != nil {
+		return answer{}, missingEvent(err, errNoEvent)
+	}
+	receipt, err := x.LogTree.Receipt(x.ctx, found.Position)
+	return answer{stream: func() error {
+		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		x.w.Header().Set("Cache-Control", "no-store") // a later one has a newer checkpoint
+		x.w.WriteHeader(http.StatusOK)
+		_, err := x.w.Write(receipt)
+		return err
+	}}, err
+}
+
+// certifying requires a JWT that may erase leads or read the audit trail.
+func certifying(x *exchange) error {
+	if err := scoped()(x); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc([]string{"leads:write", "audit:read"}, x.jwt.May) {
+		return scopeError("leads:write or audit:read")
+	}
+	return nil
+}
+
+// showCertificate answers with the certificate of an erasure that is finished.
+func (x *exchange) showCertificate() (answer, error) {
+	leadID, err := x.ulidID(lead.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	erased, err := x.LogTree.Erasure(x.ctx, x.caller.Account, leadID)
+	if err != nil {
+		return answer{}, missingEvent(err, errNotErased)
+	}
+	fact, err := erased.Fact()
+	if err != nil {
+		return answer{}, err
+	}
+	if err := x.Eraser.Views.Await(x.ctx, erased.Position); err != nil { // the fan-out queues it for endpoints
+		return answer{}, err
+	}
+	done, _ := fact.Data.(event.LeadErased)
+	left, err := x.Eraser.Unfinished(x.ctx, x.caller.Account, append([]string{leadID}, done.Leads...), done.Visitors, erased.Position)
+	if err == nil && left {
+		err = errUnfinished
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return found(x.LogTree.Certificate(x.ctx, erased, x.Now()))
+}
+
+func missingEvent(err, is error) error {
+	if errors.Is(err, logtree.ErrNotFound) {
+		return is
+	}
+	return err
+}
