@@ -68,6 +68,14 @@ func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err 
 	return c, err
 }
 
+// publish publishes a checkpoint that was signed before.
+func (s *session) publish(ctx context.Context, c checkpoint) error {
+	if _, err := s.conn.Exec(ctx, `UPDATE audit.checkpoint SET published_at = now() WHERE origin = $1 AND size = $2`, s.origin, c.N); err != nil {
+		return err
+	}
+	return forgetEarlier(ctx, s.conn, s.origin)
+}
+
 // consistent checks that the tree begins with an earlier one.
 func (s *session) consistent(ctx context.Context, earlier tlog.Tree) error {
 	if earlier.N == 0 {

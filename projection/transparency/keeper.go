@@ -253,7 +253,12 @@ func (s *session) follow(ctx context.Context) error {
 	defer round.wait()
 	turn := time.NewTicker(s.Rest)
 	defer turn.Stop()
-	for end := false; ; {
+	head, err := s.Log.Head(ctx)
+	if err != nil {
+		return err
+	}
+	s.reached = s.state.position
+	for end := s.reached >= head; ; { // a log that ends there yields nothing
 		select {
 		case l := <-read:
 			s.add(l)

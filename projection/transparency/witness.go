@@ -80,6 +80,11 @@ func (r *round) turn(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	if !c.published && len(s.cosigned(c.note)) >= s.Quorum { // a smaller quorum was set
+		if err := s.publish(ctx, c); err != nil {
+			return err
+		}
+	}
 	if s.tiles.Size() > c.N {
 		if c, err = s.sign(ctx, c); err != nil {
 			return err
