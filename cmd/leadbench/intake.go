@@ -9,7 +9,7 @@ import (
 // them safe to repeat, and both without.
 type intakeBenchmark struct {
 	settings    `embed:""`
-	Connections int           `default:"64"`
+	Connections int           `default:"32"`
 	Duration    time.Duration `default:"2s" help:"Of each measurement."`
 }
 
