@@ -47,6 +47,7 @@ func TestOnEventStoreDB(t *testing.T) {
 		"feed":                 TestFeed_SameAsEventLists,
 		"feed's wait":          TestFeed_WaitEndsAtEvent,
 		"feed and erasure":     TestFeed_Erasure,
+		"receipts":             TestReceipt_OfEveryEvent,
 	} {
 		t.Run(name, test)
 	}
