@@ -107,8 +107,11 @@ func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Recei
 		fmt.Fprintf(c.Out, "destroyed: the key of lead %s with the hash %s\n", k.LeadID, k.Commitment)
 	}
 	fmt.Fprintln(c.Out, "the service says, and the log does not prove:")
-	if certificate.Endpoints == nil {
+	switch {
+	case certificate.Endpoints == nil:
 		fmt.Fprintln(c.Out, "  deliveries are no longer recorded")
+	case len(certificate.Endpoints) == 0:
+		fmt.Fprintln(c.Out, "  the account had no webhook endpoint")
 	}
 	for _, e := range certificate.Endpoints {
 		at := ""
