@@ -68,7 +68,7 @@ func TestConsoleLead_OfAnotherAccount(t *testing.T) {
 // One view has seen the lead, and another has not yet.
 func TestConsoleLead_ViewsBehind(t *testing.T) {
 	t.Parallel()
-	for _, table := range []string{"source_history", "lead"} {
+	for _, table := range []string{"touch", "lead"} {
 		b := signedIn(t)
 		made := b.capture(`{"name":"Asha Rao","phone":"9876543210","metadata":{"source":"website"}}`)
 		id := made.at("data", "leadId").(string)
@@ -470,7 +470,7 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created")
 	for _, file := range [][2]string{ // the leads first: who has their file is what the reveals tell
 		{"/leads", "9876543210"}, {"/sources", "api"}, {"/sources/history", "api"}, {"/tokens", "form"}, {"/audit", "token.created"},
-		{"/audit/reveals", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "source_history"}, {"/usage", "T00:00:00.000Z"},
+		{"/audit/reveals", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "touch"}, {"/usage", "T00:00:00.000Z"},
 	} {
 		page, holds := file[0], file[1]
 		for ending, kind := range map[string]string{".csv": "text/csv; charset=utf-8", ".ndjson": "application/x-ndjson; charset=utf-8"} {

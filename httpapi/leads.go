@@ -150,7 +150,7 @@ func (x *exchange) showLead() (answer, error) {
 }
 
 func (x *exchange) listLeadSources() (answer, error) {
-	return listOf(x, lead.ErrNotFound, x.Query.LeadSources, query.LeadView, query.SourceHistoryView)
+	return listOf(x, lead.ErrNotFound, x.Query.LeadSources, query.LeadView, query.TouchView)
 }
 
 func (x *exchange) listLeadEvents() (answer, error) {

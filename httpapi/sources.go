@@ -14,7 +14,7 @@ func (x *exchange) sourceHistory() (answer, error) {
 	p := x.params()
 	filter := query.SourceFilter{Source: p.source(), Since: p.time("since"), Until: p.time("until")}
 	page := p.page()
-	if err := x.waitFor(p, query.SourceHistoryView); err != nil {
+	if err := x.waitFor(p, query.TouchView); err != nil {
 		return answer{}, err
 	}
 	x.w.Header().Add("Vary", "Accept")

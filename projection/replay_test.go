@@ -199,10 +199,10 @@ func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	apart := w.Append(t, "acme", event.LeadStream(second), event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha Rao", Status: "new"}, Source: "api"})
 	w.Append(t, "acme", event.LeadStream(second), event.LeadJoinedInto{Into: first})
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second}, event.LeadErased{Leads: []string{second}})
-	r := w.Replay(view.Lead{}, view.SourceHistory{})
+	r := w.Replay(view.Lead{}, view.Touch{})
 	r.Into, r.Until = "apart", projection.Until{Position: apart}
 	require.NoError(t, r.Run(t.Context()))
-	for _, table := range []string{"lead", "source_history"} {
+	for _, table := range []string{"lead", "touch_personal"} {
 		require.Empty(t, w.DumpTable(t, "apart", table), table)
 	}
 }
@@ -215,15 +215,15 @@ func TestReplay_MigratedMeanwhile(t *testing.T) {
 	w.WriteHistory(t, 11, 50)
 	w.Project(t)
 	before := w.Dump(t)
-	r, migration := w.Replay(view.SourceHistory{}), sync.OnceFunc(func() {
+	r, migration := w.Replay(view.Touch{}), sync.OnceFunc(func() {
 		_, err := w.Pool.Exec(t.Context(), `
-			BEGIN; ALTER TABLE views.source_history ADD COLUMN later text; INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true); COMMIT`)
+			BEGIN; ALTER TABLE views.touch ADD COLUMN later text; INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true); COMMIT`)
 		require.NoError(t, err)
 	})
 	r.Progress = func(_, _ eventstore.Position) { migration() }
 	require.ErrorIs(t, r.Run(t.Context()), projection.ErrMigrated)
 	require.NoError(t, r.Run(t.Context()), "by a program that has the migration")
-	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE views.source_history DROP COLUMN later`)
+	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE views.touch DROP COLUMN later`)
 	require.NoError(t, err, "what the migration added is there")
 	require.Equal(t, before, w.Dump(t))
 }

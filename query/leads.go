@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
@@ -217,9 +218,14 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	if !event.ValidID(id) {
 		return List[SourceEntry]{}, ErrNotFound
 	}
-	s := selection{order: `position`, from: sourceColumns}
-	s.and(`lead_id = ?`, id)
+	leads, _, err := r.partsOf(ctx, account, id, math.MaxInt64)
+	if err != nil {
+		return List[SourceEntry]{}, err
+	}
+	s := selection{from: firstTouches, order: `position`, then: sourceEntries + `t.position`}
+	s.and(`lead_id = ANY (?) AND lead_id <> ''`, leads)
 	s.and(`account = ?`, account)
+	s.and(`first AND NOT erased`)
 	if err := s.goOn(`>`, cursorOf(sourceCursor, account), p.Cursor); err != nil {
 		return List[SourceEntry]{}, err
 	}

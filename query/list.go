@@ -174,6 +174,7 @@ type selection struct {
 	from  string // SELECT … FROM …
 	where []string
 	order string
+	then  string // SELECT … FROM page …: what is read beside the rows that are found; empty: nothing
 	args  []any
 	none  bool // nothing can match
 }
@@ -212,8 +213,11 @@ func (s *selection) sql(limit int) string {
 	if s.none {
 		limit = 0
 	}
-	return s.from + " WHERE " + strings.Join(s.where, " AND ") +
-		" ORDER BY " + s.order + " LIMIT " + strconv.Itoa(limit)
+	found := s.from + " WHERE " + strings.Join(s.where, " AND ") + " ORDER BY " + s.order + " LIMIT " + strconv.Itoa(limit)
+	if s.then == "" {
+		return found
+	}
+	return "WITH page AS MATERIALIZED (" + found + ")" + s.then
 }
 
 var patternEscapes = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)

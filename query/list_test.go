@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/query"
@@ -65,7 +66,8 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 		w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: fmt.Sprint("C", i), LeadID: w.NewID()})
 	}
 	for _, source := range []string{"website", "api", "webhook", "api", "chatbot"} {
-		w.Append(t, "acme", event.LeadStream(history.Leads["acme"][0]), event.LeadMerged{Source: source})
+		stream := event.LeadStream(history.Leads["acme"][0])
+		w.Append(t, "acme", stream, event.LeadMerged{Source: source, NewSource: !fold(t, w, stream, lead.Evolve).HasSource(source)})
 	}
 	w.Project(t)
 	// Several things of one millisecond.
@@ -73,7 +75,7 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 		_, err := w.Pool.Exec(ctx, `UPDATE views.`+table+` SET created_at = date_trunc('second', created_at) WHERE `+column+` < 'Z'`)
 		require.NoError(t, err)
 	}
-	_, err := w.Pool.Exec(ctx, `UPDATE views.source_history SET first_seen_at = date_trunc('minute', first_seen_at) WHERE lead_id <> $1`, history.Leads["acme"][0])
+	_, err := w.Pool.Exec(ctx, `UPDATE views.touch SET at = date_trunc('minute', at) WHERE lead_id <> $1`, history.Leads["acme"][0])
 	require.NoError(t, err)
 
 	t.Run("leads", func(t *testing.T) {
@@ -85,11 +87,12 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 	t.Run("sources", func(t *testing.T) {
 		t.Parallel()
 		place := map[string]int{}
-		var lead, source string
+		var id, source string
 		var position int
-		rows, err := w.Pool.Query(ctx, `SELECT lead_id, source, position FROM views.source_history`)
+		rows, err := w.Pool.Query(ctx, `
+			SELECT coalesce(j.into_id, t.lead_id), source, t.position FROM views.touch t LEFT JOIN views.touch_join j USING (lead_id) WHERE first`)
 		require.NoError(t, err)
-		_, err = pgx.ForEachRow(rows, []any{&lead, &source, &position}, func() error { place[lead+source] = position; return nil })
+		_, err = pgx.ForEachRow(rows, []any{&id, &source, &position}, func() error { place[id+source] = position; return nil })
 		require.NoError(t, err)
 		key := func(s query.SourceEntry) string {
 			return fmt.Sprintf("%016d %09d", time.Time(s.FirstSeenAt).UnixMilli(), place[s.LeadID+s.Source])

@@ -45,7 +45,6 @@ func (t Timestamp) MarshalJSON() ([]byte, error) {
 // Views, for WaitFor.
 const (
 	LeadView            = schema.Lead
-	SourceHistoryView   = schema.SourceHistory
 	SourceDayView       = schema.SourceDay
 	TokenView           = schema.Token
 	TokenEventView      = schema.TokenEvent

@@ -87,7 +87,7 @@ func TestReader_WaitFor(t *testing.T) {
 
 	reader.Timeout(projectiontest.Soon)
 	projectiontest.Run(t, w.Runner(t))
-	views := []string{query.LeadView, query.SourceHistoryView, query.TokenView, query.TokenEventView, query.AccountView, query.EndpointView}
+	views := []string{query.LeadView, query.TouchView, query.TokenView, query.TokenEventView, query.AccountView, query.EndpointView}
 	require.NoError(t, reader.WaitFor(t.Context(), position, views...))
 	got, err := reader.Account(t.Context(), "acme")
 	require.NoError(t, err)

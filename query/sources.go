@@ -72,21 +72,41 @@ type ReportFilter struct {
 	Until    time.Time
 }
 
-const sourceColumns = `
-	SELECT position, lead_id, source, first_seen_at, last_seen_at, arrivals, credential, metadata, ip, user_agent,
-	       request_id, changed
-	  FROM views.source_history`
+// An entry of the source history is the first touch of a lead, after joins, from a source. What sourceEntries adds to it is looked up for
+// the entries of the page alone.
+const (
+	firstTouches = `
+	SELECT position, lead_id, source, at, credential FROM views.touch`
+
+	sourceEntries = `
+	SELECT t.position, o.lead_id, t.source, t.at, seen.latest, seen.arrivals, t.credential, p.metadata, p.ip, p.user_agent, p.request_id,
+	       p.changed
+	  FROM page t
+	  JOIN views.touch_personal p ON p.position = t.position` + survivors + `
+	 CROSS JOIN LATERAL (
+	       SELECT max(a.at) AS latest, count(*) AS arrivals
+	         FROM (SELECT o.lead_id UNION ALL SELECT lead_id FROM views.touch_join WHERE into_id = o.lead_id) AS part
+	         JOIN views.touch a ON a.lead_id = part.lead_id AND a.lead_id <> ''
+	        WHERE a.source = t.source AND NOT a.erased) AS seen
+	 ORDER BY `
+
+	// survivors has the lead that touches t belong to after joins.
+	survivors = `
+	 CROSS JOIN LATERAL (
+	       SELECT coalesce((SELECT into_id FROM views.touch_join WHERE lead_id = t.lead_id ORDER BY position DESC LIMIT 1), t.lead_id)) AS o (lead_id)`
+)
 
 // Sources lists where all of an account's leads came from, in the order in which each source was first seen. The error
 // is ErrCursor for a cursor of another list.
 func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilter, p Page) (List[SourceEntry], error) {
-	s, kind := filter.selection(account, sourceColumns, `first_seen_at, position`), cursorOf(historyCursor, account)
+	s, kind := filter.selection(account, `at, position`), cursorOf(historyCursor, account)
+	s.then = sourceEntries + `t.at, t.position`
 	if p.Cursor != "" {
 		last, err := decodeTimeCursor(kind, p.Cursor)
 		if err != nil {
 			return List[SourceEntry]{}, err
 		}
-		s.and(`(first_seen_at, position) > (?, ?)`, last.at, last.position)
+		s.and(`(at, position) > (?, ?)`, last.at, last.position)
 	}
 	found, err := page(ctx, r, s, p.Limit, scanSourceEntry, func(e placed[SourceEntry]) string {
 		return timeCursor{time.Time(e.item.FirstSeenAt), e.position}.encode(kind)
@@ -94,11 +114,13 @@ func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilte
 	return unplaced(found), err
 }
 
-func (f SourceFilter) selection(account, from, order string) selection {
-	s := selection{from: from, order: order}
+func (f SourceFilter) selection(account, order string) selection {
+	s := selection{from: firstTouches, order: order}
 	s.and(`account = ?`, account)
+	s.and(`source <> ''`)
+	s.and(`first AND NOT erased`)
 	s.equal(`source`, f.Source)
-	s.within(`first_seen_at`, f.Since, f.Until)
+	s.within(`at`, f.Since, f.Until)
 	return s
 }
 
@@ -230,11 +252,11 @@ const latestTouches = 2000
 // the period, of all sources together.
 func (r *Reader) BetweenTouches(ctx context.Context, account string, since, until time.Time) ([]Between, error) {
 	filter := SourceFilter{Since: since, Until: until}
-	s := filter.selection(account, `SELECT lead_id, source, first_seen_at FROM views.source_history`, `first_seen_at DESC, position DESC`)
+	s := filter.selection(account, `at DESC, position DESC`)
 	rows, err := r.pool.Query(ctx, `
-		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.first_seen_at - l.created_at))::float8
-		  FROM (`+s.sql(latestTouches)+`) t JOIN views.lead l USING (lead_id)
-		 WHERE t.first_seen_at > l.created_at
+		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.at - l.created_at))::float8
+		  FROM (`+s.sql(latestTouches)+`) t`+survivors+` JOIN views.lead l ON l.lead_id = o.lead_id
+		 WHERE t.at > l.created_at
 		 GROUP BY t.source ORDER BY t.source`, s.args...)
 	if err != nil {
 		return nil, schema.Unavailable(err)
@@ -345,8 +367,10 @@ func scanRefused(row pgx.CollectableRow) (placed[RefusedArrival], error) {
 
 func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
 	var e placed[SourceEntry]
+	var credential string
 	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, &e.item.FirstSeenAt, &e.item.LastSeenAt,
-		&e.item.Arrivals, &e.item.Credential, jsonOf{&e.item.Metadata}, &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
+		&e.item.Arrivals, &credential, jsonOf{&e.item.Metadata}, &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
+	e.item.Credential = newCredential(schema.EventCredential(credential))
 	return e, err
 }
 

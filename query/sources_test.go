@@ -62,6 +62,36 @@ func TestSourceReport_SumsDays(t *testing.T) {
 		`{"day":"2026-03-02T00:00:00.000Z","captures":440,"batchLines":4,"refused":400,"deliveries":10}]`, text(t, days))
 }
 
+// Leads that were joined are one in the history.
+func TestSources_EqualFolds(t *testing.T) {
+	t.Parallel()
+	w, history, reader := told(t, 12, 600)
+	for account, ids := range history.Leads {
+		var want, got []string
+		joined := 0
+		for _, id := range ids {
+			state := fold(t, w, event.LeadStream(id), lead.Evolve)
+			joined += len(state.Joined)
+			for _, s := range state.Sources {
+				want = append(want, text(t, query.SourceEntry{
+					LeadID: id, Source: s.Source, FirstSeenAt: query.Timestamp(s.FirstSeenAt), LastSeenAt: query.Timestamp(s.LastSeenAt),
+					Arrivals: s.Arrivals, Credential: query.Credential{Kind: "jwt", ID: "urn:ada"}, Metadata: s.Metadata,
+					IP: s.IP, UserAgent: s.UserAgent, RequestID: s.RequestID, Changed: s.Changed,
+				}))
+			}
+		}
+		require.NotZero(t, joined)
+		for entry, err := range reader.SourcesAll(t.Context(), account, query.SourceFilter{}) {
+			require.NoError(t, err)
+			if len(entry.Metadata) == 0 {
+				entry.Metadata = nil
+			}
+			got = append(got, text(t, entry))
+		}
+		require.ElementsMatch(t, want, got)
+	}
+}
+
 func TestSources_FilterBySource(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -79,7 +109,7 @@ func TestSources_FilterBySource(t *testing.T) {
 	reader := query.New(w.Pool, w.Store)
 	// Everything happened within seconds: it is moved to days of its own, in no order of the log.
 	pgtest.Exec(t, w.Pool, `
-		UPDATE views.source_history SET first_seen_at = first_seen_at - position % $1 * interval '1 day'`, days)
+		UPDATE views.touch SET at = at - position % $1 * interval '1 day'`, days)
 	list := func(filter query.SourceFilter, limit int) (ids []string) {
 		for p := (query.Page{Limit: limit}); ; {
 			part, err := reader.Sources(t.Context(), "acme", filter, p)

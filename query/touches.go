@@ -120,7 +120,7 @@ func (r *Reader) TouchesAll(ctx context.Context, account string, filter TouchFil
 // that was joined into another has none.
 func (r *Reader) partsOf(ctx context.Context, account, id string, asOf eventstore.Position) (leads, visitors []string, err error) {
 	leads, visitors = []string{}, []string{}
-	if !storable(id) {
+	if !storable(id) || !storable(account) {
 		return leads, visitors, nil
 	}
 	rows, err := r.pool.Query(ctx, `

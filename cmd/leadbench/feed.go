@@ -82,7 +82,7 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 
 func (b *feedBenchmark) rows(ctx context.Context, pool *pgxpool.Pool, what string) (n float64, err error) {
 	of := map[string]string{
-		"leads": `views.lead`, "sources": `views.source_history`, "events": `log.event WHERE type LIKE 'lead.%'`,
+		"leads": `views.lead`, "sources": `views.touch WHERE first`, "events": `log.event WHERE type LIKE 'lead.%'`,
 	}[what]
 	err = pool.QueryRow(ctx, `SELECT count(*)::float8 FROM `+of).Scan(&n)
 	return n, err

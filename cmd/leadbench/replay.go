@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -195,6 +196,7 @@ type history struct {
 
 type pastLead struct {
 	id       string
+	sources  []string
 	revision eventstore.Revision
 	append   int // the last one with the lead: an append has a stream once
 }
@@ -228,12 +230,13 @@ func (h *history) arrival() []eventstore.Write {
 		return h.merge(&h.leads[len(h.leads)-1-h.random.IntN(newest)])
 	}
 	id := h.id().String()
-	h.leads = append(h.leads, pastLead{id: id, append: h.append})
+	created := h.created()
+	h.leads = append(h.leads, pastLead{id: id, sources: []string{created.Source}, append: h.append})
 	claim := func(kind string) eventstore.Write {
 		name := fmt.Sprintf("%s%016x%016x", event.ClaimPrefix, h.random.Uint64(), h.random.Uint64())
 		return newStream(name, h.fact(event.ClaimTaken{Kind: kind, Holder: id}))
 	}
-	return []eventstore.Write{newStream(event.LeadStream(id), h.fact(h.created())), claim("phone"), claim("email")}
+	return []eventstore.Write{newStream(event.LeadStream(id), h.fact(created)), claim("phone"), claim("email")}
 }
 
 // merge is an arrival that merges, or none if the lead is in the append already.
@@ -241,10 +244,14 @@ func (h *history) merge(lead *pastLead) []eventstore.Write {
 	if lead.append == h.append {
 		return nil
 	}
-	merged := event.LeadMerged{Source: h.source(), Metadata: metadata(), Campaign: event.Campaign{UTMCampaign: "diwali"},
+	source := h.source()
+	merged := event.LeadMerged{Source: source, NewSource: !slices.Contains(lead.sources, source), Metadata: metadata(), Campaign: event.Campaign{UTMCampaign: "diwali"},
 		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"metadata"}}
 	write := eventstore.Write{Stream: event.LeadStream(lead.id), Expect: eventstore.At(lead.revision), Events: []eventstore.Event{h.fact(merged)}}
 	lead.revision, lead.append = lead.revision+1, h.append
+	if merged.NewSource {
+		lead.sources = append(lead.sources, source)
+	}
 	return []eventstore.Write{write}
 }
 

@@ -50,7 +50,7 @@ func noAccount(id string) error {
 }
 
 // exportedViews are the views that the exports read.
-var exportedViews = map[string]string{"sources": query.SourceHistoryView, "touches": query.TouchView, "leads": query.LeadView, "tokens": query.TokenEventView}
+var exportedViews = map[string]string{"sources": query.TouchView, "touches": query.TouchView, "leads": query.LeadView, "tokens": query.TokenEventView}
 
 // Run is leadlog export.
 func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {

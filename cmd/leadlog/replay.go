@@ -19,7 +19,7 @@ import (
 type replayCommand struct {
 	service.SealedDatabase `embed:""`
 
-	View  string  `arg:"" help:"Name of a view, such as lead or source_history, or all."`
+	View  string  `arg:"" help:"Name of a view, such as lead or touch, or all."`
 	Until *string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never set back."`
 	Into  *string `placeholder:"SCHEMA" help:"Build a copy in this schema, and leave the live view alone."`
 }

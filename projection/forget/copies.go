@@ -30,7 +30,7 @@ func copiedTables(ctx context.Context, tx pgx.Tx) ([]table, error) {
 		       CASE c.relname WHEN 'lead' THEN coalesce(to_regclass(format('%I.won_day', n.nspname))::text, '') ELSE '' END,
 		       CASE c.relname WHEN 'touch' THEN format('%I.touch_personal', n.nspname) ELSE '' END
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'source_history', 'visitor_activity', 'touch')
+		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'visitor_activity', 'touch')
 		   AND obj_description(n.oid, 'pg_namespace') LIKE $1 || '%'`, schema.CopyMarker)
 	if err != nil {
 		return nil, err

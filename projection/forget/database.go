@@ -38,7 +38,7 @@ func (d Database) Await(ctx context.Context, position eventstore.Position) error
 			       SELECT FROM unnest($1::text[]) AS v (name) LEFT JOIN views.checkpoint c ON c.projector = v.name
 			        WHERE coalesce(c.position, 0) < $3)
 			    OR EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $2 AND position < $3)`,
-			[]string{schema.Lead, schema.SourceHistory, schema.Touch, schema.VisitorActivity, schema.Arrival}, schema.FanOut, int64(position)).Scan(&behind)
+			[]string{schema.Lead, schema.Touch, schema.VisitorActivity, schema.Arrival}, schema.FanOut, int64(position)).Scan(&behind)
 		switch {
 		case err == nil && !behind:
 			return nil

@@ -73,7 +73,7 @@ func TestMove_AllOrNothing(t *testing.T) {
 		want  error
 	}{
 		"a view of a third log":            {`UPDATE views.checkpoint SET epoch = 'third' WHERE projector = 'lead'`, move.ErrThird},
-		"a row that cannot be written":     {`ALTER TABLE views.source_history ADD CHECK (position < 5 OR position > 4000000000000000000)`, nil},
+		"a row that cannot be written":     {`ALTER TABLE views.touch ADD CHECK (position < 5 OR position > 4000000000000000000)`, nil},
 		"a checkpoint that cannot be":      {`ALTER TABLE views.checkpoint ADD CHECK (position < 10)`, nil},
 		"a beginning that cannot be noted": {`INSERT INTO delivery.origin VALUES ((SELECT id::text FROM log.epoch), 1); ALTER TABLE delivery.origin ADD CHECK (position < 2)`, nil},
 	} {
@@ -81,14 +81,14 @@ func TestMove_AllOrNothing(t *testing.T) {
 			t.Parallel()
 			w, m := world(t)
 			pgtest.Exec(t, w.Pool, c.spoil)
-			checkpoints, history := table(t, w, "views.checkpoint"), table(t, w, "views.source_history")
+			checkpoints, touches := table(t, w, "views.checkpoint"), table(t, w, "views.touch")
 			_, err := m.Run(t.Context())
 			require.Error(t, err)
 			if c.want != nil {
 				require.ErrorIs(t, err, c.want)
 			}
 			require.Equal(t, checkpoints, table(t, w, "views.checkpoint"))
-			require.Equal(t, history, table(t, w, "views.source_history"))
+			require.Equal(t, touches, table(t, w, "views.touch"))
 			require.NoError(t, projection.Belong(t.Context(), w.Pool, w.Store))
 		})
 	}
@@ -185,14 +185,14 @@ func TestMove_DetectsGrowingSource(t *testing.T) {
 	w, m := world(t)
 	reader, err := w.Pool.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = reader.Exec(t.Context(), `LOCK TABLE views.source_history IN SHARE MODE`)
+	_, err = reader.Exec(t.Context(), `LOCK TABLE views.touch IN SHARE MODE`)
 	require.NoError(t, err)
 	moved := make(chan error, 1)
 	go func() {
 		_, err := m.Run(t.Context())
 		moved <- err
 	}()
-	require.Eventually(t, func() bool { return waited(t, w, "source_history") }, projectiontest.Soon, time.Millisecond)
+	require.Eventually(t, func() bool { return waited(t, w, "touch") }, projectiontest.Soon, time.Millisecond)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+919876543210", Status: "new"}, Source: "api"})
 	require.NoError(t, reader.Rollback(t.Context()))
 	require.ErrorIs(t, <-moved, move.ErrGrown)

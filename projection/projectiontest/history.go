@@ -119,12 +119,14 @@ func (h *History) mergeLead(t testing.TB, account string) {
 		}, Metadata: h.odd(), VisitorID: pick(h, "", "another"),
 		Changed: pick(h, nil, []string{"status"}),
 	}
+	id := pick(h, h.Leads[account]...)
+	merged.NewSource = !h.fold(t, id).HasSource(merged.Source)
 	merged.Visitor, merged.Campaign = visitorOf(account, merged.VisitorID), h.campaign()
 	facts := []event.Data{merged}
 	if merged.Name != "" && merged.Status != "" { // of a lead that has had the address, or not
 		facts = append(facts, event.LeadReleased{Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
 	}
-	h.world.Append(t, account, event.LeadStream(pick(h, h.Leads[account]...)), facts...)
+	h.world.Append(t, account, event.LeadStream(id), facts...)
 }
 
 func (h *History) campaign() event.Campaign {

@@ -30,7 +30,6 @@ const CopyMarker = "leadlog copy "
 // Names of projectors, which are the keys of their checkpoints.
 const (
 	Lead            = "lead"
-	SourceHistory   = "source_history"
 	SourceDay       = "source_day"
 	Touch           = "touch"
 	Token           = "token"

@@ -513,29 +513,6 @@ COMMENT ON COLUMN views.source_day.merged IS 'Arrivals that merged into a lead: 
 COMMENT ON COLUMN views.source_day.refused IS 'Arrivals that were answered with a conflict.';
 COMMENT ON COLUMN views.source_day.lines IS 'Those of all these arrivals that were lines of a batch or of a file.';
 
-CREATE TABLE views.source_history (
-    lead_id text COLLATE "C" NOT NULL,
-    source text COLLATE "C" NOT NULL,
-    account text COLLATE "C" NOT NULL,
-    "position" bigint NOT NULL,
-    first_seen_at timestamp with time zone NOT NULL,
-    last_seen_at timestamp with time zone NOT NULL,
-    arrivals integer NOT NULL,
-    credential text NOT NULL,
-    metadata json NOT NULL,
-    ip text NOT NULL,
-    user_agent text NOT NULL,
-    request_id text NOT NULL,
-    changed jsonb NOT NULL,
-    CONSTRAINT source_history_arrivals_check CHECK ((arrivals > 0)),
-    CONSTRAINT source_history_lead_source PRIMARY KEY (lead_id, source)
-) WITH (fillfactor=90);
-CREATE INDEX source_history_newest ON views.source_history USING btree (account, first_seen_at, "position");
-CREATE INDEX source_history_source ON views.source_history USING btree (account, source, first_seen_at, "position");
-COMMENT ON TABLE views.source_history IS 'One row for each source that a lead ever came from.';
-COMMENT ON COLUMN views.source_history."position" IS 'Of the first arrival from this source: the order of the history.';
-COMMENT ON COLUMN views.source_history.metadata IS 'As the first arrival from this source gave it.';
-
 CREATE TABLE views.token (
     token_id text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,
@@ -599,6 +576,7 @@ CREATE TABLE views.touch (
     at timestamp with time zone NOT NULL,
     kind text COLLATE "C" NOT NULL,
     source text COLLATE "C" NOT NULL,
+    first boolean NOT NULL,
     utm_source text COLLATE "C" NOT NULL,
     utm_medium text COLLATE "C" NOT NULL,
     utm_campaign text COLLATE "C" NOT NULL,
@@ -613,12 +591,14 @@ CREATE TABLE views.touch (
 );
 CREATE INDEX touch_at ON views.touch USING btree (account, at, "position");
 CREATE INDEX touch_lead ON views.touch USING btree (lead_id) WHERE (lead_id <> ''::text);
+CREATE INDEX touch_source ON views.touch USING btree (account, source, at, "position") WHERE (source <> ''::text);
 CREATE INDEX touch_visitor ON views.touch USING btree (visitor) WHERE (visitor <> ''::text);
 COMMENT ON TABLE views.touch IS 'One row for each arrival of a lead, and for each visit by a campaign. Nothing in it is personal.';
 COMMENT ON COLUMN views.touch.touch_id IS 'The event.';
 COMMENT ON COLUMN views.touch.lead_id IS 'Whom the arrival came to, before any join; empty for a visit, and kept after an erasure.';
 COMMENT ON COLUMN views.touch.kind IS 'created, merged or visit.';
 COMMENT ON COLUMN views.touch.source IS 'Empty for a visit.';
+COMMENT ON COLUMN views.touch.first IS 'An entry of the source history: the first arrival of its lead, after joins, from this source.';
 COMMENT ON COLUMN views.touch.credential IS 'token:{id}, user:{sub}, intake:{id} or system:{what}.';
 COMMENT ON COLUMN views.touch.visitor IS 'Stream of the visitor: whose visit it is, or whom the arrival links with the lead; empty: none.';
 COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
@@ -639,11 +619,15 @@ CREATE TABLE views.touch_personal (
     "position" bigint NOT NULL,
     account text COLLATE "C" NOT NULL,
     metadata json NOT NULL,
+    ip text NOT NULL,
+    user_agent text NOT NULL,
     request_id text NOT NULL,
+    changed json NOT NULL,
     CONSTRAINT touch_personal_position PRIMARY KEY ("position")
 );
 COMMENT ON TABLE views.touch_personal IS 'What is personal in a touch. It has no row for one that is erased.';
 COMMENT ON COLUMN views.touch_personal.metadata IS 'As the arrival gave it. Of a visit: the parameters of the URL, with page_url and referrer.';
+COMMENT ON COLUMN views.touch_personal.changed IS 'The lead''s fields that the arrival set.';
 
 CREATE TABLE views.visitor_activity (
     "position" bigint NOT NULL,

@@ -9,3 +9,11 @@ func TouchCredential(credential string) string {
 	}
 	return credential
 }
+
+// EventCredential is the credential of a touch as its event has it.
+func EventCredential(credential string) string {
+	if sub, ok := strings.CutPrefix(credential, "user:"); ok {
+		return "jwt:" + sub
+	}
+	return credential
+}

@@ -86,6 +86,6 @@ func TestVerify_ViewsAtDifferentPositions(t *testing.T) {
 	t.Parallel()
 	w, first, _ := sound(t)
 	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "M"}})
-	projectiontest.CatchUp(t, w.Runner(t, view.SourceHistory{}))
+	projectiontest.CatchUp(t, w.Runner(t, view.Touch{}))
 	require.Empty(t, run(t, w))
 }

@@ -20,6 +20,9 @@ import (
 // Touch has a row for each arrival of a lead, and for each visit by a campaign. A row stays as it was written, so that a report as of
 // any position can be made again: joins have rows of their own, and an erasure removes what is personal, which is in another table.
 // Beside them it has what attribution needs: changes of a lead's stage and value, and which stages are won.
+//
+// The source history is read from it: the first arrival of a lead from a source is flagged. Only a join changes a flag, where both leads
+// had a source.
 type Touch struct{}
 
 // Kinds of touches.
@@ -42,12 +45,12 @@ func (v Touch) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) e
 	return v.Prepare(batch)(ctx, tx)
 }
 
-// Prepare implements projection.Preparer. An erasure is about rows that were written before it, so a batch is cut there.
+// Prepare implements projection.Preparer. An erasure and a join are about rows that were written before, so a batch is cut there.
 func (Touch) Prepare(batch []projection.Event) projection.Write {
 	parts := []*touches{newTouches(len(batch))}
 	for i := range batch {
 		part := parts[len(parts)-1]
-		if part.add(&batch[i]); part.erased != nil || part.forgotten != nil {
+		if part.add(&batch[i]); part.erased != nil || part.forgotten != nil || part.joined != nil {
 			parts = append(parts, newTouches(len(batch)-i-1))
 		}
 	}
@@ -61,12 +64,14 @@ func (Touch) Prepare(batch []projection.Event) projection.Write {
 	}
 }
 
-// touches are the rows of a part of a batch, and the erasure that ends it.
+// touches are the rows of a part of a batch, and the erasure or join that ends it.
 type touches struct {
 	plain, personal, joins rows
 	changes, settings      rows
 	erased                 []string // leads
 	forgotten              []string // streams of visitors
+	joined                 []string // leads
+	into                   string   // the surviving lead
 }
 
 func newTouches(count int) *touches {
@@ -76,12 +81,20 @@ func newTouches(count int) *touches {
 func (t *touches) add(e *projection.Event) {
 	switch data := e.Data.(type) {
 	case event.LeadCreated:
-		t.touch(e, kindCreated, data.Source, data.Campaign, data.KeptArrival, data.Visitor, data.Metadata, &data.LeadFields)
+		t.touch(e, &touchRow{
+			kind: kindCreated, source: data.Source, first: true, campaign: data.Campaign, kept: data.KeptArrival, visitor: data.Visitor,
+			stage: data.Status, value: data.OpportunityValue,
+			details: details{metadata: data.Metadata, ip: data.IP, userAgent: data.UserAgent, changed: data.Changed},
+		})
 		if slices.Contains(data.Changed, "status") {
 			t.change(e, data.SeenAt(e.At), event.LeadFields{Status: data.Status})
 		}
 	case event.LeadMerged:
-		t.touch(e, kindMerged, data.Source, data.Campaign, data.KeptArrival, data.Visitor, data.Metadata, &event.LeadFields{OpportunityValue: data.OpportunityValue})
+		t.touch(e, &touchRow{
+			kind: kindMerged, source: data.Source, first: data.NewSource, campaign: data.Campaign, kept: data.KeptArrival, visitor: data.Visitor,
+			value:   data.OpportunityValue,
+			details: details{metadata: data.Metadata, ip: data.IP, userAgent: data.UserAgent, changed: data.Changed},
+		})
 		t.change(e, e.At, event.LeadFields{Status: data.Status})
 	case event.LeadUpdated:
 		t.change(e, e.At, data.LeadFields)
@@ -92,8 +105,8 @@ func (t *touches) add(e *projection.Event) {
 			t.visit(e, &data)
 		}
 	case event.LeadJoined:
-		t.join(e, data.From)
-		for _, id := range data.Joined {
+		t.into, t.joined = event.LeadID(e.Stream), append([]string{data.From}, data.Joined...)
+		for _, id := range t.joined {
 			t.join(e, id)
 		}
 		t.change(e, e.At, event.LeadFields{OpportunityValue: data.OpportunityValue})
@@ -106,62 +119,76 @@ func (t *touches) add(e *projection.Event) {
 	}
 }
 
+// touchRow is what a touch has of an arrival, or of a visit.
+type touchRow struct {
+	kind, source string
+	first        bool // of the lead from this source
+	campaign     event.Campaign
+	kept         event.KeptArrival
+	visitor      string
+	stage, value string
+	details
+}
+
+// details are personal.
+type details struct {
+	metadata      map[string]jsontext.Value
+	ip, userAgent string
+	changed       []string
+}
+
 // touch adds an arrival.
-func (t *touches) touch(e *projection.Event, kind, source string, of event.Campaign, kept event.KeptArrival, visitor string,
-	metadata map[string]jsontext.Value, sets *event.LeadFields,
-) {
-	t.row(e, kind, source, of, visitor)
-	t.plain.text(event.LeadID(e.Stream))
-	t.plain.timestamp(kept.SeenAt(e.At))
-	t.plain.text(kept.IntakeID)
-	t.plain.text(account.FoldStage(sets.Status))
-	t.plain.text(sets.OpportunityValue)
-	t.details(e, metadata)
+func (t *touches) touch(e *projection.Event, a *touchRow) {
+	t.row(e, a, event.LeadID(e.Stream), a.kept.SeenAt(e.At))
 }
 
 // visit adds an activity.
 func (t *touches) visit(e *projection.Event, acted *event.VisitorActed) {
-	t.row(e, kindVisit, "", acted.Campaign, e.Stream)
-	t.plain.text("")
-	t.plain.timestamp(acted.At)
-	t.plain.text("")
-	t.plain.text("")
-	t.plain.text("")
-	t.details(e, visitMetadata(acted))
+	t.row(e, &touchRow{kind: kindVisit, campaign: acted.Campaign, visitor: e.Stream, details: details{metadata: visitMetadata(acted)}}, "", acted.At)
 }
 
-// touchColumns are in the order in which row, touch and visit write them.
-var touchColumns = []string{
-	"position", "touch_id", "account", "kind", "source", "utm_source", "utm_medium", "utm_campaign", "utm_id", "credential",
-	"visitor", "erased", "lead_id", "at", "intake_id", "stage", "value",
-}
+// touchColumns and personalColumns are in the order in which row writes them.
+var (
+	touchColumns = []string{
+		"position", "touch_id", "account", "lead_id", "at", "kind", "source", "first", "utm_source", "utm_medium", "utm_campaign", "utm_id",
+		"credential", "intake_id", "visitor", "erased", "stage", "value",
+	}
+	personalColumns = []string{"position", "account", "metadata", "ip", "user_agent", "request_id", "changed"}
+)
 
-func (t *touches) row(e *projection.Event, kind, source string, of event.Campaign, visitor string) {
+func (t *touches) row(e *projection.Event, a *touchRow, lead string, at time.Time) {
 	r := &t.plain
 	r.row(len(touchColumns))
 	r.bigint(int64(e.Position))
 	r.text(e.ID.String())
 	r.text(e.Metadata.Account)
-	r.text(kind)
-	r.text(source)
-	r.text(of.UTMSource)
-	r.text(of.UTMMedium)
-	r.text(of.UTMCampaign)
-	r.text(of.UTMID)
+	r.text(lead)
+	r.timestamp(at)
+	r.text(a.kind)
+	r.text(a.source)
+	r.boolean(a.first)
+	r.text(a.campaign.UTMSource)
+	r.text(a.campaign.UTMMedium)
+	r.text(a.campaign.UTMCampaign)
+	r.text(a.campaign.UTMID)
 	r.text(schema.TouchCredential(e.Metadata.Credential))
-	r.text(visitor)
+	r.text(a.kept.IntakeID)
+	r.text(a.visitor)
 	r.boolean(e.Erased)
-}
-
-func (t *touches) details(e *projection.Event, metadata map[string]jsontext.Value) {
+	r.text(account.FoldStage(a.stage))
+	r.text(a.value)
 	if e.Erased {
 		return
 	}
-	t.personal.row(4)
-	t.personal.bigint(int64(e.Position))
-	t.personal.text(e.Metadata.Account)
-	t.personal.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendObject(buffer, metadata) })
-	t.personal.text(e.Metadata.RequestID)
+	p := &t.personal
+	p.row(len(personalColumns))
+	p.bigint(int64(e.Position))
+	p.text(e.Metadata.Account)
+	p.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendObject(buffer, a.metadata) })
+	p.text(a.ip)
+	p.text(a.userAgent)
+	p.text(e.Metadata.RequestID)
+	p.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendList(buffer, a.changed) })
 }
 
 func (t *touches) join(e *projection.Event, from string) {
@@ -226,7 +253,7 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 	if err := t.plain.insert(ctx, tx, "touch", touchColumns...); err != nil {
 		return err
 	}
-	if err := t.personal.insert(ctx, tx, "touch_personal", "position", "account", "metadata", "request_id"); err != nil {
+	if err := t.personal.insert(ctx, tx, "touch_personal", personalColumns...); err != nil {
 		return err
 	}
 	if err := t.joins.insert(ctx, tx, "touch_join", "lead_id", "position", "into_id", "account"); err != nil {
@@ -252,5 +279,21 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	return nil
+	return t.unflag(ctx, tx)
+}
+
+// unflag leaves one first arrival from each source to a lead that others were joined into: the earlier one, or at one time that of the
+// surviving lead, as in lead.Evolve.
+func (t *touches) unflag(ctx context.Context, tx pgx.Tx) error {
+	if t.joined == nil {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE touch SET first = false WHERE position IN (
+		       SELECT position
+		         FROM (SELECT position, row_number() OVER (PARTITION BY source ORDER BY at, lead_id = ANY ($2)) AS place
+		                 FROM touch
+		                WHERE lead_id IN (SELECT $1 UNION ALL SELECT lead_id FROM touch_join WHERE into_id = $1) AND lead_id <> '' AND first) AS ranked
+		        WHERE place > 1)`, t.into, t.joined)
+	return err
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/lead"
@@ -35,7 +34,7 @@ func TestView_SameRowsForAnyBatchSize(t *testing.T) {
 		require.NotEmpty(t, rows, table)
 	}
 	for _, size := range []int{1, 3, 100} {
-		pgtest.Exec(t, w.Pool, `TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_block, views.source_history, views.source_day, views.token,
+		pgtest.Exec(t, w.Pool, `TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_block, views.source_day, views.token,
 			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.touch, views.touch_personal,
 			views.touch_join, views.refused, views.arrival, views.reveal`)
 		projectiontest.CatchUp(t, w.RunnerOf(t, size, view.All()...))
@@ -79,44 +78,6 @@ func TestLead_RowIsFoldOfStream(t *testing.T) {
 		}
 	}
 	require.NotZero(t, checked)
-}
-
-// Two projectors fold where a lead came from, each in its own way, and two leads that are joined are one in both.
-func TestSourceHistory_RowsAreFoldOfStream(t *testing.T) {
-	t.Parallel()
-	w := projectiontest.New(t)
-	history := w.WriteHistory(t, 4, 600)
-	w.Project(t)
-	rows, joined := 0, 0
-	for _, ids := range history.Leads {
-		for _, id := range ids {
-			state, _, err := eventstore.Load(t.Context(), w.Store, event.LeadStream(id), lead.Evolve)
-			require.NoError(t, err)
-			joined += len(state.Joined)
-			rows += len(state.Sources)
-			for _, entry := range state.Sources {
-				var same bool
-				err := w.Pool.QueryRow(t.Context(), `
-					SELECT (first_seen_at, last_seen_at, arrivals, credential, ip, request_id) = ($3::timestamptz, $4::timestamptz, $5::integer, $6, $7, $8)
-					  FROM views.source_history WHERE lead_id = $1 AND source = $2`,
-					id, entry.Source, entry.FirstSeenAt, entry.LastSeenAt, entry.Arrivals, entry.Credential, entry.IP, entry.RequestID).Scan(&same)
-				require.NoError(t, err)
-				require.True(t, same, "lead %s, source %s", id, entry.Source)
-			}
-		}
-	}
-	require.NotZero(t, joined)
-	all := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.source_history`)
-	require.Equal(t, rows, all, "none of leads that were merged into others")
-	kept, err := w.Pool.Query(t.Context(), `SELECT lead_id FROM views.lead`)
-	require.NoError(t, err)
-	live, err := pgx.CollectRows(kept, pgx.RowTo[string])
-	require.NoError(t, err)
-	for _, id := range live {
-		state, _, err := eventstore.Load(t.Context(), w.Store, event.LeadStream(id), lead.Evolve)
-		require.NoError(t, err)
-		require.Equal(t, lead.Live, state.Phase, id)
-	}
 }
 
 // The view keeps lead.State as JSON under its Go names, but for the sources. Rows that were written before a field came,

@@ -175,7 +175,7 @@ func TestExport_WaitsForViews(t *testing.T) {
 		require.Equal(t, rows, strings.Count(out, "\n"), what)
 	}
 
-	execute(t, settings["LEADLOG_DATABASE_URL"], `UPDATE views.checkpoint SET version = 99, position = 0 WHERE projector = 'source_history'`)
+	execute(t, settings["LEADLOG_DATABASE_URL"], `UPDATE views.checkpoint SET version = 99, position = 0 WHERE projector = 'touch'`)
 	out, printed := outputOf(t, 1, settings, "export", "sources", "--account", "acme")
 	require.Empty(t, out)
 	require.Contains(t, printed, "was built by another version")

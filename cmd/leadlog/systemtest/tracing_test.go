@@ -101,7 +101,7 @@ func TestTracing_RequestToDelivery(t *testing.T) {
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, 201, response.StatusCode)
 
-	names := []string{"POST /api/v1/crm/leads", "append", "project lead", "project source_history", "project fanout", "deliver lead.created"}
+	names := []string{"POST /api/v1/crm/leads", "append", "project lead", "project touch", "project fanout", "deliver lead.created"}
 	var found map[string]*spans.Span
 	require.Eventually(t, func() bool {
 		found = traces.of(trace)

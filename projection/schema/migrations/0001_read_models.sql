@@ -89,31 +89,6 @@ CREATE TABLE views.won_day (
 COMMENT ON TABLE views.won_day IS 'Leads that are won now, by the day (UTC) on which they were opened and the source that opened them.';
 COMMENT ON COLUMN views.won_day.value IS 'Of their opportunities, together.';
 
-CREATE TABLE views.source_history (
-    lead_id       text        COLLATE "C" NOT NULL,
-    source        text        COLLATE "C" NOT NULL,
-    account       text        COLLATE "C" NOT NULL,
-    position      bigint      NOT NULL,
-    first_seen_at timestamptz NOT NULL,
-    last_seen_at  timestamptz NOT NULL,
-    arrivals      integer     NOT NULL CHECK (arrivals > 0),
-    credential    text        NOT NULL,
-    metadata      json        NOT NULL,
-    ip            text        NOT NULL,
-    user_agent    text        NOT NULL,
-    request_id    text        NOT NULL,
-    changed       jsonb       NOT NULL,
-    CONSTRAINT source_history_lead_source PRIMARY KEY (lead_id, source)
-) WITH (fillfactor = 90);
-
--- By time, of all sources and of one. The position orders rows of the same millisecond.
-CREATE INDEX source_history_newest ON views.source_history (account, first_seen_at, position);
-CREATE INDEX source_history_source ON views.source_history (account, source, first_seen_at, position);
-
-COMMENT ON TABLE views.source_history IS 'One row for each source that a lead ever came from.';
-COMMENT ON COLUMN views.source_history.position IS 'Of the first arrival from this source: the order of the history.';
-COMMENT ON COLUMN views.source_history.metadata IS 'As the first arrival from this source gave it.';
-
 -- What the report on sources counts. A row a day keeps it small, however many arrivals there are.
 CREATE TABLE views.source_day (
     account text   COLLATE "C" NOT NULL,
@@ -211,7 +186,8 @@ COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The 
 COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the sender''s clock.';
 COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
 
--- Rows are appended in the order of the log, and change in an erasure alone. A report as of a position counts the rows up to it.
+-- Rows are appended in the order of the log. An erasure and a join change a flag, and nothing else ever does. A report as of a position
+-- counts the rows up to it.
 CREATE TABLE views.touch (
     position     bigint      NOT NULL,
     touch_id     text        COLLATE "C" NOT NULL,
@@ -220,6 +196,7 @@ CREATE TABLE views.touch (
     at           timestamptz NOT NULL,
     kind         text        COLLATE "C" NOT NULL,
     source       text        COLLATE "C" NOT NULL,
+    first        boolean     NOT NULL,
     utm_source   text        COLLATE "C" NOT NULL,
     utm_medium   text        COLLATE "C" NOT NULL,
     utm_campaign text        COLLATE "C" NOT NULL,
@@ -233,7 +210,9 @@ CREATE TABLE views.touch (
     CONSTRAINT touch_position PRIMARY KEY (position)
 );
 
+-- By time, of all sources and of one. The position orders rows of the same millisecond.
 CREATE INDEX touch_at ON views.touch (account, at, position);
+CREATE INDEX touch_source ON views.touch (account, source, at, position) WHERE source <> '';
 CREATE INDEX touch_lead ON views.touch (lead_id) WHERE lead_id <> '';
 CREATE INDEX touch_visitor ON views.touch (visitor) WHERE visitor <> '';
 
@@ -242,6 +221,7 @@ COMMENT ON COLUMN views.touch.touch_id IS 'The event.';
 COMMENT ON COLUMN views.touch.lead_id IS 'Whom the arrival came to, before any join; empty for a visit, and kept after an erasure.';
 COMMENT ON COLUMN views.touch.kind IS 'created, merged or visit.';
 COMMENT ON COLUMN views.touch.source IS 'Empty for a visit.';
+COMMENT ON COLUMN views.touch.first IS 'An entry of the source history: the first arrival of its lead, after joins, from this source.';
 COMMENT ON COLUMN views.touch.credential IS 'token:{id}, user:{sub}, intake:{id} or system:{what}.';
 COMMENT ON COLUMN views.touch.visitor IS 'Stream of the visitor: whose visit it is, or whom the arrival links with the lead; empty: none.';
 COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
@@ -252,11 +232,15 @@ CREATE TABLE views.touch_personal (
     position   bigint NOT NULL,
     account    text   COLLATE "C" NOT NULL,
     metadata   json   NOT NULL,
+    ip         text   NOT NULL,
+    user_agent text   NOT NULL,
     request_id text   NOT NULL,
+    changed    json   NOT NULL,
     CONSTRAINT touch_personal_position PRIMARY KEY (position)
 );
 
 COMMENT ON TABLE views.touch_personal IS 'What is personal in a touch. It has no row for one that is erased.';
+COMMENT ON COLUMN views.touch_personal.changed IS 'The lead''s fields that the arrival set.';
 COMMENT ON COLUMN views.touch_personal.metadata IS 'As the arrival gave it. Of a visit: the parameters of the URL, with page_url and referrer.';
 
 CREATE TABLE views.touch_join (
