@@ -115,8 +115,12 @@ type verified struct {
 
 func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Stores, heads []audit.Head) (found verified, err error) {
 	shown := cli.NewProgress(c.Err, "verify")
+	origin, _, err := command.LoadOrigin(ctx, h.Store)
+	if err != nil {
+		return found, err
+	}
 	found.differences, err = verify.Verification{
-		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Most: v.Most,
+		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Origin: origin, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
 		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished, Held: h.Store.Held,
 		Broken: h.BrokenSecrets(), Unproven: h.BrokenIntakes(), Whole: func(head audit.Head) { found.head = head },

@@ -107,15 +107,21 @@ func rootOf(hashes []byte) tlog.Hash {
 
 // Changed returns the tiles that have changed since it was called last, in the order in which they were filled.
 func (t *Tiles) Changed() []Tile {
-	changed := t.full
+	changed := t.Filled()
 	for level, hashes := range t.edge {
 		if t.dirty[level] {
 			changed = append(changed, Tile{level, t.size >> (level * TileHeight) / TileWidth, bytes.Clone(hashes)})
 			t.dirty[level] = false
 		}
 	}
-	t.full = nil
 	return changed
+}
+
+// Filled is Changed without the tiles that are not full.
+func (t *Tiles) Filled() []Tile {
+	full := t.full
+	t.full = nil
+	return full
 }
 
 // Root is the tree's hash.

@@ -59,9 +59,13 @@ func New(o Options) *Keeper {
 func lease(origin string) string { return "log tree " + origin }
 
 const (
-	takeover = time.Second      // how often a standby asks for the lease
-	again    = 2 * time.Second  // after a failure
-	pause    = 10 * time.Second // after a fault: the log may have been put right
+	takeover = time.Second     // how often a standby asks for the lease
+	again    = 2 * time.Second // after a failure
+	// readRest is the least time between two reads of the end of the log. What this process has written is in memory so long.
+	readRest = 20 * time.Millisecond
+	// chunks is how many reads may wait while tiles are written, which keeps the reader at the end of the log.
+	chunks = 256
+	pause  = 10 * time.Second // after a fault: the log may have been put right
 	// most is how many leaves are written at once.
 	most = 50_000
 )
@@ -246,7 +250,7 @@ type leaves struct {
 func (s *session) follow(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	read := make(chan leaves, 1)
+	read := make(chan leaves, chunks)
 	failed := make(chan error, 1)
 	go func() { failed <- s.read(ctx, s.state.position, read) }()
 	var round round
@@ -306,6 +310,11 @@ func (s *session) read(ctx context.Context, after eventstore.Position, to chan<-
 			case to <- l:
 			case <-ctx.Done():
 				return ctx.Err()
+			}
+			if len(l.hashes) < enough {
+				if err := eventstore.Sleep(ctx, readRest); err != nil {
+					return err
+				}
 			}
 			l = leaves{}
 		}

@@ -34,6 +34,7 @@ type Verification struct {
 	Store  eventstore.Store
 	Sparse bool         // positions of the log may have gaps, as in EventStoreDB
 	Heads  []audit.Head // signed earlier: the log and the audit trees must begin with these
+	Origin string       // of the log's checkpoints; empty: it has none yet
 	Most   int          // findings of each kind that are returned
 	// Progress is called with how far both parts are, the log itself and the views.
 	Progress func(done, end eventstore.Position)
@@ -148,14 +149,22 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 			return err
 		}
 		whole, heads := newWhole(v.Heads)
+		if err := whole.open(ctx, tx, v.Origin); err != nil {
+			return err
+		}
 		if r, err = v.read(ctx, tx, whole, tell); err != nil {
 			return err
 		}
 		if findings, err = v.conclude(ctx, tx, &r, heads, position); err != nil {
 			return err
 		}
+		wrong, err := r.whole.stored.findings(ctx, tx, v.Most)
+		if err != nil {
+			return err
+		}
+		findings = append(findings, wrong...)
 		if v.Whole != nil {
-			head, err := r.whole.tree.Head()
+			head, err := r.whole.head()
 			if err != nil {
 				return err
 			}

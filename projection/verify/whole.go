@@ -11,7 +11,8 @@ import (
 
 // whole is the tree over the log as far as it is read, and what it is held against.
 type whole struct {
-	tree    audit.Log
+	tree    audit.Tiles
+	stored  storedTree
 	heads   []audit.Head // signed before, the smallest first; those that the tree has not reached
 	agreed  int64        // how many events the latest of those had that it has reached
 	finding string       // about the first that it does not agree with
@@ -26,8 +27,12 @@ func newWhole(heads []audit.Head) (w whole, others []audit.Head) {
 			others = append(others, head)
 		}
 	}
-	slices.SortFunc(w.heads, func(a, b audit.Head) int { return cmp.Compare(a.Size, b.Size) })
+	w.sort()
 	return w, others
+}
+
+func (w *whole) sort() {
+	slices.SortFunc(w.heads, func(a, b audit.Head) int { return cmp.Compare(a.Size, b.Size) })
 }
 
 func (w *whole) add(e eventstore.Recorded) error {
@@ -35,19 +40,23 @@ func (w *whole) add(e eventstore.Recorded) error {
 		e.Event = *e.Stored
 	}
 	leaf, err := audit.LogLeaf(e)
-	if err == nil {
-		err = w.tree.Add(leaf)
-	}
 	if err != nil {
 		return err
 	}
+	w.tree.Add(leaf)
+	w.stored.note(&w.tree)
 	return w.compare()
+}
+
+func (w *whole) head() (audit.Head, error) {
+	root, err := w.tree.Root()
+	return audit.Head{Account: audit.WholeLog, Size: w.tree.Size(), Root: root}, err
 }
 
 // compare holds the tree against the heads of its size.
 func (w *whole) compare() error {
 	for len(w.heads) > 0 && w.heads[0].Size == w.tree.Size() {
-		now, err := w.tree.Head()
+		now, err := w.head()
 		if err != nil {
 			return err
 		}

@@ -2,9 +2,14 @@ package verify_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/transparency"
 	"github.com/leadlog/leadlog/projection/verify"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -129,4 +135,53 @@ func TestVerifyHead_DetectsRewrittenLog(t *testing.T) {
 	p.rewrite(t, `UPDATE log.event SET stream = 'claim-other' WHERE position = 2`)
 	findings, _ = p.verify(t, early)
 	require.Contains(t, findings, "the log: its first 6 events are not those of the head that was signed")
+}
+
+func TestVerify_DetectsDamagedTiles(t *testing.T) {
+	t.Parallel()
+	p := newPeople(t, 200)
+	const origin = "leads.example.com/log"
+	signer, err := audit.NewNamedSigner(origin, bytes.Repeat([]byte{7}, 32))
+	require.NoError(t, err)
+	keeper := transparency.New(transparency.Options{Pool: p.Pool, Log: p.Store, Signer: signer, Logger: slog.New(slog.DiscardHandler), Rest: 5 * time.Millisecond})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { keeper.Run(ctx) })
+	require.Eventually(t, func() bool {
+		status, err := keeper.Status(t.Context())
+		require.NoError(t, err)
+		return status.Published == 400
+	}, projectiontest.Soon, 5*time.Millisecond)
+	stop()
+	running.Wait()
+	p.Append(t, "acme", event.ClaimPrefix+p.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(p.leads[0])}) // the tree is behind
+	found := func() []string {
+		findings, err := verify.Verification{
+			URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Origin: origin, Most: 5, Progress: func(_, _ eventstore.Position) {},
+		}.Run(t.Context())
+		require.NoError(t, err)
+		return slices.DeleteFunc(findings, func(f string) bool {
+			return !strings.Contains(f, "tree of the log") && !strings.HasPrefix(f, "the log:")
+		})
+	}
+	require.Empty(t, found())
+	for change, says := range map[string]string{
+		`UPDATE audit.tile SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 0 AND number = 1`: "tile 1 of level 0",
+		`UPDATE audit.tile SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 1`:                "tile 0 of level 1",
+		`DELETE FROM audit.tile WHERE level = 0 AND number = 0`:                                                      "tile 0 of level 0",
+		`UPDATE audit.checkpoint SET root = set_byte(root, 0, get_byte(root, 0) # 1)`:                                "its first 400 events are not those of the head that was signed",
+		`UPDATE audit.checkpoint SET size = 1000`:                                                                    "has lost events: a head of 1000 was signed",
+	} {
+		tx, err := p.Pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `CREATE TABLE public.tile AS TABLE audit.tile; CREATE TABLE public.head AS TABLE audit.checkpoint`)
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), change)
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Contains(t, strings.Join(found(), "\n"), says)
+		_, err = p.Pool.Exec(t.Context(), `TRUNCATE audit.tile, audit.checkpoint; INSERT INTO audit.tile TABLE public.tile; INSERT INTO audit.checkpoint TABLE public.head; DROP TABLE public.tile, public.head`)
+		require.NoError(t, err)
+	}
+	require.Empty(t, found())
 }

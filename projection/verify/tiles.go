@@ -1,0 +1,81 @@
+package verify
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore/audit"
+)
+
+// storedTree is the stored tree of the log, which is held against that of the events, tile by tile.
+type storedTree struct {
+	origin string
+	size   int64 // as of the snapshot
+	levels []int16
+	number []int64
+	bytes  []int32
+	digest [][]byte // of each tile as it should be
+}
+
+// open reads how far the stored tree is, and takes the checkpoints that were signed for heads.
+func (w *whole) open(ctx context.Context, tx pgx.Tx, origin string) error {
+	w.stored.origin = origin
+	err := tx.QueryRow(ctx, `SELECT size FROM audit.tree WHERE origin = $1`, origin).Scan(&w.stored.size)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT size, root FROM audit.checkpoint WHERE origin = $1`, origin)
+	if err != nil {
+		return err
+	}
+	var size int64
+	var root []byte
+	_, err = pgx.ForEachRow(rows, []any{&size, &root}, func() error {
+		head := audit.Head{Account: audit.WholeLog, Size: size}
+		copy(head.Root[:], root)
+		w.heads = append(w.heads, head)
+		return nil
+	})
+	w.sort()
+	return err
+}
+
+// note takes the tiles that have been filled, and all others when the tree is as large as the stored one.
+func (s *storedTree) note(tree *audit.Tiles) {
+	if tree.Size() > s.size {
+		return
+	}
+	var tiles []audit.Tile
+	switch {
+	case tree.Size() == s.size:
+		tiles = tree.Changed()
+	case tree.Size()%audit.TileWidth == 0:
+		tiles = tree.Filled()
+	}
+	for _, tile := range tiles {
+		sum := sha256.Sum256(tile.Hashes)
+		s.levels, s.number = append(s.levels, int16(tile.Level)), append(s.number, tile.Number)
+		s.bytes, s.digest = append(s.bytes, int32(len(tile.Hashes))), append(s.digest, sum[:])
+	}
+}
+
+// findings names the tiles that are not those of the log. A tile may have more hashes while the tree is built again.
+func (s *storedTree) findings(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT w.level, w.number FROM unnest($2::smallint[], $3::bigint[], $4::integer[], $5::bytea[]) AS w (level, number, bytes, digest)
+		  LEFT JOIN audit.tile t ON t.origin = $1 AND t.level = w.level AND t.number = w.number
+		 WHERE t.number IS NULL OR sha256(substring(t.hashes FOR w.bytes)) <> w.digest
+		 ORDER BY w.level, w.number LIMIT $6`, s.origin, s.levels, s.number, s.bytes, s.digest, most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var level, number int64
+		err := row.Scan(&level, &number)
+		return fmt.Sprintf("the tree of the log: tile %d of level %d is missing or is not that of the log", number, level), err
+	})
+}
