@@ -19,12 +19,13 @@ type Column[T any] struct {
 	text func(T) string
 	node parquet.Node // type in Parquet
 	add  func(*cells, T)
+	long bool // values are too long to be bounds of pages, which stay in memory until the end of the file
 }
 
 // Text is a column of texts, most of them different.
 func Text[T any](name string, get func(T) string) Column[T] {
 	node := parquet.Encoded(parquet.String(), &parquet.Plain)
-	return Column[T]{name, get, node, func(to *cells, item T) { to.text(get(item)) }}
+	return Column[T]{Name: name, text: get, node: node, add: func(to *cells, item T) { to.text(get(item)) }}
 }
 
 // Term is a column of texts of which there are few different ones.
@@ -42,7 +43,8 @@ func Optional[T any](name string, get func(T) *string) Column[T] {
 		}
 		return ""
 	}
-	return Column[T]{name, text, parquet.Optional(parquet.Encoded(parquet.String(), &parquet.Plain)), func(to *cells, item T) {
+	node := parquet.Optional(parquet.Encoded(parquet.String(), &parquet.Plain))
+	return Column[T]{Name: name, text: text, node: node, add: func(to *cells, item T) {
 		if t := get(item); t != nil {
 			to.optional().text(*t)
 		} else {
@@ -55,14 +57,14 @@ func Optional[T any](name string, get func(T) *string) Column[T] {
 func Texts[T any](name string, get func(T) []string) Column[T] {
 	text := func(item T) string { return strings.Join(get(item), " ") }
 	node := parquet.List(parquet.Encoded(parquet.String(), &parquet.Plain))
-	return Column[T]{name, text, node, func(to *cells, item T) { to.list(get(item)) }}
+	return Column[T]{Name: name, text: text, node: node, add: func(to *cells, item T) { to.list(get(item)) }}
 }
 
 // Moment is a column of times in milliseconds. The zero time is null.
 func Moment[T any](name string, get func(T) query.Timestamp) Column[T] {
 	text := func(item T) string { return moment(get(item)) }
 	node := parquet.Optional(parquet.Encoded(parquet.Timestamp(parquet.Millisecond), &parquet.Plain))
-	return Column[T]{name, text, node, func(to *cells, item T) {
+	return Column[T]{Name: name, text: text, node: node, add: func(to *cells, item T) {
 		if at := time.Time(get(item)); at.IsZero() {
 			to.null()
 		} else {
@@ -74,13 +76,14 @@ func Moment[T any](name string, get func(T) query.Timestamp) Column[T] {
 // Integer is a column of whole numbers.
 func Integer[T any, N int | int64](name string, get func(T) N) Column[T] {
 	text := func(item T) string { return strconv.FormatInt(int64(get(item)), 10) }
-	return Column[T]{name, text, parquet.Encoded(parquet.Int(64), &parquet.Plain), func(to *cells, item T) { to.integer(int64(get(item))) }}
+	node := parquet.Encoded(parquet.Int(64), &parquet.Plain)
+	return Column[T]{Name: name, text: text, node: node, add: func(to *cells, item T) { to.integer(int64(get(item))) }}
 }
 
 // Truth is a column of truth values.
 func Truth[T any](name string, get func(T) bool) Column[T] {
 	text := func(item T) string { return strconv.FormatBool(get(item)) }
-	return Column[T]{name, text, parquet.Leaf(parquet.BooleanType), func(to *cells, item T) {
+	return Column[T]{Name: name, text: text, node: parquet.Leaf(parquet.BooleanType), add: func(to *cells, item T) {
 		to.value(parquet.BooleanValue(get(item)))
 	}}
 }
@@ -94,7 +97,7 @@ const (
 // Amount is a column of exact decimals, given as text. An empty one is null.
 func Amount[T any](name string, get func(T) string) Column[T] {
 	node := parquet.Optional(parquet.Decimal(decimals, 38, parquet.FixedLenByteArrayType(amountBytes)))
-	return Column[T]{name, get, node, func(to *cells, item T) {
+	return Column[T]{Name: name, text: get, node: node, add: func(to *cells, item T) {
 		if amount := get(item); amount == "" {
 			to.null()
 		} else {
@@ -105,7 +108,9 @@ func Amount[T any](name string, get func(T) string) Column[T] {
 
 // JSON is a column of JSON texts.
 func JSON[T any](name string, get func(T) string) Column[T] {
-	return Column[T]{name, get, parquet.Encoded(parquet.JSON(), &parquet.Plain), func(to *cells, item T) { to.text(get(item)) }}
+	c := Text(name, get)
+	c.node, c.long = parquet.Encoded(parquet.JSON(), &parquet.Plain), true
+	return c
 }
 
 // Object is a column of objects, as JSON.

@@ -27,14 +27,19 @@ type table[T any] struct {
 
 func newTable[T any](w io.Writer, s Sheet[T]) *table[T] {
 	root := &record{Group: parquet.Group{}}
+	options := []parquet.WriterOption{
+		parquet.Compression(&parquet.Snappy), parquet.CreatedBy("leadlog", "", ""), parquet.DataPageStatistics(true), parquet.PageBufferSize(128 << 10),
+	}
 	t := &table[T]{columns: s.Columns, cells: make([]cells, len(s.Columns))}
 	for i, c := range s.Columns {
 		root.Group[c.Name] = c.node
 		root.names = append(root.names, c.Name)
 		t.cells[i].column = i
+		if c.long {
+			options = append(options, parquet.SkipPageBounds(c.Name), parquet.SkipPageStatistics(c.Name))
+		}
 	}
-	t.file = parquet.NewGenericWriter[any](w, parquet.NewSchema(s.Name, root), parquet.Compression(&parquet.Snappy),
-		parquet.CreatedBy("leadlog", "", ""), parquet.DataPageStatistics(true), parquet.PageBufferSize(128<<10))
+	t.file = parquet.NewGenericWriter[any](w, append(options, parquet.NewSchema(s.Name, root))...)
 	return t
 }
 

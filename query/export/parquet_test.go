@@ -131,31 +131,41 @@ func TestParquet_Amounts(t *testing.T) {
 	})
 }
 
-// TestParquet_BoundedMemory writes more than fits a row group, several times, and looks at what is in memory meanwhile.
+// It writes more than fits a row group, several times, and looks at what is in memory meanwhile. Objects may be so large that two of a page,
+// as its bounds, would add up.
 func TestParquet_BoundedMemory(t *testing.T) {
 	t.Parallel()
-	sheet := Sheet[int]{"numbers", []Column[int]{
-		Text("text", func(n int) string { return fmt.Sprintf("%0512d", n) }), Term("term", func(n int) string { return strings.Repeat("x", n%7) }),
-	}}
-	const rows = 200_000
-	var most uint64
-	items := func(yield func(int, error) bool) {
-		for n := range rows {
-			if n%20_000 == 0 {
-				var m runtime.MemStats
-				runtime.GC()
-				runtime.ReadMemStats(&m)
-				most = max(most, m.HeapAlloc)
-			}
-			if !yield(n, nil) {
-				return
+	note := jsontext.Value(`"` + strings.Repeat("x", 30_000) + `"`)
+	for _, c := range []struct {
+		rows  int
+		sheet Sheet[int]
+	}{
+		{200_000, Sheet[int]{"numbers", []Column[int]{
+			Text("text", func(n int) string { return fmt.Sprintf("%0512d", n) }), Term("term", func(n int) string { return strings.Repeat("x", n%7) }),
+		}}},
+		{16_000, Sheet[int]{"objects", []Column[int]{
+			Object("object", func(int) map[string]jsontext.Value { return map[string]jsontext.Value{"note": note} }),
+		}}},
+	} {
+		var most uint64
+		items := func(yield func(int, error) bool) {
+			for n := range c.rows {
+				if n%(c.rows/10) == 0 {
+					var m runtime.MemStats
+					runtime.GC()
+					runtime.ReadMemStats(&m)
+					most = max(most, m.HeapAlloc)
+				}
+				if !yield(n, nil) {
+					return
+				}
 			}
 		}
+		n, err := c.sheet.Write(io.Discard, Parquet, items, func() {})
+		require.NoError(t, err)
+		require.Equal(t, c.rows, n)
+		require.Less(t, most, uint64(40<<20), c.sheet.Name)
 	}
-	n, err := sheet.Write(io.Discard, Parquet, items, func() {})
-	require.NoError(t, err)
-	require.Equal(t, rows, n)
-	require.Less(t, most, uint64(40<<20), "of 100 MB of text")
 }
 
 func BenchmarkSheet_Formats(b *testing.B) {
