@@ -84,6 +84,11 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	f.report(c, erased)
+	kept, err := forget.Database{Pool: h.Pool}.Kept(ctx, f.Account, erased.Leads)
+	if err != nil {
+		return fmt.Errorf("the lead is erased, but the campaigns that stay could not be read: %w", err)
+	}
+	reportKept(c, kept)
 	if f.Certificate == "" {
 		return nil
 	}
@@ -126,6 +131,22 @@ func (f *forgetCommand) certify(ctx context.Context, c cli.Output, h *service.St
 		}
 		fmt.Fprintf(c.Err, "%s: certificate of the erasure; leadlog verify --certificate checks it\n", f.Certificate)
 		return nil
+	}
+}
+
+// keptShown bounds how many campaign parameters are listed.
+const keptShown = 50
+
+func reportKept(c cli.Output, kept []forget.KeptValue) {
+	if len(kept) == 0 {
+		return
+	}
+	fmt.Fprintln(c.Out, "           these campaign parameters of its arrivals and visits, in plain text:")
+	for _, k := range kept[:min(len(kept), keptShown)] {
+		fmt.Fprintf(c.Out, "             %s %q\n", k.Name, k.Value)
+	}
+	if more := len(kept) - keptShown; more > 0 {
+		fmt.Fprintf(c.Out, "             and %d more\n", more)
 	}
 }
 

@@ -93,9 +93,10 @@ type Eraser struct {
 
 // LeadErased is the result of EraseLead.
 type LeadErased struct {
-	Again    bool // the lead was erased before; this call finished what was left
-	Claims   int  // phones and emails that are free now
-	Visitors int  // that were forgotten, since no other lead is linked with them
+	Again    bool     // the lead was erased before; this call finished what was left
+	Leads    []string // the lead, and those that were joined into it
+	Claims   int      // phones and emails that are free now
+	Visitors int      // that were forgotten, since no other lead is linked with them
 	Position eventstore.Position
 }
 
@@ -108,8 +109,8 @@ func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done
 	if err != nil {
 		return LeadErased{}, err
 	}
-	done = LeadErased{Again: again, Claims: len(erased.Claims), Position: at}
 	leads := append([]string{leadID}, erased.Leads...)
+	done = LeadErased{Again: again, Leads: leads, Claims: len(erased.Claims), Position: at}
 
 	// 2. The visitors that the fact does not name: they are found in the lead's events, while these can be read.
 	for page, err := range facts.MoreVisitors(ctx, leadID, erased) {

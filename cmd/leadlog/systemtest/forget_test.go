@@ -24,7 +24,7 @@ import (
 var personalTraces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
 
 const personalBody = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
-	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali"},"customFields":{"city":"pune-city"}}`
+	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali","utm_source":"news\u001b[2J","utm_medium":"asha@example.com"},"customFields":{"city":"pune-city"}}`
 
 // dump is the whole database as pg_dump writes it, with bytea as text too.
 func dump(t *testing.T, url string) string {
@@ -73,7 +73,7 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		require.NoError(t, err)
 		arrived.is(t, 200)
 	}
-	merged := mustCall(t, "POST", other+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`).is(t, 200)
+	merged := mustCall(t, "POST", other+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp","utm_campaign":"monsoon"}}`).is(t, 200)
 	for _, at := range []string{base, other} {
 		mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"?minPosition="+merged.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 		require.Equal(t, 200, mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"/events", jwt, "").status)
@@ -94,6 +94,11 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 	launch(t, settings, "forget", id, "--account", "globex", "--yes").exits(t, 1)
 	forgot := launch(t, settings, "forget", id, "--account", "acme", "--yes").exits(t, 0)
 	require.Contains(t, forgot.out.String(), "lead "+id+" erased")
+	require.Contains(t, forgot.out.String(), `in plain text:
+             utm_campaign "monsoon"
+             utm_source "news\x1b[2J"
+`)
+	require.NotContains(t, forgot.out.String(), "utm_medium", "it is sealed")
 	requireNoTraces(t, "what forget says", forgot.out.String()+forgot.err.String())
 
 	requireNoTraces(t, "the database", dump(t, settings["LEADLOG_DATABASE_URL"]))
