@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // Touch has a row for each arrival of a lead, and for each visit by a campaign. A row stays as it was written, so that a report as of
@@ -171,7 +172,7 @@ func (t *touches) row(e *projection.Event, a *touchRow, lead string, at time.Tim
 	r.text(a.campaign.UTMMedium)
 	r.text(a.campaign.UTMCampaign)
 	r.text(a.campaign.UTMID)
-	r.text(schema.TouchCredential(e.Metadata.Credential))
+	r.text(attribution.CredentialOf(e.Metadata.Credential))
 	r.text(a.kept.IntakeID)
 	r.text(a.visitor)
 	r.boolean(e.Erased)
