@@ -298,9 +298,42 @@ func TestConsoleAttribution_AsOf(t *testing.T) {
 	r := b.get("/console/sources/attribution?model=linear&by=campaign")
 	require.Equal(t, http.StatusOK, r.status)
 	require.Contains(t, r.body, `<th scope="row">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1.000000</td><td class="num">100.0000</td>`)
+	require.Contains(t, r.body, `<td>&lt;b&gt;diwali&lt;/b&gt;</td><td><strong>won</strong></td><td class="num">1</td>`)
 	require.Contains(t, b.get("/console/sources/attribution?asOf="+before.header.Get("X-Log-Position")).body, "No lead was won in this period.")
 	for _, asOf := range []string{"x", "999999999", "2999-01-01T00:00:00Z"} {
 		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/attribution?asOf="+asOf).status, asOf)
+	}
+}
+
+func TestConsole_PathsAndCredits(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	made := b.capture(`{"phone":"9876543210","opportunityValue":100,"metadata":{"source":"website"}}`)
+	for _, source := range []string{"google_ad", "whatsapp"} {
+		b.capture(`{"phone":"9876543210","metadata":{"source":"` + source + `"}}`)
+	}
+	page := "/console/leads/" + made.at("data", "leadId").(string)
+	credits := func(query string) (found []string) {
+		for _, row := range regexp.MustCompile(`<td class="num">([0-9.–]+)</td><td class="num">([0-9.–]+)</td><td class="mono">user:ann`).FindAllStringSubmatch(b.get(page+query).body, -1) {
+			found = append(found, row[1]+" "+row[2])
+		}
+		return found
+	}
+	require.Contains(t, b.get(page).body, "Once the lead is won")
+	require.Empty(t, credits(""))
+	won := b.as(http.MethodPatch, leads+"/"+made.at("data", "leadId").(string), `{"status":"won"}`).is(http.StatusOK)
+	last := b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
+	b.as(http.MethodGet, after(attribution, last), "").is(http.StatusOK)
+	require.Equal(t, []string{"0.000000 0.0000", "0.000000 0.0000", "1.000000 100.0000", "– –"}, credits(""), "of the last touch before it was won")
+	require.Equal(t, []string{"0.333334 33.3334", "0.333333 33.3333", "0.333333 33.3333", "– –"}, credits("?model=linear"))
+	require.Contains(t, b.get(page+"?model=linear").body, `<option value="linear" selected>`)
+	require.Contains(t, b.get(page).body, `<time datetime="`+won.at("data", "updatedAt").(string))
+
+	steps := regexp.MustCompile(`<tr><td>([^<]+)</td><td>(?:<strong>)?([^<]+)(?:</strong>)?</td><td class="num">1</td><td class="bar" aria-hidden="true">`).
+		FindAllStringSubmatch(b.get("/console/sources/attribution").body, -1)
+	require.Len(t, steps, 3)
+	for i, want := range []string{"google_ad whatsapp", "website google_ad", "whatsapp won"} {
+		require.Equal(t, want, steps[i][1]+" "+steps[i][2])
 	}
 }
 

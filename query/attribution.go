@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -58,17 +59,74 @@ type AttributionFilter struct {
 
 // Attribution divides an account's conversions among the touches before them, as of a position that the view has reached.
 func (r *Reader) Attribution(ctx context.Context, account string, filter AttributionFilter) (Attribution, error) {
-	asking := conversionQuery{AttributionFilter: filter, account: account, report: attribution.NewReport(filter.Rules)}
+	report := attribution.NewReport(filter.Rules)
+	asking := conversionQuery{AttributionFilter: filter, account: account, add: report.Add}
 	err := r.snapshot(ctx, asking.run)
-	return NewAttribution(asking.report, filter.AsOf), schema.Unavailable(err)
+	return NewAttribution(report, filter.AsOf), schema.Unavailable(err)
 }
 
-// conversionQuery adds the conversions of an account to a report.
+// AttributionPaths returns what Attribution does, and the most frequent steps between the touches of the same conversions.
+func (r *Reader) AttributionPaths(ctx context.Context, account string, filter AttributionFilter, most int) (Attribution, []attribution.Step, error) {
+	report, paths := attribution.NewReport(filter.Rules), attribution.NewPaths(filter.Rules)
+	asking := conversionQuery{AttributionFilter: filter, account: account, add: func(c attribution.Conversion) {
+		report.Add(c)
+		paths.Add(c)
+	}}
+	err := r.snapshot(ctx, asking.run)
+	return NewAttribution(report, filter.AsOf), paths.Steps(most), schema.Unavailable(err)
+}
+
+// LeadConversion is when a lead was won, and how its touches share it.
+type LeadConversion struct {
+	At      Timestamp
+	Value   string                         // with 4 decimals
+	Credits map[eventstore.Position]Credit // by the position of the touch
+}
+
+// Credit is the part that a touch has of a conversion.
+type Credit struct {
+	Conversions string // with 6 decimals
+	Value       string // with 4
+}
+
+// LeadConversion divides the conversion of one lead among its touches. It is nil if the lead is not won as of filter.AsOf, or belongs to
+// another account.
+func (r *Reader) LeadConversion(ctx context.Context, account, id string, filter AttributionFilter) (*LeadConversion, error) {
+	if !storable(id) {
+		return nil, nil
+	}
+	var converted *LeadConversion
+	err := r.snapshot(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		settings, err := schema.WonStages(ctx, tx, "views.", account)
+		if err != nil {
+			return err
+		}
+		won := settings[account].AsOf(int64(filter.AsOf))
+		return schema.Histories(ctx, tx, "views.", []string{id}, filter.Visits, func(h *schema.LeadHistory) error {
+			c, is := h.Conversion(id, int64(filter.AsOf), won, filter.Visits)
+			if !is || h.Account != account {
+				return nil
+			}
+			converted = &LeadConversion{
+				At: Timestamp(time.UnixMilli(c.At)), Value: attribution.SumOf(c.Value).Decimal(4), Credits: map[eventstore.Position]Credit{},
+			}
+			for _, credit := range filter.Credits(c) {
+				converted.Credits[eventstore.Position(credit.Position)] = Credit{
+					attribution.SumOf(credit.Conversions).Decimal(6), attribution.SumOf(credit.Value).Decimal(4),
+				}
+			}
+			return nil
+		})
+	})
+	return converted, schema.Unavailable(err)
+}
+
+// conversionQuery calls add with the conversions of an account. The touches are valid until the next call.
 type conversionQuery struct {
 	AttributionFilter
 	account string
 	won     []string // the stages that count
-	report  *attribution.Report
+	add     func(attribution.Conversion)
 }
 
 // run reads the rows that are made for reports, and for leads that changed since their histories.
@@ -123,7 +181,7 @@ func (q *conversionQuery) addHistories(ctx context.Context, tx pgx.Tx, leads []s
 	return schema.Histories(ctx, tx, "views.", leads, q.Visits, func(h *schema.LeadHistory) error {
 		h.By(q.By)
 		if c, converted := h.Conversion(h.LeadID, int64(q.AsOf), q.won, q.Visits); converted {
-			q.report.Add(c)
+			q.add(c)
 		}
 		return nil
 	})
@@ -155,7 +213,7 @@ func (q *conversionQuery) addRows(ctx context.Context, tx pgx.Tx, without []stri
 		if c.Touches, err = known.Touches(c.Touches[:0], raw[2], raw[3], int64(q.AsOf), q.Visits); err != nil {
 			return err
 		}
-		q.report.Add(c)
+		q.add(c)
 	}
 	return rows.Err()
 }

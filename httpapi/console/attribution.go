@@ -17,15 +17,34 @@ type attributionPage struct {
 	Wrong        field.Errors
 	Models, Keys []string
 	Report       query.Attribution
+	Steps        []stepBar
+}
+
+// stepBar is a step of the paths that led to conversions, drawn as a bar.
+type stepBar struct {
+	attribution.Step
+	Class string  // its colour: that of the first source
+	Width float64 // in hundredths of the most frequent one
+}
+
+// stepsShown bounds the picture of paths.
+const stepsShown = 25
+
+func stepBars(steps []attribution.Step, by attribution.Key) (bars []stepBar) {
+	for _, step := range steps {
+		bar := stepBar{Step: step, Width: 100 * float64(step.Count) / float64(steps[0].Count)}
+		if by == attribution.BySource {
+			bar.Class = class(step.From)
+		}
+		bars = append(bars, bar)
+	}
+	return bars
 }
 
 func (v *visit) attribution() (screen, error) {
 	p := v.params()
 	span := v.reportFilter(p)
-	model, by, asOf := p.text("model"), p.text("by"), p.text("asOf")
-	if !slices.Contains(attribution.Models(), model) {
-		model = string(attribution.Last)
-	}
+	model, by, asOf := p.model(), p.text("by"), p.text("asOf")
 	if !slices.Contains(attribution.Keys(), by) {
 		by = string(attribution.BySource)
 	}
@@ -36,7 +55,7 @@ func (v *visit) attribution() (screen, error) {
 	shown := attributionPage{
 		Wrong: p.wrong, Models: attribution.Models(), Keys: attribution.Keys(),
 		Filter: map[string]string{
-			"model": model, "by": by, "asOf": asOf, "since": span.Since.Format(time.DateOnly), "until": span.Until.AddDate(0, 0, -1).Format(time.DateOnly),
+			"model": string(model), "by": by, "asOf": asOf, "since": span.Since.Format(time.DateOnly), "until": span.Until.AddDate(0, 0, -1).Format(time.DateOnly),
 		},
 	}
 	if shown.Wrong == nil {
@@ -48,13 +67,15 @@ func (v *visit) attribution() (screen, error) {
 			return screen{}, err
 		}
 		filter.Rules = attribution.Rules{
-			Model: attribution.Model(model), Since: span.Since, Until: span.Until, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
+			Model: model, Since: span.Since, Until: span.Until, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
 		}
 		filter.By = attribution.Key(by)
 		if shown.Wrong == nil {
-			if shown.Report, err = v.Query.Attribution(v.ctx, v.identity.Account, filter); err != nil {
+			var steps []attribution.Step
+			if shown.Report, steps, err = v.Query.AttributionPaths(v.ctx, v.identity.Account, filter, stepsShown); err != nil {
 				return screen{}, err
 			}
+			shown.Steps = stepBars(steps, filter.By)
 		}
 	}
 	status := http.StatusOK
@@ -62,4 +83,12 @@ func (v *visit) attribution() (screen, error) {
 		status = http.StatusBadRequest
 	}
 	return screen{name: "attribution", title: "Attribution", status: status, data: shown}, nil
+}
+
+// model reads a model of attribution, the last touch by default.
+func (p *params) model() attribution.Model {
+	if model := p.text("model"); slices.Contains(attribution.Models(), model) {
+		return attribution.Model(model)
+	}
+	return attribution.Last
 }

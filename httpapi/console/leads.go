@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // leadList is the page of leads.
@@ -95,8 +96,11 @@ type leadPage struct {
 	Newer    string // query strings of other parts of the timeline, if there are
 	Older    string
 	Sources  []query.SourceEntry
-	Touches  []query.Touch // the first of them
-	Cut      bool          // there are more touches
+	Touches  []touchShown // the first of them
+	Cut      bool         // there are more touches
+	Model    attribution.Model
+	Models   []string
+	Won      *query.LeadConversion // nil: it is not won
 	Activity []activityShown
 	Later    string // query string of the activity that follows
 	Query    string // of this page
@@ -117,6 +121,12 @@ type stepShown struct {
 }
 
 type changeShown struct{ Field, Old, New string }
+
+// touchShown is a touch with its part of the conversion, if it has one.
+type touchShown struct {
+	query.Touch
+	Credit *query.Credit
+}
 
 type activityShown struct {
 	query.Activity
@@ -172,7 +182,22 @@ func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) e
 	if err != nil {
 		return err
 	}
-	shown.Touches, shown.Cut = list.Items, list.NextCursor != ""
+	shown.Cut, shown.Model, shown.Models = list.NextCursor != "", p.model(), attribution.Models()
+	sharing := query.AttributionFilter{AsOf: touches.AsOf, Rules: attribution.Rules{
+		Model: shown.Model, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
+	}}
+	if shown.Won, err = v.Query.LeadConversion(v.ctx, v.identity.Account, id, sharing); err != nil {
+		return err
+	}
+	for _, t := range list.Items {
+		one := touchShown{Touch: t}
+		if shown.Won != nil {
+			if credit, has := shown.Won.Credits[t.Position]; has {
+				one.Credit = &credit
+			}
+		}
+		shown.Touches = append(shown.Touches, one)
+	}
 	activity, err := v.Query.LeadActivity(v.ctx, v.identity.Account, id, query.Page{Limit: rows, Cursor: p.text("activity")})
 	if err != nil && !errors.Is(err, query.ErrNotFound) {
 		return err
