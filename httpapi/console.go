@@ -20,13 +20,26 @@ func (a *api) mountConsole() {
 	pages := console.New(console.Options{
 		Commands: a.Commands, Eraser: a.Eraser, Resubmissions: a.Resubmissions, Directory: a.Directory, Query: a.Query,
 		Tree: a.Tree, Gate: gate{a}, Log: a.Log, Now: a.Now, Base: a.BasePath + consolePath,
-		Key: a.ConsoleKey, Codes: a.ConsoleCodes, Stopping: a.Stopping,
+		Key: a.ConsoleKey, Codes: a.ConsoleCodes, Stopping: a.Stopping, Troubles: a.troubles,
 	})
 	a.router.Mount(a.BasePath+consolePath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := w.(*record)
 		ctx := command.CountAppended(context.WithValue(r.Context(), recordKey{}, record), &record.appended)
 		pages.ServeHTTP(w, r.WithContext(ctx))
 	}))
+}
+
+// troubles are the components of the service that are not ready, or are an alarm.
+func (a *api) troubles(ctx context.Context) (troubles []console.Trouble) {
+	if a.Ready == nil {
+		return nil
+	}
+	for _, c := range a.Ready(ctx) {
+		if !c.Ready || c.Alarm {
+			troubles = append(troubles, console.Trouble{Name: c.Name, Detail: c.Detail})
+		}
+	}
+	return troubles
 }
 
 // recordKey is the context key of a request's record: the console passes requests to the gate, nothing else.

@@ -340,3 +340,16 @@ func TestLivePage_EndsWithSession(t *testing.T) {
 		})
 	}
 }
+
+func TestConsole_ShowsAlarms(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t, func(o *httpapi.Options) {
+		o.Ready = func(context.Context) []httpapi.Component {
+			return []httpapi.Component{{Name: "database", Ready: true, Detail: "fine"}, {Name: "witness w.example.com", Ready: true, Alarm: true, Detail: "refuses: 403"}}
+		}
+	})
+	b.send(call{method: http.MethodGet, path: "/readyz"}).is(http.StatusOK)
+	page := b.do(http.MethodGet, "/console/projections", nil).body
+	require.Contains(t, page, "<b>witness w.example.com</b> refuses: 403")
+	require.NotContains(t, page, "fine")
+}

@@ -6,6 +6,7 @@
 package console
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -37,9 +38,14 @@ type Options struct {
 	Base          string // path that the console is at, such as /console
 	Key           []byte // 32 bytes; what sessions are sealed with is made of it
 	Codes         *Codes // sign-in links that were given out; nil: none
+	// Troubles are what an operator must look at.
+	Troubles func(ctx context.Context) []Trouble
 	// Stopping, when closed, ends the streams of live pages. It may be nil.
 	Stopping <-chan struct{}
 }
+
+// Trouble is a component of the service that does not do its work.
+type Trouble struct{ Name, Detail string }
 
 // Gate is the part of the API that the console uses, so that both treat requests and errors alike.
 type Gate interface {

@@ -92,7 +92,14 @@ func (v *visit) projections() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	return screen{name: "projections", title: "Projections", data: views, live: true}, nil
+	health := struct {
+		Views    []query.Projection
+		Troubles []Trouble
+	}{Views: views}
+	if v.Troubles != nil {
+		health.Troubles = v.Troubles(v.ctx)
+	}
+	return screen{name: "projections", title: "Projections", data: health, live: true}, nil
 }
 
 // usageDays is how many days usage is shown of: as many as deliveries are kept.

@@ -19,3 +19,37 @@ func TestSettings_OriginsAndBasePath(t *testing.T) {
 	}
 	require.NoError(t, c.Err())
 }
+
+func TestSettings_Witnesses(t *testing.T) {
+	t.Parallel()
+	const key = "witness.example.com/w2+1a770438+BMhTrQ8M0rYZrqks7sT9VqJNZJnVhM55JX5Fz9gTm2Cn"
+	var c cli.Checker
+	witnesses := parseWitnesses(&c, "LEADLOG_WITNESSES", key+"=https://witness.example.com/w2/")
+	require.Len(t, witnesses, 1)
+	require.Equal(t, "https://witness.example.com/w2", witnesses[0].URL)
+	require.Equal(t, key, witnesses[0].Key.String())
+	require.Empty(t, parseWitnesses(&c, "LEADLOG_WITNESSES", ""))
+	require.Equal(t, 1, parseQuorum(&c, "LEADLOG_WITNESS_QUORUM", "", 1))
+	require.Equal(t, 2, parseQuorum(&c, "LEADLOG_WITNESS_QUORUM", "2", 3))
+	for _, origin := range []string{"", "leads.example.com/log", "leadlog-log/01m7"} {
+		require.Equal(t, origin, parseOrigin(&c, "LEADLOG_LOG_ORIGIN", origin))
+	}
+	require.NoError(t, c.Err())
+	refused := func(name string, parse func(c *cli.Checker, name string)) {
+		var c cli.Checker
+		parse(&c, name)
+		require.ErrorContains(t, c.Err(), name)
+	}
+	for _, value := range []string{
+		key, "https://witness.example.com", key + "=ftp://witness.example.com", strings.Replace(key, "BMh", "AMh", 1) + "=https://a", key + "x=https://a",
+		key + "=https://a," + key + "=https://b", key + "=https://a,",
+	} {
+		refused("LEADLOG_WITNESSES", func(c *cli.Checker, name string) { parseWitnesses(c, name, value) })
+	}
+	for _, value := range []string{"0", "-1", "2", "all", "1.0"} {
+		refused("LEADLOG_WITNESS_QUORUM", func(c *cli.Checker, name string) { parseQuorum(c, name, value, 1) })
+	}
+	for _, value := range []string{"leadlog", "leadlog/acme", "a b", "a+b", "ä", "a\nb", strings.Repeat("a", 201)} {
+		refused("LEADLOG_LOG_ORIGIN", func(c *cli.Checker, name string) { parseOrigin(c, name, value) })
+	}
+}

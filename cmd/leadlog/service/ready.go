@@ -47,13 +47,13 @@ func (a *App) logTreeReady(ctx context.Context) []httpapi.Component {
 	}
 	tree := httpapi.Component{Name: "log tree", Ready: true}
 	if status.Fault != "" {
-		tree.Detail = "nothing is signed: " + status.Fault + "; see deploy/docs/runbook.md on a log that differs"
+		tree.Alarm, tree.Detail = true, "nothing is signed: "+status.Fault+"; see deploy/docs/runbook.md on a log that differs"
 	}
 	components := []httpapi.Component{tree}
 	for _, w := range status.Witnesses {
 		component := httpapi.Component{Name: "witness " + w.Name, Ready: true, Detail: "cosigns"}
 		if w.Reason != "" {
-			component.Detail = w.Describe()
+			component.Alarm, component.Detail = true, w.Describe()
 		}
 		components = append(components, component)
 	}
