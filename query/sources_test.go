@@ -92,6 +92,30 @@ func TestSources_EqualFolds(t *testing.T) {
 	}
 }
 
+// Of two first arrivals at one time, that of the surviving lead stays, though the other is earlier on the log.
+func TestSources_JoinAtOneTime(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	into, from := w.NewID(), w.NewID()
+	for _, l := range []struct{ id, agent string }{{from, "source"}, {into, "surviving"}} {
+		w.Append(t, "acme", event.LeadStream(l.id), event.LeadCreated{
+			LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api", UserAgent: l.agent,
+			KeptArrival: event.KeptArrival{ReceivedAt: projectiontest.Start},
+		})
+	}
+	source, joined, err := fold(t, w, event.LeadStream(into), lead.Evolve).Join("acme", fold(t, w, event.LeadStream(from), lead.Evolve))
+	require.NoError(t, err)
+	w.Append(t, "acme", event.LeadStream(from), source)
+	w.Append(t, "acme", event.LeadStream(into), joined)
+	w.Project(t)
+	list, err := query.New(w.Pool, w.Store).LeadSources(t.Context(), "acme", into, whole)
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	require.Equal(t, "surviving", list.Items[0].UserAgent)
+	require.Equal(t, 2, list.Items[0].Arrivals)
+	require.Equal(t, list.Items[0].UserAgent, fold(t, w, event.LeadStream(into), lead.Evolve).Sources[0].UserAgent)
+}
+
 func TestSources_FilterBySource(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

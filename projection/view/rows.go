@@ -81,11 +81,6 @@ func (r *rows) boolean(value bool) {
 	}
 }
 
-func (r *rows) integer(value int32) {
-	r.buffer = binary.BigEndian.AppendUint32(r.buffer, 4)
-	r.buffer = binary.BigEndian.AppendUint32(r.buffer, uint32(value))
-}
-
 // epoch is where PostgreSQL's timestamps count microseconds from.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
