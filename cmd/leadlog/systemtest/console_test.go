@@ -96,6 +96,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	endpoint := c.delivery(api, jwt)
 	intake := c.intake()
 	arrival := c.arrival(intake)
+	c.credits(api, jwt, lead)
 	c.visitPages([][2]string{
 		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"attribution", "/sources/attribution"}, {"tokens", "/tokens"},
 		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"reveals", "/audit/reveals"}, {"webhooks", "/webhooks"},
@@ -105,6 +106,19 @@ func TestConsole_InBrowser(t *testing.T) {
 	})
 	c.requireNoErrors()
 	c.form(api, jwt)
+}
+
+// credits wins the lead, chooses a model on its page, and follows the paths of sources on the page of attribution.
+func (c *chromium) credits(api, jwt, lead string) {
+	c.t.Helper()
+	won := mustCall(c.t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"won"}`).is(c.t, 200)
+	mustCall(c.t, "GET", api+"/attribution?minPosition="+won.header.Get("X-Log-Position"), jwt, "").is(c.t, 200)
+	c.open("/console/leads/" + lead)
+	c.waitText("#touches", "1.000000")
+	c.follow(`(() => { document.querySelector("#model").value = "linear"; return document.querySelector("#touches button") })()`)
+	c.waitText("#touches", "75000.0000")
+	c.open("/console/sources/attribution")
+	c.waitText("#paths", "whatsapp")
 }
 
 // form visits a page of another site, and sends its form with leadlog.js. The lead has the campaign of the visit, and its page view.
