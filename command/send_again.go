@@ -22,6 +22,14 @@ type RetryDelivery struct {
 	DeliveryID string
 }
 
+// RetryFailedDeliveries asks that deliveries be made again that have failed since a time. They must be of the endpoint.
+type RetryFailedDeliveries struct {
+	Caller      Caller
+	WebhookID   string
+	Since       time.Time
+	DeliveryIDs []string
+}
+
 // ReplayWebhookEndpoint asks that the events of a span of time be sent to an endpoint again.
 type ReplayWebhookEndpoint struct {
 	Caller       Caller
@@ -47,6 +55,13 @@ func (h *Handlers) TestWebhookEndpoint(ctx context.Context, cmd TestWebhookEndpo
 func (h *Handlers) RetryDelivery(ctx context.Context, cmd RetryDelivery) (SendingAccepted, error) {
 	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) (event.Data, error) {
 		return state.Retry(cmd.Caller.Account, cmd.DeliveryID)
+	})
+}
+
+// RetryFailedDeliveries accepts retries. The errors are those of a test and field.Errors.
+func (h *Handlers) RetryFailedDeliveries(ctx context.Context, cmd RetryFailedDeliveries) (SendingAccepted, error) {
+	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, now time.Time) (event.Data, error) {
+		return state.RetryFailed(cmd.Caller.Account, cmd.Since, cmd.DeliveryIDs, now)
 	})
 }
 

@@ -174,6 +174,43 @@ func (x *exchange) retryDelivery() (answer, error) {
 	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: delivery.DeliveryID}, err)
 }
 
+// acceptedRetries answers a request to retry what failed.
+type acceptedRetries struct {
+	WebhookID string          `json:"webhookId"`
+	Since     query.Timestamp `json:"since"`
+	Queued    int             `json:"queued"`
+	More      bool            `json:"more"` // failed since, and not queued by this request
+}
+
+// retryFailed queues deliveries again that have failed since a time.
+func (x *exchange) retryFailed() (answer, error) {
+	id, err := x.ulidID(webhook.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	since := body.time("since")
+	if body.wrong != nil {
+		return answer{}, body.wrong
+	}
+	if _, err := x.endpoint(id); err != nil {
+		return answer{}, err
+	}
+	ids, more, err := x.Query.FailedDeliveries(x.ctx, x.caller.Account, id, since)
+	if err != nil {
+		return answer{}, missing(err, webhook.ErrNotFound)
+	}
+	accepted, err := x.Commands.RetryFailedDeliveries(x.ctx, command.RetryFailedDeliveries{
+		Caller: x.caller, WebhookID: id, Since: since, DeliveryIDs: ids,
+	})
+	return answer{status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: acceptedRetries{
+		WebhookID: id, Since: query.Timestamp(since.UTC()), Queued: len(ids), More: more,
+	}}}, err
+}
+
 // replayEndpoint queues the events of a span of time again.
 func (x *exchange) replayEndpoint() (answer, error) {
 	id, err := x.ulidID(webhook.ErrNotFound)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // endpoint registers one, which the view shows, and returns its path.
@@ -119,6 +121,64 @@ func TestWebhooks_TestAndReplay(t *testing.T) {
 	}
 }
 
+func TestWebhooks_RetryFailed(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	s := b.service
+	s.fanOut()
+	path, other := s.endpoint(), s.endpoint()
+	var deliveries [4]string
+	for i := range deliveries {
+		to := path
+		if i == 3 {
+			to = other
+		}
+		tested := s.as(http.MethodPost, to+"/test", "").is(http.StatusAccepted)
+		deliveries[i] = tested.at("data", "deliveryId").(string)
+		s.as(http.MethodGet, after(to+"/deliveries/"+deliveries[i], tested), "").is(http.StatusOK)
+	}
+	finish := func(id, state, at string) {
+		pgtest.Exec(t, s.pool, `DELETE FROM delivery.queue WHERE delivery_id = $1`, id)
+		pgtest.Exec(t, s.pool, `UPDATE delivery.delivery SET state = $2, finished_at = $3 WHERE delivery_id = $1`, id, state, at)
+	}
+	again := func() {
+		finish(deliveries[0], "failed", "2026-03-01T10:00:00Z")
+		finish(deliveries[1], "failed", "2026-03-01T11:00:00Z")
+		finish(deliveries[2], "delivered", "2026-03-01T12:00:00Z")
+		finish(deliveries[3], "failed", "2026-03-01T12:00:00Z")
+	}
+	states := func(r reply) (states [4]string) {
+		s.as(http.MethodGet, after(path+"/deliveries", r), "").is(http.StatusOK)
+		for i, id := range deliveries {
+			states[i] = pgtest.Value[string](t, s.pool, `SELECT state FROM delivery.delivery WHERE delivery_id = '`+id+`'`)
+		}
+		return states
+	}
+	again()
+	r := s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-01T16:30:00+05:30"}`).is(http.StatusAccepted)
+	require.Equal(t, map[string]any{
+		"webhookId": strings.TrimPrefix(path, endpoints+"/"), "since": "2026-03-01T11:00:00.000Z", "queued": 1.0, "more": false,
+	}, r.at("data"))
+	require.NotEmpty(t, r.header.Get("X-Log-Position"))
+	require.Equal(t, [4]string{"failed", "queued", "delivered", "failed"}, states(r))
+
+	again()
+	page := "/console" + strings.Replace(path, endpoints, "/webhooks", 1)
+	require.Contains(t, b.get(page).body, "Retry failed")
+	require.Equal(t, http.StatusSeeOther, b.post(page+"/retry-failed", "since", "2026-03-01T10:00").status)
+	require.Equal(t, [4]string{"queued", "queued", "delivered", "failed"}, states(s.as(http.MethodPost, path+"/test", "")))
+	require.Equal(t, http.StatusBadRequest, b.post(page+"/retry-failed", "since", "2999-03-01T10:00").status)
+
+	for body, fields := range map[string][]string{
+		`{}`: {"since"}, `{"since":"yesterday"}`: {"since"}, `{"since":"2999-01-01T00:00:00Z"}`: {"since"},
+	} {
+		require.Equal(t, fields, s.as(http.MethodPost, path+"/retry-failed", body).is(http.StatusBadRequest).fieldsNamed(), body)
+	}
+	s.as(http.MethodPatch, path, `{"enabled":false}`)
+	r = s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-01T00:00:00Z"}`).is(http.StatusConflict)
+	require.Equal(t, "WEBHOOK_DISABLED", r.at("code"))
+}
+
 func TestWebhooks_OfAnotherAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -132,6 +192,7 @@ func TestWebhooks_OfAnotherAccount(t *testing.T) {
 		{method: http.MethodPost, path: "/secret/rotate"},
 		{method: http.MethodPost, path: "/test"},
 		{method: http.MethodPost, path: "/replay", body: `{"since":"2026-01-01T00:00:00Z"}`},
+		{method: http.MethodPost, path: "/retry-failed", body: `{"since":"2026-01-01T00:00:00Z"}`},
 		{method: http.MethodPost, path: "/deliveries/01KAJ8Q6ZJ0000000000000001/retry"},
 	} {
 		at := func(endpoint, credential string) call {

@@ -201,6 +201,28 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string, re
 	return items[0], err
 }
 
+// MaxRetried is how many deliveries one request retries at most.
+const MaxRetried = 1000
+
+// FailedDeliveries returns the ids of an endpoint's deliveries that have failed since a time, the first that were queued, at most
+// MaxRetried. More says that there are others. The error is ErrNotFound when the account has no such endpoint or no longer has it.
+func (r *Reader) FailedDeliveries(ctx context.Context, account, webhookID string, since time.Time) (ids []string, more bool, err error) {
+	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
+		return nil, false, err
+	}
+	rows, err := r.pool.Query(ctx, `
+		SELECT delivery_id FROM delivery.delivery
+		 WHERE webhook_id = $1 AND state = 'failed' AND finished_at >= $2 ORDER BY delivery_id LIMIT $3`, webhookID, since, MaxRetried+1)
+	if err != nil {
+		return nil, false, schema.Unavailable(err)
+	}
+	ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	if more = len(ids) > MaxRetried; more {
+		ids = ids[:MaxRetried]
+	}
+	return ids, more, schema.Unavailable(err)
+}
+
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	d := Delivery{Attempts: []Attempt{}}
 	err := row.Scan(&d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, &d.CreatedAt, &d.FinishedAt, &d.NextAttemptAt)

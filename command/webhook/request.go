@@ -21,6 +21,22 @@ func (s State) Retry(account, deliveryID string) (event.WebhookRetried, error) {
 	return event.WebhookRetried{DeliveryID: deliveryID}, s.sendable(account)
 }
 
+// RetryFailed decides on making deliveries again that have failed since a time. The errors are ErrNotFound, ErrDisabled and
+// field.Errors.
+func (s State) RetryFailed(account string, since time.Time, deliveryIDs []string, now time.Time) (event.WebhookRetried, error) {
+	if err := s.sendable(account); err != nil {
+		return event.WebhookRetried{}, err
+	}
+	var wrong field.Errors
+	switch {
+	case since.IsZero():
+		wrong.Add("since", "is required")
+	case since.After(now):
+		wrong.Add("since", "must not be in the future")
+	}
+	return event.WebhookRetried{Since: since.UTC(), DeliveryIDs: deliveryIDs}, wrong.Err()
+}
+
 // Replay decides on sending the events of a span of time again. An until that is zero or in the future means now. The errors are
 // ErrNotFound, ErrDisabled, field.Errors and ErrReplayRunning.
 func (s State) Replay(account string, since, until, now time.Time) (event.WebhookReplayed, error) {

@@ -131,7 +131,7 @@ func samples() []Data {
 		WebhookEnabled{},
 		WebhookRotated{PreviousUntil: at},
 		WebhookTested{},
-		WebhookRetried{DeliveryID: "01JQKXZ8V4W9H6M3T2R5N7P0AF"},
+		WebhookRetried{DeliveryID: "01JQKXZ8V4W9H6M3T2R5N7P0AF", Since: at, DeliveryIDs: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AG"}},
 		WebhookReplayed{Since: at, Until: at.Add(time.Hour), Generation: 3},
 		WebhookReplayEnded{Generation: 3, Error: "failed"},
 		WebhookDeleted{},

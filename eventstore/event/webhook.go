@@ -34,9 +34,11 @@ type WebhookRotated struct {
 // WebhookTested says that a test was requested. It is delivered to this endpoint alone.
 type WebhookTested struct{}
 
-// WebhookRetried says that a user asked for a delivery to be made again.
+// WebhookRetried says that a user asked for a delivery to be made again, or for those that failed since a time.
 type WebhookRetried struct {
-	DeliveryID string `json:"deliveryId"`
+	DeliveryID  string    `json:"deliveryId,omitzero"`
+	Since       time.Time `json:"since,omitzero"`
+	DeliveryIDs []string  `json:"deliveryIds,omitempty"` // those that had failed since then
 }
 
 // WebhookReplayed says that the events of a span of time are to be sent again.

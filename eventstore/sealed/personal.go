@@ -81,7 +81,7 @@ var declared = map[string]declaration{
 	event.WebhookEnabled{}.EventType():     {},
 	event.WebhookRotated{}.EventType():     {plain: list("previousUntil")},
 	event.WebhookTested{}.EventType():      {},
-	event.WebhookRetried{}.EventType():     {plain: list("deliveryId")},
+	event.WebhookRetried{}.EventType():     {plain: list("deliveryId since deliveryIds")},
 	event.WebhookReplayed{}.EventType():    {plain: list("since until generation")},
 	event.WebhookReplayEnded{}.EventType(): {plain: list("generation error")},
 	event.WebhookDeleted{}.EventType():     {},

@@ -65,6 +65,7 @@ func pages() []page {
 		{get, "/webhooks/{id}/delete", webhooksWrite, quota.Read, (*visit).confirmEndpointDeletion},
 		{post, "/webhooks/{id}/delete", webhooksWrite, quota.Write, (*visit).deleteEndpoint},
 		{get, "/webhooks/{id}/deliveries/{delivery}", webhooks, quota.Read, (*visit).delivery},
+		{post, "/webhooks/{id}/retry-failed", webhooksWrite, quota.StreamWrite, (*visit).retryFailed},
 		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, quota.Write, (*visit).retryDelivery},
 
 		{get, "/intakes", intakes, quota.Read, (*visit).intakes},

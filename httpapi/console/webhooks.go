@@ -42,12 +42,18 @@ type endpointPage struct {
 	MayReplay  bool
 	Secret     *shownSecret
 	Replay     replayForm
+	Retry      retryForm
 }
 
 // shownSecret is a signing secret, on the one page that shows it.
 type shownSecret struct {
 	Secret        string
 	PreviousUntil query.Timestamp // of the one before; zero for the first
+}
+
+type retryForm struct {
+	Since string
+	Wrong field.Errors
 }
 
 type replayForm struct {
@@ -155,6 +161,33 @@ func (v *visit) retryDelivery() (screen, error) {
 	}
 	_, err := v.Commands.RetryDelivery(v.ctx, command.RetryDelivery{Caller: v.caller, WebhookID: id, DeliveryID: delivery})
 	return screen{redirect: v.path("/webhooks/" + id + "/deliveries/" + delivery)}, err
+}
+
+// retryFailed queues deliveries again that have failed since a time.
+func (v *visit) retryFailed() (screen, error) {
+	form, err := v.form()
+	if err != nil {
+		return screen{}, err
+	}
+	p := &params{values: form}
+	cmd := command.RetryFailedDeliveries{Caller: v.caller, WebhookID: v.id("id"), Since: p.moment("since")}
+	if err = p.wrong.Err(); err == nil {
+		cmd.DeliveryIDs, _, err = v.Query.FailedDeliveries(v.ctx, v.identity.Account, cmd.WebhookID, cmd.Since)
+		err = missing(err, webhook.ErrNotFound)
+	}
+	if err == nil {
+		_, err = v.Commands.RetryFailedDeliveries(v.ctx, cmd)
+	}
+	if faults, ok := wrong(err); ok {
+		shown, err := v.endpoint(cmd.WebhookID, replayForm{}, nil)
+		if page, is := shown.data.(endpointPage); is {
+			page.Retry = retryForm{p.text("since"), faults}
+			shown.data = page
+		}
+		shown.status = http.StatusBadRequest
+		return shown, err
+	}
+	return v.toEndpoint(err)
 }
 
 var errNoDelivery = errors.New("no such delivery")

@@ -287,8 +287,9 @@ type requests struct {
 }
 
 type retry struct {
-	webhookID, deliveryID string
-	position              eventstore.Position
+	webhookID   string
+	deliveryIDs []string
+	position    eventstore.Position
 }
 
 // ending is the end of an endpoint's replays, because it was disabled or deleted.
@@ -328,7 +329,11 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 	case event.WebhookTested:
 		rows.add(e.ID, webhookID, testType, 0, e)
 	case event.WebhookRetried:
-		r.retries = append(r.retries, retry{webhookID, data.DeliveryID, e.Position})
+		ids := data.DeliveryIDs
+		if data.DeliveryID != "" {
+			ids = []string{data.DeliveryID}
+		}
+		r.retries = append(r.retries, retry{webhookID, ids, e.Position})
 	case event.WebhookReplayed:
 		r.replays = append(r.replays, newReplay(webhookID, now, e, data))
 	case event.WebhookReplayEnded:
@@ -391,22 +396,22 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// save queues a finished delivery again, at the start of its schedule, and makes a waiting one due. One that is being attempted is
+// save queues finished deliveries again, at the start of the schedule, and makes waiting ones due. One that is being attempted is
 // due when the attempt ends, unless that succeeds.
 func (r retry) save(batch *pgx.Batch) {
 	// The same order of locks as when a delivery is finished.
-	batch.Queue(`SELECT FROM queue WHERE delivery_id = $1 FOR UPDATE`, r.deliveryID)
+	batch.Queue(`SELECT FROM queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE`, r.deliveryIDs)
 	batch.Queue(`
 		WITH again AS (
 		    UPDATE delivery SET state = 'queued', finished_at = NULL, retried = $3
-		     WHERE delivery_id = $1 AND webhook_id = $2 AND retried < $3
+		     WHERE delivery_id = ANY ($1) AND webhook_id = $2 AND retried < $3
 		    RETURNING delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, retried
 		)
 		INSERT INTO queue AS q (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, retried)
 		SELECT * FROM again
 		    ON CONFLICT (delivery_id) DO UPDATE
 		   SET retried = excluded.retried, due_at = CASE WHEN q.lease IS NULL THEN now() ELSE q.due_at END`,
-		r.deliveryID, r.webhookID, int64(r.position))
+		r.deliveryIDs, r.webhookID, int64(r.position))
 }
 
 // Endpoints builds the table of endpoints as FanOut does, and queues nothing. Verifications compare the table with it: a wrong row

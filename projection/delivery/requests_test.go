@@ -3,7 +3,9 @@ package delivery_test
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -97,6 +99,28 @@ func TestRetry_FinishedDelivery(t *testing.T) {
 	attempts(6)
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
 	require.Equal(t, 5, r.ids()[retried.DeliveryID], "under the same id")
+}
+
+func TestRetry_SeveralDeliveries(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	var well atomic.Bool
+	r := receive(t, func(_ int, w http.ResponseWriter) {
+		if !well.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	id := target(t, w, r.URL)
+	send(t, w)
+	for _, name := range []string{"Ann", "Ben", "Cleo"} {
+		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead(name))
+	}
+	require.Equal(t, map[string]int{"failed": 3}, states(t, w, id, 3))
+	well.Store(true)
+	ids := slices.Sorted(maps.Keys(r.ids()))
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{Since: time.Now(), DeliveryIDs: ids[:2]})
+	require.Eventually(t, func() bool { return r.ids()[ids[0]] == 4 && r.ids()[ids[1]] == 4 }, projectiontest.Soon, time.Millisecond)
+	require.Equal(t, map[string]int{"delivered": 2, "failed": 1}, states(t, w, id, 3))
 }
 
 func TestRetry_DuringLastAttempt(t *testing.T) {
