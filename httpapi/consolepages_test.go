@@ -329,7 +329,7 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 	require.Contains(t, b.get(page+"?model=linear").body, `<option value="linear" selected>`)
 	require.Contains(t, b.get(page).body, `<time datetime="`+won.at("data", "updatedAt").(string))
 
-	steps := regexp.MustCompile(`<tr><td>([^<]+)</td><td>(?:<strong>)?([^<]+)(?:</strong>)?</td><td class="num">1</td><td class="bar" aria-hidden="true">`).
+	steps := regexp.MustCompile(`<tr><td>([^<]+)</td><td>(?:<strong>)?([^<]+)(?:</strong>)?</td><td class="num">1</td><td class="measure" aria-hidden="true">`).
 		FindAllStringSubmatch(b.get("/console/sources/attribution").body, -1)
 	require.Len(t, steps, 3)
 	for i, want := range []string{"google_ad whatsapp", "website google_ad", "whatsapp won"} {
