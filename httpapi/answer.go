@@ -1,10 +1,14 @@
 package httpapi
 
 import (
+	"context"
 	"io"
 	"iter"
+	"log/slog"
 	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +30,7 @@ type answer struct {
 	position eventstore.Position
 	event    string       // id of the lead's event that a capture became
 	stream   func() error // writes the answer itself, in place of body
+	recorded bool         // the stream records that it is an export
 }
 
 // envelope is the body of every answer but a list.
@@ -145,26 +150,96 @@ const (
 // exportFormats are the formats of whole lists, by media type.
 var exportFormats = map[string]export.Format{mediaCSV: export.CSV, mediaNDJSON: export.NDJSON, mediaParquet: export.Parquet}
 
-// streamed answers with a whole list as CSV, JSON lines or Parquet. The header is sent with the first item, so that an earlier error has its
-// own status. The answer ends when the caller's JWT expires or is revoked.
+// exported answers with a whole list of personal data, and records that on the log: before the first byte, and how it ended.
+func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
+	return answer{recorded: true, stream: func() error {
+		leave, err := x.load.exports.of(x.caller.Account).enter()
+		if err != nil {
+			return err
+		}
+		defer leave()
+		begun, err := x.Commands.BeginExport(x.ctx, x.caller, what, string(exportFormats[media]), listFilter(x.r.URL.Query()))
+		if err != nil {
+			return err
+		}
+		rows, err := writeList(x, media, sheet, items)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), recordTimeout)
+		defer cancel()
+		if failed := x.Commands.EndExport(ctx, begun, rows, err == nil); failed != nil {
+			x.Log.Warn("end of an export not recorded", slog.String("account", x.caller.Account), slog.Any("error", failed))
+		}
+		return err
+	}}
+}
+
+// recordTimeout bounds recording the end of an export, whose client may be gone.
+const recordTimeout = 5 * time.Second
+
+// listFilter returns the parameters that select what a list has.
+func listFilter(given url.Values) map[string]string {
+	filter := map[string]string{}
+	for name := range given {
+		if !slices.Contains([]string{"cursor", "limit", "minPosition", "after", "wait"}, name) {
+			filter[name] = given.Get(name)
+		}
+	}
+	return filter
+}
+
+// streamed answers with a list that has no personal data, or with a page of one.
 func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
-	format := exportFormats[media]
 	return answer{stream: func() error {
 		leave, err := x.load.exports.of(x.caller.Account).enter()
 		if err != nil {
 			return err
 		}
 		defer leave()
-		out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
-		_, err = sheet.Write(out, format, export.While(x.stillAdmitted, items), func() {
-			x.w.Header().Set("Content-Type", format.MediaType())
-			if format != export.NDJSON {
-				x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
-			}
-			x.w.WriteHeader(http.StatusOK)
-		})
+		_, err = writeList(x, media, sheet, items)
 		return err
 	}}
+}
+
+// writeList writes a list as CSV, JSON lines or Parquet. The header is sent with the first item, so that an earlier error has its own
+// status. The answer ends when the caller's JWT expires or is revoked.
+func writeList[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) (rows int, err error) {
+	format := exportFormats[media]
+	out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
+	return sheet.Write(out, format, export.While(x.stillAdmitted, items), func() {
+		x.w.Header().Set("Content-Type", format.MediaType())
+		if format != export.NDJSON {
+			x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
+		}
+		x.w.WriteHeader(http.StatusOK)
+	})
+}
+
+// revealing records that a caller reads one lead, before it is shown.
+func revealing(show func(*exchange) (answer, error)) func(*exchange) (answer, error) {
+	return func(x *exchange) (answer, error) {
+		shown, err := show(x)
+		if err == nil {
+			err = x.Commands.Reveal(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealOne, LeadID: x.pathID()})
+		}
+		return shown, err
+	}
+}
+
+// searching records that a caller lists personal data, and by which personal fields, before anything is shown. An export is recorded
+// as such.
+func searching(what string, list func(*exchange) (answer, error)) func(*exchange) (answer, error) {
+	return func(x *exchange) (answer, error) {
+		listed, err := list(x)
+		if err != nil || listed.recorded {
+			return listed, err
+		}
+		given, fields := x.r.URL.Query(), []string(nil)
+		for _, name := range command.PersonalFilters() {
+			if given.Get(name) != "" {
+				fields = append(fields, name)
+			}
+		}
+		return listed, x.Commands.Search(x.ctx, x.caller, what, fields...)
+	}
 }
 
 // deadlineWriter gives every write a deadline of its own, so that a long export is not cut off.

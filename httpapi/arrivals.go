@@ -36,7 +36,7 @@ func (x *exchange) showArrival() (answer, error) {
 	}
 	shown, err := x.Query.Arrival(x.ctx, x.caller.Account, id)
 	if err == nil && shown.Raw != nil {
-		_, err = x.Commands.Reveal(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealArrival, ArrivalID: id})
+		err = x.Commands.Reveal(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealArrival, ArrivalID: id})
 	}
 	return found(shown, missing(err, arrival.ErrNotFound))
 }

@@ -79,7 +79,7 @@ func TestArrivals_QuarantineAndResubmit(t *testing.T) {
 
 	shown := s.as(http.MethodGet, arrivalsPath+"/"+id, "").is(http.StatusOK)
 	require.JSONEq(t, `{"phone":"12","name":"Asha Rao"}`, shown.at("data", "raw", "body").(string))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM log.event WHERE type = 'lead.revealed.v1'`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM log.event WHERE type = 'data.revealed.v1'`))
 
 	again := arrivalsPath + "/" + id + "/resubmit"
 	require.Equal(t, id, s.as(http.MethodPost, again, "").is(http.StatusBadRequest).at("arrivalId"))

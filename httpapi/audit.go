@@ -30,6 +30,25 @@ func (x *exchange) auditTokens() (answer, error) {
 	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
 }
 
+// auditTrail answers with who did what in the account, and who read personal data: page by page as JSON, all at once as CSV, JSON
+// lines or Parquet.
+func (x *exchange) auditTrail() (answer, error) {
+	p := x.params()
+	filter := query.TrailFilter{Type: p.text("type"), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.time("since"), Until: p.time("until")}
+	if filter.Type != "" && !query.TrailPattern(filter.Type) {
+		p.wrong.Add("type", "must be a type of the audit trail such as webhook.updated or webhook.*")
+	}
+	page := p.page()
+	if err := x.waitFor(p, query.TrailView); err != nil {
+		return answer{}, err
+	}
+	x.w.Header().Add("Vary", "Accept")
+	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
+		return streamed(x, media, export.Trail(), x.Query.TrailAll(x.detached(), x.caller.Account, filter)), nil
+	}
+	return listed(x.Query.Trail(x.ctx, x.caller.Account, filter, page))
+}
+
 // signedHead is a tree head as answers show it. Head is the signed text that leadlog verify --tree reads; the rest shows the same.
 type signedHead struct {
 	Size      int64  `json:"size"`

@@ -355,9 +355,12 @@ func TestReveal_RecordedBeforeShown(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.get("/console/leads.csv?q=asha").status)
 	require.Equal(t, http.StatusOK, b.get("/console/sources/history.ndjson").status)
 
-	require.Eventually(t, func() bool { return strings.Count(b.get("/console/audit/reveals").body, "user:ann") == 3 }, soon, pause)
-	trail := b.get("/console/audit/reveals.ndjson").body
-	require.Regexp(t, `(?s)"what":"sources","leadId":null.*"what":"leads","leadId":null.*"what":"lead","leadId":"`+id, trail)
+	require.Eventually(t, func() bool {
+		return strings.Count(b.get("/console/audit/trail?type=data.exported").body, "<tr data-key") == 4
+	}, soon, pause)
+	require.Contains(t, b.get("/console/audit/trail?type=data.revealed&subject="+id).body, "/console/leads/"+id)
+	trail := b.get("/console/audit/trail.ndjson").body
+	require.Regexp(t, `(?s)"what":"lead".*"what":"leads","format":"csv","filter":{"q":"\*\*\*"}}.*"rows":1,"complete":true.*"what":"sources","format":"ndjson"}`, trail)
 
 	// No lead changed by being looked at.
 	events := b.as(http.MethodGet, "/api/v1/crm/leads/"+id+"/events", "").body["data"].([]any)
@@ -365,10 +368,10 @@ func TestReveal_RecordedBeforeShown(t *testing.T) {
 
 	stranger := b.service.browser().signIn(b.stranger(""))
 	require.Equal(t, http.StatusNotFound, stranger.post("/console/leads/"+id+"/reveal").status)
-	require.NotContains(t, stranger.get("/console/audit/reveals").body, "user:ann")
+	require.NotContains(t, stranger.get("/console/audit/trail").body, id)
 	blind := b.service.browser().signIn(b.mint(ownAccount, "tokens:read"))
 	require.Equal(t, http.StatusForbidden, blind.post("/console/leads/"+id+"/reveal").status)
-	require.Equal(t, http.StatusForbidden, blind.get("/console/audit/reveals").status)
+	require.Equal(t, http.StatusForbidden, blind.get("/console/audit/trail").status)
 }
 
 func TestReveal_SourceLeadOfJoin(t *testing.T) {
@@ -381,7 +384,7 @@ func TestReveal_SourceLeadOfJoin(t *testing.T) {
 	shown := b.post(page + "/reveal")
 	require.Equal(t, http.StatusOK, shown.status)
 	require.Contains(t, shown.body, "asha@example.com")
-	require.Eventually(t, func() bool { return strings.Contains(b.get("/console/audit/reveals").body, from) }, soon, pause)
+	require.Eventually(t, func() bool { return strings.Contains(b.get("/console/audit/trail").body, from) }, soon, pause)
 }
 
 func TestConsoleLead_LinksJoinedLeads(t *testing.T) {
@@ -501,9 +504,9 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	b.capture(`{"name":"=cmd()","phone":"9876543210","opportunityValue":12,"status":"won"}`)
 	b.post("/console/tokens", "name", "form", "expiresInDays", "30")
 	b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created")
-	for _, file := range [][2]string{ // the leads first: who has their file is what the reveals tell
+	for _, file := range [][2]string{ // the leads first: the trail tells who has their file
 		{"/leads", "9876543210"}, {"/sources", "api"}, {"/sources/history", "api"}, {"/tokens", "form"}, {"/audit", "token.created"},
-		{"/audit/reveals", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "touch"}, {"/usage", "T00:00:00.000Z"},
+		{"/audit/trail", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "touch"}, {"/usage", "T00:00:00.000Z"},
 	} {
 		page, holds := file[0], file[1]
 		for ending, kind := range map[string]string{".csv": "text/csv; charset=utf-8", ".ndjson": "application/x-ndjson; charset=utf-8"} {
@@ -619,7 +622,9 @@ func TestConsoleArrivals_Quarantine(t *testing.T) {
 	revealed := b.post(second + "/reveal").body
 	require.Contains(t, revealed, `Bela &lt;b&gt;`)
 	require.NotContains(t, revealed, "the-secret")
-	require.Eventually(t, func() bool { return strings.Count(b.get("/console/audit/reveals").body, "user:ann") == 1 }, soon, pause)
+	require.Eventually(t, func() bool {
+		return strings.Count(b.get("/console/audit/trail?type=data.revealed").body, "<tr data-key") == 1
+	}, soon, pause)
 
 	wrong := b.post(first+"/resubmit", "phone", "99")
 	require.Equal(t, http.StatusBadRequest, wrong.status)

@@ -94,6 +94,11 @@ func (x *exchange) listEvents() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if whole := lines && f.whole; !whole && len(page.Events) > 0 {
+		if err := x.Commands.Search(x.ctx, x.caller, "events"); err != nil {
+			return answer{}, err
+		}
+	}
 	next := x.Query.FeedCursor(x.caller.Account, f.epoch, page.End)
 	if !lines {
 		return answer{body: listEnvelope{Success: true, Data: page.Events, NextCursor: &next}}, nil
@@ -110,7 +115,7 @@ func (x *exchange) listEvents() (answer, error) {
 		x.w.Header().Del(nextCursorHeader)
 		events = both(events, x.Query.FeedAll(x.detached(), x.caller.Account, f.types, page.End))
 	}
-	return streamed(x, mediaNDJSON, export.Events(), func(yield func(query.FeedEvent, error) bool) {
+	sealed := func(yield func(query.FeedEvent, error) bool) {
 		for e, err := range events {
 			if err == nil {
 				e.Cursor = x.Query.FeedCursor(x.caller.Account, f.epoch, e.Position)
@@ -119,7 +124,11 @@ func (x *exchange) listEvents() (answer, error) {
 				return
 			}
 		}
-	}), nil
+	}
+	if f.whole {
+		return exported(x, "events", mediaNDJSON, export.Events(), sealed), nil
+	}
+	return streamed(x, mediaNDJSON, export.Events(), sealed), nil
 }
 
 // nextCursorHeader has the cursor that continues after a page of JSON lines, which may have no lines.

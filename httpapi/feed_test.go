@@ -64,9 +64,8 @@ func TestFeed_SameAsEventLists(t *testing.T) {
 			require.Equal(t, false, events[i]["erased"])
 		}
 	}
-	again, same := s.feed("after=" + next)
+	again, _ := s.feed("after=" + next) // the cursor moves on: reading the page was recorded
 	require.Empty(t, again)
-	require.Equal(t, next, same)
 }
 
 func TestFeed_Erasure(t *testing.T) {
@@ -158,7 +157,7 @@ func TestFeed_Parameters(t *testing.T) {
 	s.capture(whole).is(http.StatusCreated)
 	for query, name := range map[string]string{
 		"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "wait=31": "wait", "wait=-1": "wait", "wait=NaN": "wait",
-		"types=lead.revealed": "types", "types=lead.creat": "types", "types=lead.*,": "types", "types=claim.*": "types", "after=x": "after",
+		"types=data.revealed": "types", "types=lead.creat": "types", "types=lead.*,": "types", "types=claim.*": "types", "after=x": "after",
 		"after=a&after=b": "after",
 	} {
 		r := s.as(http.MethodGet, eventsPath+"?"+query, "").is(http.StatusBadRequest)
@@ -202,7 +201,7 @@ func TestFeed_WaitEndsAtShutdown(t *testing.T) {
 	answered := make(chan reply)
 	go func() { answered <- s.as(http.MethodGet, eventsPath+"?wait=30&after="+next, "") }()
 	close(stopping)
-	require.Equal(t, next, (<-answered).is(http.StatusOK).at("nextCursor"))
+	require.Empty(t, (<-answered).is(http.StatusOK).at("data"))
 }
 
 func TestFeed_WaitsBoundedPerAccount(t *testing.T) {

@@ -55,7 +55,7 @@ var described = sync.OnceValue(func() *description {
 	d.closed = loaded(raw)
 	compiler := jsonschema.NewCompiler()
 	check(compiler.AddResource("openapi.json", raw))
-	for _, name := range []string{"BatchLine", "FeedEvent", "SourceEntry", "TokenEvent", "Touch"} {
+	for _, name := range []string{"AuditRecord", "BatchLine", "FeedEvent", "SourceEntry", "TokenEvent", "Touch"} {
 		schema, err := compiler.Compile("openapi.json#/components/schemas/" + name)
 		check(err)
 		d.lines[name] = schema

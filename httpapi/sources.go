@@ -19,7 +19,7 @@ func (x *exchange) sourceHistory() (answer, error) {
 	}
 	x.w.Header().Add("Vary", "Accept")
 	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
-		return streamed(x, media, export.Sources(), x.Query.SourcesAll(x.detached(), x.caller.Account, filter)), nil
+		return exported(x, "sources", media, export.Sources(), x.Query.SourcesAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.Sources(x.ctx, x.caller.Account, filter, page))
 }

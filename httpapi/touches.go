@@ -30,7 +30,7 @@ func (x *exchange) touches() (answer, error) {
 	}
 	x.w.Header().Add("Vary", "Accept")
 	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
-		return streamed(x, media, export.Touches(), x.Query.TouchesAll(x.detached(), x.caller.Account, filter)), nil
+		return exported(x, "touches", media, export.Touches(), x.Query.TouchesAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.Touches(x.ctx, x.caller.Account, filter, page))
 }

@@ -61,11 +61,7 @@ func FeedTypes(kinds, patterns []string) (types []string, known bool) {
 }
 
 func like(eventType, pattern string) bool {
-	name := event.PublicName(eventType)
-	if begin, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(name, begin)
-	}
-	return name == pattern
+	return likeName(event.PublicName(eventType), pattern)
 }
 
 // A cursor of the feed is the position of the last event, with the log that it is of, and a tag: base64url of

@@ -31,7 +31,7 @@ func busyLog(t *testing.T, w *projectiontest.World) {
 		w.Append(t, "acme", event.LeadStream(w.NewID()), facts...)
 		switch i {
 		case 3, 21:
-			w.Append(t, "globex", event.LeadStream(w.NewID()), event.LeadRefused{Source: "api"}, event.LeadRevealed{What: "lead"})
+			w.Append(t, "globex", event.LeadStream(w.NewID()), event.LeadRefused{Source: "api"}, event.DataRevealed{What: "lead"})
 			w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: "x"})
 		case 30:
 			id := w.NewID()
@@ -147,7 +147,7 @@ func TestFeedTypes_Patterns(t *testing.T) {
 		{"token", "", "token.created.v1 token.deleted.v1 token.expiring.v1 token.refused.v1 token.rotated.v1", true},
 		{"lead token", "lead.created token.d*", "lead.created.v1 token.deleted.v1", true},
 		{"lead", "token.*", "", true},
-		{"lead", "lead.revealed", "", false},
+		{"lead", "data.revealed", "", false},
 		{"lead token", "claim.*", "", false},
 		{"lead", "lead.created lead", "", false},
 		{"account", "*", "account.configured.v1 account.jwtsrevoked.v1", true},

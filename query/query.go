@@ -55,6 +55,7 @@ const (
 	RefusedView         = schema.Refused
 	TouchView           = schema.Touch
 	ArrivalView         = schema.Arrival
+	TrailView           = schema.Trail
 	DeliveryQueue       = schema.FanOut // not a view, but it follows the log like one
 )
 

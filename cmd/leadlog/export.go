@@ -9,12 +9,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/cmd/leadlog/service"
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
@@ -85,6 +89,12 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 			return err
 		}
 	}
+	record := func(int, bool) error { return nil }
+	if e.What != "tokens" { // which has no personal data
+		if record, err = recordExport(ctx, h, e); err != nil {
+			return err
+		}
+	}
 	var written int
 	switch e.What {
 	case "sources":
@@ -105,10 +115,28 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	case "events":
 		written, err = exported(c, e.Format, export.Events(), within(reader.FeedAll(ctx, e.Account, types, 0), since, until))
 	}
-	if err != nil || e.Head == "" {
+	if err = errors.Join(err, record(written, err == nil)); err != nil || e.Head == "" {
 		return err
 	}
 	return e.signExport(ctx, c, reader, int64(written))
+}
+
+// recordExport records on the log that an export begins. The function that it returns records how the export ended.
+func recordExport(ctx context.Context, h *service.Stores, e *exportCommand) (end func(rows int, complete bool) error, err error) {
+	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
+		return nil, err
+	}
+	handlers := command.NewHandlers(command.Options{Store: h.Store, Log: h.Log})
+	caller := command.Caller{Account: e.Account, Actor: "system:export", Credential: "system:export", RequestID: ulid.Make().String()}
+	begun, err := handlers.BeginExport(ctx, caller, e.What, e.Format, map[string]string{
+		"since": e.Since, "until": e.Until, "types": e.Types, "include": e.Include, "asOf": e.AsOf,
+	})
+	return func(rows int, complete bool) error {
+		const timeout = 5 * time.Second
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		return handlers.EndExport(ctx, begun, rows, complete)
+	}, err
 }
 
 // types are the patterns that select events; none select all.

@@ -28,7 +28,7 @@ var feedKinds = func() map[string]string {
 			kinds[eventType] = kind
 		}
 	}
-	for _, internal := range Types(LeadRevealed{}, TokenUsed{}) {
+	for _, internal := range Types(TokenUsed{}) {
 		delete(kinds, internal)
 	}
 	return kinds

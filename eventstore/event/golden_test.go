@@ -105,7 +105,10 @@ func samples() []Data {
 				LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Commitment: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
 			}},
 		},
-		LeadRevealed{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", What: "lead"},
+		DataRevealed{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", What: "lead"},
+		DataExported{ExportID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", What: "leads", Format: "csv", Filter: map[string]string{"status": "won"}, Rows: new(int64(3)), Complete: new(true)},
+		DataSearched{What: "leads", Fields: []string{"phone"}},
+		ImportFinished{Rows: 5, Created: 1, Merged: 2, Refused: 1, Invalid: 1, Repeated: 2},
 		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
 		ClaimBound{

@@ -172,13 +172,3 @@ func (LeadJoinedInto) EventType() string { return "lead.joinedinto.v1" }
 func (LeadJoined) EventType() string     { return "lead.joined.v1" }
 func (LeadRefused) EventType() string    { return "lead.refused.v1" }
 func (LeadErased) EventType() string     { return "lead.erased.v1" }
-
-// LeadRevealed says that a user asked to see personal data that is masked otherwise. It is on a stream of its own, because it
-// does not change the lead.
-type LeadRevealed struct {
-	LeadID    string `json:"leadId,omitzero"`    // absent: of many leads, in an export
-	ArrivalID string `json:"arrivalId,omitzero"` // of what was posted
-	What      string `json:"what"`               // lead, arrival, or what was exported: leads or sources
-}
-
-func (LeadRevealed) EventType() string { return "lead.revealed.v1" }

@@ -40,8 +40,8 @@ func RefusedStream(id string) string { return RefusedPrefix + id }
 // ArrivalStream names the history of one arrival that is kept.
 func ArrivalStream(id string) string { return ArrivalPrefix + id }
 
-// RevealStream names one disclosure of personal data.
-func RevealStream(id string) string { return RevealPrefix + id }
+// RecordStream names one record of reading or importing.
+func RecordStream(id string) string { return RecordPrefix + id }
 
 // ClaimKeyStream holds which key the log's claims are named by.
 const ClaimKeyStream = "claimkey"
@@ -70,6 +70,9 @@ func IntakeID(stream string) string { return strings.TrimPrefix(stream, IntakePr
 // ArrivalID is the id in the name of an arrival's stream.
 func ArrivalID(stream string) string { return strings.TrimPrefix(stream, ArrivalPrefix) }
 
+// RecordID is the id in the name of a record's stream.
+func RecordID(stream string) string { return strings.TrimPrefix(stream, RecordPrefix) }
+
 // AccountID is the id in the name of an account's stream.
 func AccountID(stream string) string { return strings.TrimPrefix(stream, AccountPrefix) }
 
@@ -84,7 +87,7 @@ const (
 	RefusedPrefix  = "refused-"
 	ArrivalPrefix  = "arrival-"
 	VisitorPrefix  = "visitor-"
-	RevealPrefix   = "reveal-"
+	RecordPrefix   = "record-"
 	ClaimPrefix    = "claim-"
 )
 

@@ -40,9 +40,8 @@ var declared = map[string]declaration{
 		personal: list("was"),
 		plain:    list("from joined changed opportunityValue"),
 	},
-	event.LeadRefused{}.EventType():  {plain: list("source code leadId other")},
-	event.LeadRevealed{}.EventType(): {plain: list("leadId arrivalId what")},
-	event.LeadErased{}.EventType():   {plain: list("leads claims visitors keyCommitments"), bare: true},
+	event.LeadRefused{}.EventType(): {plain: list("source code leadId other")},
+	event.LeadErased{}.EventType():  {plain: list("leads claims visitors keyCommitments"), bare: true},
 
 	event.VisitorActed{}.EventType(): {
 		personal: list("visitorId url title referrer properties"),
@@ -67,6 +66,11 @@ var declared = map[string]declaration{
 	event.ClaimBound{}.EventType():    {plain: list("kind digest stream eventId revision")},
 	event.ClaimKeyFixed{}.EventType(): {plain: list("fingerprint")},
 	event.OriginFixed{}.EventType():   {plain: list("origin")},
+
+	event.DataRevealed{}.EventType():   {plain: list("leadId arrivalId what")},
+	event.DataExported{}.EventType():   {plain: list("exportId what format filter rows complete")},
+	event.DataSearched{}.EventType():   {plain: list("what fields")},
+	event.ImportFinished{}.EventType(): {plain: list("rows created merged refused invalid repeated")},
 
 	event.TokenCreated{}.EventType():  {plain: list("name prefix hash days expiresAt slot")},
 	event.TokenRotated{}.EventType():  {plain: list("prefix hash expiresAt previousExpiresAt")},

@@ -139,8 +139,7 @@ func (v *visit) revealArrival() (screen, error) {
 			return nil
 		}
 		shown.Raw = of.Raw
-		_, err := v.Commands.Reveal(v.ctx, command.Reveal{Caller: v.caller, What: command.RevealArrival, ArrivalID: of.ArrivalID})
-		return err
+		return v.Commands.Reveal(v.ctx, command.Reveal{Caller: v.caller, What: command.RevealArrival, ArrivalID: of.ArrivalID})
 	}, nil, nil)
 }
 

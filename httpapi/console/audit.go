@@ -146,29 +146,3 @@ func (v *visit) headSeen() (audit.Head, bool) {
 	head, _, err := audit.OpenHead(text, v.Tree.PublicKey())
 	return head, err == nil && head.Account == v.identity.Account
 }
-
-// revealPage is who looked at personal data.
-type revealPage struct {
-	filtered
-	parts
-	Reveals []query.Reveal
-}
-
-func (v *visit) reveals() (screen, error) {
-	p := v.params()
-	shown := revealPage{filtered: p.filtered("since", "until")}
-	filter, page := revealFilter(p), p.page()
-	if shown.Wrong = p.wrong; shown.Wrong != nil {
-		return screen{name: "reveals", title: "Reveals", status: http.StatusBadRequest, data: shown}, nil
-	}
-	list, err := v.Query.Reveals(v.ctx, v.identity.Account, filter, page)
-	if err != nil {
-		return screen{}, err
-	}
-	shown.Reveals, shown.parts = list.Items, p.parts(page, list.NextCursor)
-	return screen{name: "reveals", title: "Reveals", data: shown, live: page.Cursor == ""}, nil
-}
-
-func revealFilter(p *params) query.RevealFilter {
-	return query.RevealFilter{Since: p.day("since"), Until: p.until("until")}
-}

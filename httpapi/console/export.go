@@ -2,13 +2,16 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"path"
 	"strings"
 	"time"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
@@ -17,21 +20,44 @@ import (
 // writeTimeout bounds one write of an export.
 const writeTimeout = time.Minute
 
-// exported sends a whole list. The header goes out with the first item, so that an earlier error is shown as a page. A later error
-// cuts the connection: an incomplete list must not look complete. The export ends when the session does.
-func exported[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
+// exported sends a whole list of personal data, and records that on the log: before the first byte, and how it ended.
+func exported[T any](v *visit, p *params, what string, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
+	shown, err := sent(v, p, sheet, items)
+	filter := map[string]string{}
+	for name := range p.values {
+		filter[name] = p.text(name)
+	}
+	send := shown.send
+	shown.send = func() error {
+		recorded, err := v.Commands.BeginExport(v.ctx, v.caller, what, v.format(), filter)
+		if err != nil {
+			return err
+		}
+		defer func() { v.recordEnd(recorded) }()
+		return send()
+	}
+	return shown, err
+}
+
+// format is the ending of an export's address.
+func (v *visit) format() string { return strings.TrimPrefix(path.Ext(v.page.pattern), ".") }
+
+// sent sends a whole list. The header goes out with the first item, so that an earlier error is shown as a page. A later error cuts the
+// connection: an incomplete list must not look complete. The export ends when the session does.
+func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
 	if err := p.wrong.Err(); err != nil {
 		return screen{}, err
 	}
-	format := export.Format(strings.TrimPrefix(path.Ext(v.page.pattern), "."))
+	format := export.Format(v.format())
 	return screen{send: func() error {
 		begun := false
 		out := deadlineWriter{v.w, http.NewResponseController(v.w)}
-		_, err := sheet.Write(out, format, export.While(v.stillAdmitted, items), func() {
+		rows, err := sheet.Write(out, format, export.While(v.stillAdmitted, items), func() {
 			begun = true
 			v.w.Header().Set("Content-Type", format.MediaType())
 			v.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
 		})
+		v.rows, v.whole = rows, err == nil
 		_ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // for what net/http writes after the last item
 		if err != nil && begun {
 			v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
@@ -39,6 +65,15 @@ func exported[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2
 		}
 		return err
 	}}, nil
+}
+
+// recordEnd records how an export ended, whose client may be gone.
+func (v *visit) recordEnd(of command.Export) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), pageTimeout)
+	defer cancel()
+	if err := v.Commands.EndExport(ctx, of, v.rows, v.whole); err != nil {
+		v.Log.Warn("end of an export not recorded", slog.String("account", v.identity.Account), slog.Any("error", err))
+	}
 }
 
 // deadlineWriter gives every write a deadline of its own.
@@ -59,60 +94,60 @@ func (v *visit) exportLeads() (screen, error) {
 	}
 	p := v.params()
 	filter := leadFilter(p, cmp.Or(settings.State.Region, account.DefaultRegion))
-	return exported(v, p, export.Leads(), v.Query.LeadsAll(v.r.Context(), v.identity.Account, filter))
+	return exported(v, p, "leads", export.Leads(), v.Query.LeadsAll(v.r.Context(), v.identity.Account, filter))
 }
 
 func (v *visit) exportSources() (screen, error) {
 	p := v.params()
 	filter := query.SourceFilter{Source: p.text("source"), Since: p.day("since"), Until: p.until("until")}
-	return exported(v, p, export.Sources(), v.Query.SourcesAll(v.r.Context(), v.identity.Account, filter))
+	return exported(v, p, "sources", export.Sources(), v.Query.SourcesAll(v.r.Context(), v.identity.Account, filter))
 }
 
 func (v *visit) exportReport() (screen, error) {
 	p := v.params()
 	filter := v.reportFilter(p)
-	return exported(v, p, export.Report(), query.All(func(page query.Page) (query.List[query.SourceCount], error) {
+	return sent(v, p, export.Report(), query.All(func(page query.Page) (query.List[query.SourceCount], error) {
 		return v.Query.SourceReport(v.r.Context(), v.identity.Account, filter, page)
 	}))
 }
 
 func (v *visit) exportTokens() (screen, error) {
-	return exported(v, v.params(), export.Tokens(), query.All(func(page query.Page) (query.List[query.Token], error) {
+	return sent(v, v.params(), export.Tokens(), query.All(func(page query.Page) (query.List[query.Token], error) {
 		return v.Query.Tokens(v.r.Context(), v.identity.Account, page)
 	}))
 }
 
 func (v *visit) exportAudit() (screen, error) {
 	p := v.params()
-	return exported(v, p, export.TokenEvents(), v.Query.AuditTokensAll(v.r.Context(), v.identity.Account, auditFilter(p)))
+	return sent(v, p, export.TokenEvents(), v.Query.AuditTokensAll(v.r.Context(), v.identity.Account, auditFilter(p)))
 }
 
-func (v *visit) exportReveals() (screen, error) {
+func (v *visit) exportTrail() (screen, error) {
 	p := v.params()
-	return exported(v, p, export.Reveals(), v.Query.RevealsAll(v.r.Context(), v.identity.Account, revealFilter(p)))
+	return sent(v, p, export.Trail(), v.Query.TrailAll(v.r.Context(), v.identity.Account, trailFilter(p)))
 }
 
 func (v *visit) exportEndpoints() (screen, error) {
-	return exported(v, v.params(), export.Endpoints(), query.All(func(page query.Page) (query.List[query.Endpoint], error) {
+	return sent(v, v.params(), export.Endpoints(), query.All(func(page query.Page) (query.List[query.Endpoint], error) {
 		return v.Query.Endpoints(v.r.Context(), v.identity.Account, page)
 	}))
 }
 
 func (v *visit) exportDeliveries() (screen, error) {
 	id := v.id("id")
-	return exported(v, v.params(), export.Deliveries(), query.All(func(page query.Page) (query.List[query.Delivery], error) {
+	return exported(v, v.params(), "deliveries", export.Deliveries(), query.All(func(page query.Page) (query.List[query.Delivery], error) {
 		return v.Query.Deliveries(v.r.Context(), v.identity.Account, id, v.caller.ReadsLeads, page)
 	}))
 }
 
 func (v *visit) exportProjections() (screen, error) {
 	views, err := v.Query.Projections(v.ctx)
-	return exported(v, v.params(), export.Projections(), sequence(views, err))
+	return sent(v, v.params(), export.Projections(), sequence(views, err))
 }
 
 func (v *visit) exportUsage() (screen, error) {
 	days, err := v.usageDays()
-	return exported(v, v.params(), export.Usage(), sequence(days, err))
+	return sent(v, v.params(), export.Usage(), sequence(days, err))
 }
 
 // sequence yields the items of a slice, or the error.

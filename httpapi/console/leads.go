@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
@@ -51,6 +52,11 @@ func (v *visit) leads() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
+	if fields := p.personal(); len(fields) > 0 { // all else is masked
+		if err := v.Commands.Search(v.ctx, v.caller, "leads", fields...); err != nil {
+			return screen{}, err
+		}
+	}
 	for _, one := range list.Items {
 		shown.Leads = append(shown.Leads, masker{}.lead(one))
 	}
@@ -76,6 +82,16 @@ func leadFilter(p *params, region string) query.LeadFilter {
 		}
 	}
 	return f
+}
+
+// personal returns the parameters by which persons are searched.
+func (p *params) personal() (names []string) {
+	for _, name := range command.PersonalFilters() {
+		if p.text(name) != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // fault is what is wrong with a field of a form, or nothing.

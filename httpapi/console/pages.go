@@ -39,13 +39,13 @@ func pages() []page {
 
 		{get, "/leads", leads, quota.Read, (*visit).leads},
 		{get, "/leads/{id}", leads, quota.Stream, (*visit).lead},
-		{post, "/leads/{id}/reveal", leads, quota.StreamWrite, revealing(command.RevealOne, (*visit).unmaskedLead)},
+		{post, "/leads/{id}/reveal", leads, quota.StreamWrite, revealing((*visit).unmaskedLead)},
 
 		{get, "/sources", leads, quota.Read, (*visit).sources},
 		{get, "/sources/attribution", leads, quota.Stream, (*visit).attribution},
 
 		{get, "/audit", audit, quota.Read, (*visit).audit},
-		{get, "/audit/reveals", audit, quota.Read, (*visit).reveals},
+		{get, "/audit/trail", audit, quota.Read, (*visit).trail},
 
 		{get, "/tokens", tokens, quota.Read, (*visit).tokens},
 		{post, "/tokens", tokensWrite, quota.Write, (*visit).createToken},
@@ -92,16 +92,16 @@ func pages() []page {
 		{get, "/projections", "", quota.Read, (*visit).projections},
 		{get, "/usage", leads, quota.Read, (*visit).usage},
 	}
-	// An export is at the address of its page, with .csv, .ndjson or .parquet. One that is recorded as a reveal counts as a write.
+	// An export is at the address of its page, with .csv, .ndjson or .parquet. One of personal data is recorded, and so counts as a write.
 	for _, e := range []page{
-		{get, "/leads", leads, quota.Write, revealing(command.RevealLeads, (*visit).exportLeads)},
+		{get, "/leads", leads, quota.Write, (*visit).exportLeads},
 		{get, "/sources", leads, quota.Read, (*visit).exportReport},
-		{get, "/sources/history", leads, quota.Write, revealing(command.RevealSources, (*visit).exportSources)},
+		{get, "/sources/history", leads, quota.Write, (*visit).exportSources},
 		{get, "/tokens", tokens, quota.Read, (*visit).exportTokens},
 		{get, "/audit", audit, quota.Read, (*visit).exportAudit},
-		{get, "/audit/reveals", audit, quota.Read, (*visit).exportReveals},
+		{get, "/audit/trail", audit, quota.Read, (*visit).exportTrail},
 		{get, "/webhooks", webhooks, quota.Read, (*visit).exportEndpoints},
-		{get, "/webhooks/{id}/deliveries", webhooks, quota.Read, (*visit).exportDeliveries},
+		{get, "/webhooks/{id}/deliveries", webhooks, quota.Write, (*visit).exportDeliveries},
 		{get, "/projections", "", quota.Read, (*visit).exportProjections},
 		{get, "/usage", leads, quota.Read, (*visit).exportUsage},
 	} {
@@ -112,15 +112,13 @@ func pages() []page {
 	return all
 }
 
-// revealing records on the log that a page shows personal data unmasked, before any of it is sent. Loading the page again is
-// recorded again.
-func revealing(what string, show func(*visit) (screen, error)) func(*visit) (screen, error) {
+// revealing records on the log that a page shows a lead unmasked, before any of it is sent.
+func revealing(show func(*visit) (screen, error)) func(*visit) (screen, error) {
 	return func(v *visit) (screen, error) {
 		shown, err := show(v)
-		if err != nil {
-			return screen{}, err
+		if err == nil {
+			err = v.Commands.Reveal(v.ctx, command.Reveal{Caller: v.caller, What: command.RevealOne, LeadID: v.id("id")})
 		}
-		_, err = v.Commands.Reveal(v.ctx, command.Reveal{Caller: v.caller, What: what, LeadID: v.id("id")})
 		return shown, err
 	}
 }

@@ -60,7 +60,7 @@ func (v *visit) tabs() []tab {
 	var shown []tab
 	for _, t := range []struct{ name, path, scope string }{
 		{"Overview", "/", ""}, {"Leads", "/leads", "leads:read"}, {"Sources", "/sources", "leads:read"},
-		{"API Tokens", "/tokens", "tokens:read"}, {"Token audit", "/audit", "audit:read"}, {"Reveals", "/audit/reveals", "audit:read"},
+		{"API Tokens", "/tokens", "tokens:read"}, {"Audit", "/audit/trail", "audit:read"}, {"Token audit", "/audit", "audit:read"},
 		{"Intakes", "/intakes", "intakes:read"}, {"Arrivals", "/arrivals", "leads:read"},
 		{"Webhooks", "/webhooks", "webhooks:read"}, {"Projections", "/projections", ""}, {"Usage", "/usage", "leads:read"},
 	} {

@@ -40,6 +40,8 @@ type visit struct {
 	identity Identity
 	signedIn bool
 	caller   command.Caller
+	rows     int    // that were exported
+	whole    bool   // none was left out
 	done     func() // ends the request's count among those in flight; nil: not counted
 }
 

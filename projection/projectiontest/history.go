@@ -56,7 +56,7 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 			w.Append(t, account, event.RefusedStream(w.NewID()), event.LeadRefused{
 				Source: pick(h, sources...), Code: "DUPLICATE_LEAD_SOURCE", LeadID: h.Leads[account][0],
 			})
-			w.Append(t, account, event.RevealStream(w.NewID()), event.LeadRevealed{LeadID: h.Leads[account][0], What: "lead"})
+			w.Append(t, account, event.RecordStream(w.NewID()), event.DataRevealed{LeadID: h.Leads[account][0], What: "lead"})
 		default:
 			h.intake(t, account)
 			w.Append(t, account, event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: w.NewID()})

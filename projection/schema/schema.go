@@ -41,7 +41,7 @@ const (
 	VisitorActivity = "visitor_activity"
 	Refused         = "refused"
 	Arrival         = "arrival"
-	Reveal          = "reveal"
+	Trail           = "trail"
 	Place           = "place"
 )
 

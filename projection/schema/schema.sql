@@ -477,26 +477,6 @@ COMMENT ON TABLE views.refused IS 'Arrivals that were answered with a conflict. 
 COMMENT ON COLUMN views.refused.lead_id IS 'The lead that is there.';
 COMMENT ON COLUMN views.refused.other_lead_id IS 'A second lead, when phone and email belong to two; else empty.';
 
-CREATE TABLE views.reveal (
-    "position" bigint NOT NULL,
-    account text COLLATE "C" NOT NULL,
-    at timestamp with time zone NOT NULL,
-    actor text NOT NULL,
-    what text COLLATE "C" NOT NULL,
-    lead_id text COLLATE "C" NOT NULL,
-    arrival_id text COLLATE "C" NOT NULL,
-    ip text NOT NULL,
-    user_agent text NOT NULL,
-    request_id text NOT NULL,
-    CONSTRAINT reveal_position PRIMARY KEY ("position")
-);
-CREATE INDEX reveal_account ON views.reveal USING btree (account, "position");
-COMMENT ON TABLE views.reveal IS 'Who revealed personal data, and when. It holds no personal data itself.';
-COMMENT ON COLUMN views.reveal.what IS 'lead, arrival, or what was exported.';
-COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads, or an arrival.';
-COMMENT ON COLUMN views.reveal.arrival_id IS 'Of what was posted; else empty.';
-COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
-
 CREATE TABLE views.source_day (
     account text COLLATE "C" NOT NULL,
     day date NOT NULL,
@@ -628,6 +608,34 @@ CREATE TABLE views.touch_personal (
 COMMENT ON TABLE views.touch_personal IS 'What is personal in a touch. It has no row for one that is erased.';
 COMMENT ON COLUMN views.touch_personal.metadata IS 'As the arrival gave it. Of a visit: the parameters of the URL, with page_url and referrer.';
 COMMENT ON COLUMN views.touch_personal.changed IS 'The lead''s fields that the arrival set.';
+
+CREATE TABLE views.trail (
+    "position" bigint NOT NULL,
+    event_id text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL,
+    actor text COLLATE "C" NOT NULL,
+    subject text COLLATE "C" NOT NULL,
+    ip text NOT NULL,
+    user_agent text NOT NULL,
+    request_id text NOT NULL,
+    data json NOT NULL,
+    CONSTRAINT trail_position PRIMARY KEY ("position")
+);
+CREATE INDEX trail_account ON views.trail USING btree (account, "position");
+CREATE INDEX trail_subject ON views.trail USING btree (account, subject, "position");
+COMMENT ON TABLE views.trail IS 'Who did what in an account, and who read personal data. It holds no personal data itself, and no secret.';
+COMMENT ON COLUMN views.trail.subject IS 'Id of what the act was about; of a search, what was searched.';
+COMMENT ON COLUMN views.trail.ip IS 'Of the actor. Empty for acts on leads, where it is sealed with the person.';
+COMMENT ON COLUMN views.trail.data IS 'A changed setting is an object of old and new.';
+
+CREATE TABLE views.trail_setting (
+    stream text COLLATE "C" NOT NULL,
+    settings json NOT NULL,
+    CONSTRAINT trail_setting_stream PRIMARY KEY (stream)
+);
+COMMENT ON TABLE views.trail_setting IS 'The settings of accounts, endpoints and intakes as of their latest event, which the next one is compared with.';
 
 CREATE TABLE views.visitor_activity (
     "position" bigint NOT NULL,

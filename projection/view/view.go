@@ -12,7 +12,7 @@ import (
 func All() []projection.Projector {
 	return []projection.Projector{
 		Lead{}, SourceDay{}, Touch{}, Token{}, TokenAudit{}, Account{}, Endpoint{}, Intake{},
-		VisitorActivity{}, Refused{}, Arrival{}, Reveal{}, Place{},
+		VisitorActivity{}, Refused{}, Arrival{}, Trail{}, Place{},
 	}
 }
 

@@ -33,18 +33,19 @@ func Tokens() Sheet[query.Token] {
 	}}
 }
 
-// Reveals are who looked at people.
-func Reveals() Sheet[query.Reveal] {
-	type item = query.Reveal
-	return Sheet[item]{"reveals", []Column[item]{
+// Trail is who did what, and who read personal data.
+func Trail() Sheet[query.TrailRecord] {
+	type item = query.TrailRecord
+	return Sheet[item]{"audit", []Column[item]{
+		Text("id", func(r item) string { return r.ID }),
+		Term("type", func(r item) string { return r.Type }),
 		Moment("at", func(r item) query.Timestamp { return r.At }),
 		Term("actor", func(r item) string { return r.Actor }),
-		Term("what", func(r item) string { return r.What }),
-		Optional("leadId", func(r item) *string { return r.LeadID }),
-		Optional("arrivalId", func(r item) *string { return r.ArrivalID }),
+		Text("subject", func(r item) string { return r.Subject }),
 		Term("ip", func(r item) string { return r.IP }),
 		Term("userAgent", func(r item) string { return r.UserAgent }),
 		Text("requestId", func(r item) string { return r.RequestID }),
+		JSON("data", func(r item) string { return string(r.Data) }),
 	}}
 }
 

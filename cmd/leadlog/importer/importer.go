@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query/export"
 )
 
@@ -54,6 +55,9 @@ func Run(
 	}
 	if broken != nil {
 		return broken
+	}
+	if err := handlers.ImportFinished(ctx, admission.Caller, rows.finished()); err != nil {
+		return fmt.Errorf("all rows are done, but not that the import ended: %w; run it again%s", err, into.again())
 	}
 	shown.End("%s; %s", rows, into.end())
 	if rows.refused+rows.bad > 0 {
@@ -121,6 +125,12 @@ func (t *tally) count(arrived command.Arrived) (rowOutcome, error) {
 }
 
 func (t *tally) total() uint64 { return t.created + t.merged + t.refused + t.bad + t.erased }
+
+func (t *tally) finished() event.ImportFinished {
+	return event.ImportFinished{
+		Rows: int(t.total()), Created: int(t.created), Merged: int(t.merged), Refused: int(t.refused), Invalid: int(t.bad), Repeated: int(t.before),
+	}
+}
 
 func (t *tally) rows() *tally { return t }
 

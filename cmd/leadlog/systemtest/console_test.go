@@ -89,8 +89,8 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.press("Reveal")
 	c.waitText("h1", "Asha Rao")
 	c.waitText("#now", "Pune")
-	c.open("/console/audit/reveals")
-	c.waitText("#reveals", lead)
+	c.open("/console/audit/trail")
+	c.waitText("#trail", lead)
 
 	token := c.tokens(api)
 	endpoint := c.delivery(api, jwt)
@@ -99,7 +99,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.credits(api, jwt, lead)
 	c.visitPages([][2]string{
 		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"attribution", "/sources/attribution"}, {"tokens", "/tokens"},
-		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"reveals", "/audit/reveals"}, {"webhooks", "/webhooks"},
+		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"trail", "/audit/trail"}, {"webhooks", "/webhooks"},
 		{"webhook", endpoint}, {"delivery", c.lastDelivery(endpoint)}, {"projections", "/projections"}, {"intakes", "/intakes"},
 		{"intake", intake}, {"intake-new", "/intakes/new?kind=webhook"}, {"intake-edit", intake + "/edit"}, {"usage", "/usage"},
 		{"arrivals", "/arrivals"}, {"arrival", arrival},

@@ -462,27 +462,36 @@ COMMENT ON COLUMN views.intake.secret_id IS 'Id of the event that set the secret
 COMMENT ON COLUMN views.intake.enabled_at IS 'When it was last enabled.';
 COMMENT ON COLUMN views.intake.silent_since IS 'NULL: it is not silent.';
 
-CREATE TABLE views.reveal (
+CREATE TABLE views.trail (
     position   bigint      NOT NULL,
+    event_id   text        COLLATE "C" NOT NULL,
     account    text        COLLATE "C" NOT NULL,
+    type       text        COLLATE "C" NOT NULL,
     at         timestamptz NOT NULL,
-    actor      text        NOT NULL,
-    what       text        COLLATE "C" NOT NULL,
-    lead_id    text        COLLATE "C" NOT NULL,
-    arrival_id text        COLLATE "C" NOT NULL,
+    actor      text        COLLATE "C" NOT NULL,
+    subject    text        COLLATE "C" NOT NULL,
     ip         text        NOT NULL,
     user_agent text        NOT NULL,
     request_id text        NOT NULL,
-    CONSTRAINT reveal_position PRIMARY KEY (position)
+    data       json        NOT NULL,
+    CONSTRAINT trail_position PRIMARY KEY (position)
 );
 
-CREATE INDEX reveal_account ON views.reveal (account, position);
+CREATE INDEX trail_account ON views.trail (account, position);
+CREATE INDEX trail_subject ON views.trail (account, subject, position);
 
-COMMENT ON TABLE views.reveal IS 'Who revealed personal data, and when. It holds no personal data itself.';
-COMMENT ON COLUMN views.reveal.what IS 'lead, arrival, or what was exported.';
-COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads, or an arrival.';
-COMMENT ON COLUMN views.reveal.arrival_id IS 'Of what was posted; else empty.';
-COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
+COMMENT ON TABLE views.trail IS 'Who did what in an account, and who read personal data. It holds no personal data itself, and no secret.';
+COMMENT ON COLUMN views.trail.subject IS 'Id of what the act was about; of a search, what was searched.';
+COMMENT ON COLUMN views.trail.ip IS 'Of the actor. Empty for acts on leads, where it is sealed with the person.';
+COMMENT ON COLUMN views.trail.data IS 'A changed setting is an object of old and new.';
+
+CREATE TABLE views.trail_setting (
+    stream   text COLLATE "C" NOT NULL,
+    settings json NOT NULL,
+    CONSTRAINT trail_setting_stream PRIMARY KEY (stream)
+);
+
+COMMENT ON TABLE views.trail_setting IS 'The settings of accounts, endpoints and intakes as of their latest event, which the next one is compared with.';
 
 CREATE TABLE views.place (
     position bigint      NOT NULL,

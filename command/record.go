@@ -1,0 +1,150 @@
+package command
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// The handlers in this file record who read personal data, before any of it is shown.
+
+// What can be revealed.
+const (
+	RevealOne     = "lead"    // one lead
+	RevealArrival = "arrival" // what was posted
+)
+
+// Reveal is about to show a caller personal data of one lead, or what was posted. The caller has checked that the account has it.
+type Reveal struct {
+	Caller    Caller
+	What      string
+	LeadID    string // of RevealOne
+	ArrivalID string // of RevealArrival
+}
+
+// Reveal records the first reading of a minute by a caller, of one lead or arrival. The errors are those of the store.
+func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error {
+	return h.sample(ctx, cmd.Caller, cmd.What+" "+cmd.LeadID+cmd.ArrivalID,
+		event.DataRevealed{LeadID: cmd.LeadID, ArrivalID: cmd.ArrivalID, What: cmd.What})
+}
+
+// Search records the first of a minute of a caller's lists of personal data, by what is listed and by which personal fields it was
+// searched by. The values are not recorded. The errors are those of the store.
+func (h *Handlers) Search(ctx context.Context, caller Caller, what string, fields ...string) error {
+	slices.Sort(fields)
+	return h.sample(ctx, caller, "search "+what+" "+strings.Join(fields, " "), event.DataSearched{What: what, Fields: fields})
+}
+
+// sampleCache has what this process has recorded, so that most readings append nothing.
+type sampleCache = lru.Cache[string, struct{}]
+
+const cachedSamples = 20_000 // a few MiB
+
+// sample appends a fact once a minute for a caller and subject. The log decides: the name of the stream is made of all three, so that
+// of several processes one appends.
+func (h *Handlers) sample(ctx context.Context, caller Caller, subject string, fact event.Data) error {
+	at := h.timestamp()
+	hash := sha256.Sum256([]byte(strings.Join([]string{caller.Account, caller.Actor, subject, at.Format("2006-01-02T15:04")}, "\x00")))
+	stream := event.RecordStream(hex.EncodeToString(hash[:16]))
+	if _, recorded := h.samples.Get(stream); recorded {
+		return nil
+	}
+	write, err := h.write(caller.ofRecord(), stream, eventstore.NoStream, at, fact)
+	if err != nil {
+		return err
+	}
+	_, err = h.store.Append(ctx, write)
+	if _, conflict := errors.AsType[*eventstore.ConflictError](err); err == nil || conflict {
+		h.samples.Add(stream, struct{}{})
+		return nil
+	}
+	return err
+}
+
+// ofRecord returns the caller of a record, which outlives the persons that it is about: the request's id is the service's own.
+func (c Caller) ofRecord() Caller {
+	c.RequestID = c.ownRequestID()
+	return c
+}
+
+// Export is an export that is recorded.
+type Export struct {
+	caller Caller
+	stream string
+	fact   event.DataExported
+}
+
+// BeginExport records that a caller is about to export a list. The filter is by parameter; values of personal parameters are masked.
+// The errors are those of the store.
+func (h *Handlers) BeginExport(ctx context.Context, caller Caller, what, format string, filter map[string]string) (Export, error) {
+	id, err := h.newID()
+	if err != nil {
+		return Export{}, err
+	}
+	e := Export{caller.ofRecord(), event.RecordStream(id.String()), event.DataExported{
+		ExportID: id.String(), What: what, Format: format, Filter: maskedFilter(filter),
+	}}
+	write, err := h.write(e.caller, e.stream, eventstore.NoStream, h.timestamp(), e.fact)
+	if err != nil {
+		return Export{}, err
+	}
+	_, err = h.store.Append(ctx, write)
+	return e, err
+}
+
+// EndExport records how an export ended. The errors are those of the store.
+func (h *Handlers) EndExport(ctx context.Context, e Export, rows int, complete bool) error {
+	count := int64(rows)
+	e.fact.Rows, e.fact.Complete = &count, &complete
+	write, err := h.write(e.caller, e.stream, eventstore.At(0), h.timestamp(), e.fact)
+	if err != nil {
+		return err
+	}
+	_, err = h.store.Append(ctx, write)
+	return err
+}
+
+// PersonalFilters are the parameters of lists whose values are personal.
+func PersonalFilters() []string { return []string{"q", "phone", "email"} }
+
+// maxFilter is how many characters of a parameter are recorded.
+const maxFilter = 200
+
+func maskedFilter(filter map[string]string) map[string]string {
+	masked := map[string]string{}
+	for name, value := range filter {
+		switch runes := []rune(strings.ToValidUTF8(value, "�")); {
+		case value == "":
+		case slices.Contains(PersonalFilters(), name):
+			masked[name] = "***"
+		default:
+			masked[name] = string(runes[:min(len(runes), maxFilter)])
+		}
+	}
+	if len(masked) == 0 {
+		return nil
+	}
+	return masked
+}
+
+// ImportFinished records that the import of a file has ended. The errors are those of the store.
+func (h *Handlers) ImportFinished(ctx context.Context, caller Caller, outcome event.ImportFinished) error {
+	id, err := h.newID()
+	if err != nil {
+		return err
+	}
+	write, err := h.write(caller, event.RecordStream(id.String()), eventstore.NoStream, h.timestamp(), outcome)
+	if err != nil {
+		return err
+	}
+	_, err = h.store.Append(ctx, write)
+	return err
+}

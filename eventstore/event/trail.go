@@ -1,0 +1,22 @@
+package event
+
+// TrailTypes are the stored names of the types in the trail.
+func TrailTypes() []string {
+	return Types(
+		TokenCreated{}, TokenRotated{}, TokenExpiring{}, TokenDeleted{}, TokenRefused{},
+		WebhookRegistered{}, WebhookUpdated{}, WebhookDisabled{}, WebhookEnabled{}, WebhookRotated{},
+		WebhookTested{}, WebhookRetried{}, WebhookReplayed{}, WebhookReplayEnded{}, WebhookDeleted{},
+		IntakeCreated{}, IntakeChanged{}, IntakeRotated{}, IntakeDeleted{}, IntakeSilent{}, IntakeResumed{},
+		AccountConfigured{}, JWTsRevoked{},
+		LeadJoined{}, LeadReleased{}, LeadErased{},
+		DataRevealed{}, DataExported{}, DataSearched{}, ImportFinished{},
+	)
+}
+
+// TrailName is the name of a type in the trail.
+func TrailName(eventType string) string {
+	if eventType == (JWTsRevoked{}).EventType() {
+		return "jwt.revoked"
+	}
+	return PublicName(eventType)
+}

@@ -1,0 +1,110 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/query"
+)
+
+// trailPage is who did what in the account, and who read personal data.
+type trailPage struct {
+	filtered
+	parts
+	Types   []string
+	Records []trailRecord
+}
+
+// trailRecord is a record as the page shows it.
+type trailRecord struct {
+	query.TrailRecord
+	Page    string // of what it is about, below the console's path; empty: it has none
+	Details []trailDetail
+}
+
+// trailDetail is a member of a record's data, or a setting that changed.
+type trailDetail struct {
+	Name, Old, New string
+	Changed        bool
+}
+
+// Short returns the last part of a path.
+func (trailPage) Short(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+func (v *visit) trail() (screen, error) {
+	p := v.params()
+	shown := trailPage{filtered: p.filtered("since", "until", "type", "actor", "subject"), Types: query.TrailTypes()}
+	filter, page := trailFilter(p), p.page()
+	if shown.Wrong = p.wrong; shown.Wrong != nil {
+		return screen{name: "trail", title: "Audit", status: http.StatusBadRequest, data: shown}, nil
+	}
+	list, err := v.Query.LatestTrail(v.ctx, v.identity.Account, filter, page)
+	if err != nil {
+		return screen{}, err
+	}
+	for _, record := range list.Items {
+		shown.Records = append(shown.Records, trailRecord{record, v.pageOf(record), details(record.Data)})
+	}
+	shown.parts = p.parts(page, list.NextCursor)
+	return screen{name: "trail", title: "Audit", data: shown, live: page.Cursor == ""}, nil
+}
+
+func trailFilter(p *params) query.TrailFilter {
+	return query.TrailFilter{
+		Type: p.text("type"), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.day("since"), Until: p.until("until"),
+	}
+}
+
+// pageOf returns the page of what a record is about, if there is one and the user may see it.
+func (v *visit) pageOf(record query.TrailRecord) string {
+	kind, act, _ := strings.Cut(record.Type, ".")
+	var data struct{ LeadID, ArrivalID string }
+	if record.Type == "data.revealed" {
+		_ = json.Unmarshal(record.Data, &data, json.MatchCaseInsensitiveNames(true)) // what cannot be read has no link
+		kind = "lead"
+		if data.ArrivalID != "" {
+			kind = "arrival"
+		}
+	}
+	for _, page := range []struct{ kind, path, scope string }{
+		{"lead", "/leads/", "leads:read"}, {"arrival", "/arrivals/", "leads:read"}, {"webhook", "/webhooks/", "webhooks:read"}, {"intake", "/intakes/", "intakes:read"},
+	} {
+		if kind == page.kind && act != "erased" && act != "deleted" && v.identity.May(page.scope) {
+			return page.path + record.Subject
+		}
+	}
+	return ""
+}
+
+// details are the members of a record's data in order, as text.
+func details(data jsontext.Value) []trailDetail {
+	var members map[string]jsontext.Value
+	if json.Unmarshal(data, &members) != nil {
+		return nil
+	}
+	var all []trailDetail
+	for name, value := range members {
+		var change struct {
+			Old jsontext.Value `json:"old"`
+			New jsontext.Value `json:"new"`
+		}
+		if value.Kind() == '{' && json.Unmarshal(value, &change, json.RejectUnknownMembers(true)) == nil && change.New != nil {
+			all = append(all, trailDetail{name, shownSetting(change.Old), shownSetting(change.New), true})
+			continue
+		}
+		all = append(all, trailDetail{Name: name, New: plain(value)})
+	}
+	slices.SortFunc(all, func(a, b trailDetail) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func shownSetting(value jsontext.Value) string {
+	if value == nil || value.Kind() == 'n' {
+		return "–"
+	}
+	return plain(value)
+}

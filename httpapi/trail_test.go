@@ -1,0 +1,112 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// trail returns the records of the audit trail that match, once there are so many. What is recorded once a minute may be there again.
+func (s *service) trail(query string, n int) (records []map[string]any) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		records = nil
+		for _, item := range s.as(http.MethodGet, "/api/v1/crm/audit/events?limit=200"+query, "").is(http.StatusOK).body["data"].([]any) {
+			records = append(records, item.(map[string]any))
+		}
+		return len(records) >= n
+	}, soon, pause, "%s: %v", query, records)
+	return records
+}
+
+func TestTrail_SettingsOldAndNew(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint(ownAccount, "admin")
+	configure := func(body string) {
+		s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/" + ownAccount, credential: admin, body: body}).is(http.StatusOK)
+	}
+	configure(`{"name":"Acme","features":["crm_api"],"region":"IN"}`)
+	configure(`{"name":"Acme","features":["crm_api"],"region":"DE"}`)
+	records := s.trail("&type=account.configured&actor=user:ann", 2)
+	changed := records[1]
+	require.Equal(t, map[string]any{"region": map[string]any{"old": "IN", "new": "DE"}}, changed["data"])
+	require.Equal(t, ownAccount, changed["subject"])
+	require.NotEmpty(t, changed["ip"])
+
+	s.token()
+	hook := s.as(http.MethodPost, "/webhooks/endpoints", `{"url":"https://example.com/a","events":["lead.created"]}`).is(http.StatusCreated)
+	id := hook.at("data", "webhookId").(string)
+	s.as(http.MethodPatch, "/webhooks/endpoints/"+id, `{"url":"https://example.org/b"}`).is(http.StatusOK)
+	s.as(http.MethodPost, "/webhooks/endpoints/"+id+"/secret/rotate", ``).is(http.StatusOK)
+	intake := s.as(http.MethodPost, "/api/v1/crm/intakes", `{"name":"Poll","kind":"typeform","secret":"the-first-secret"}`).is(http.StatusCreated).at("data", "intakeId").(string)
+	s.as(http.MethodPatch, "/api/v1/crm/intakes/"+intake, `{"name":"Survey","expectEvery":"24h","secret":"the-second-secret"}`).is(http.StatusOK)
+	records = s.trail("&type=webhook.*&subject="+id, 3)
+	require.Equal(t, "https://example.com/a", records[0]["data"].(map[string]any)["url"])
+	require.Equal(t, map[string]any{"url": map[string]any{"old": "https://example.com/a", "new": "https://example.org/b"}}, records[1]["data"])
+	require.Equal(t, "webhook.rotated", records[2]["type"])
+	data := s.trail("&type=intake.changed", 1)[0]["data"].(map[string]any)
+	require.Equal(t, map[string]any{"old": "Poll", "new": "Survey"}, data["name"])
+	require.Equal(t, map[string]any{"old": nil, "new": "24h"}, data["expectEvery"])
+	require.Equal(t, map[string]any{"old": "***", "new": "***"}, data["secret"])
+
+	whole := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/events", credential: s.jwt, header: map[string]string{"Accept": "text/csv"}}).is(http.StatusOK).raw
+	require.Contains(t, whole, "id,type,at,actor,subject,ip,userAgent,requestId,data\n")
+	require.NotContains(t, whole, "-secret")
+	require.NotContains(t, whole, "whsec_")
+	require.Contains(t, whole, "token.created")
+	for _, query := range []string{"type=lead.created", "type=x*", "since=x", "cursor=x"} {
+		s.as(http.MethodGet, "/api/v1/crm/audit/events?"+query, "").is(http.StatusBadRequest)
+	}
+	s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/events", credential: s.mint(ownAccount, "leads:read")}).is(http.StatusForbidden)
+	require.Empty(t, s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/events?type=webhook.*", credential: s.stranger("")}).is(http.StatusOK).body["data"])
+}
+
+func TestTrail_ReadingOfPersonalData(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	lead := s.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com"}`).at("data", "leadId").(string)
+	other := s.capture(`{"name":"Bela","phone":"9876543211"}`).at("data", "leadId").(string)
+	read := func(path string) {
+		s.as(http.MethodGet, "/api/v1/crm/leads"+path, "").is(http.StatusOK)
+	}
+	for _, path := range []string{"", "/events", "/sources", "/activity", "?asOf=2030-01-01T00:00:00Z"} {
+		read("/" + lead + path)
+	}
+	read("/" + other)
+	s.as(http.MethodGet, "/api/v1/crm/leads/"+strings.Repeat("0", 26), "").is(http.StatusNotFound)
+	revealed := s.trail("&type=data.revealed", 2)
+	require.Less(t, len(revealed), 5, "one a minute of each lead")
+	require.Equal(t, map[string]any{"leadId": lead, "what": "lead"}, revealed[0]["data"])
+	require.Equal(t, other, revealed[len(revealed)-1]["subject"])
+
+	for range 2 {
+		read("?phone=9876543210&q=asha")
+		read("?q=asha")
+		read("")
+	}
+	searched := s.trail("&type=data.searched", 3)
+	require.Equal(t, map[string]any{"what": "leads", "fields": []any{"phone", "q"}}, searched[0]["data"])
+	require.Contains(t, searched[len(searched)-1]["data"], "what")
+
+	s.send(call{method: http.MethodGet, path: "/api/v1/crm/sources/history?source=api", credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}}).is(http.StatusOK)
+	exported := s.trail("&type=data.exported", 2)
+	begun, ended := exported[0]["data"].(map[string]any), exported[1]["data"].(map[string]any)
+	require.Equal(t, exported[0]["subject"], exported[1]["subject"])
+	require.Equal(t, map[string]any{"source": "api"}, begun["filter"])
+	require.NotContains(t, begun, "rows")
+	require.EqualValues(t, 2, ended["rows"])
+	require.Equal(t, true, ended["complete"])
+
+	s.as(http.MethodPost, "/api/v1/crm/leads/"+other+"/contacts/release", `{"phone":"9876543211"}`)
+	s.as(http.MethodDelete, "/api/v1/crm/leads/"+lead, "").is(http.StatusOK)
+	s.trail("&type=lead.erased&subject="+lead, 1)
+	whole, err := json.Marshal(s.trail("&type=data.*", 7))
+	require.NoError(t, err)
+	for _, personal := range []string{"Asha", "asha", "98765"} {
+		require.NotContains(t, string(whole), personal)
+	}
+}

@@ -1,0 +1,233 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Trail has a row for each act in an account, and for each recorded reading of personal data. A changed setting is shown with its old
+// and its new value, which the view compares itself.
+type Trail struct{}
+
+func (Trail) Name() string     { return schema.Trail }
+func (Trail) Version() int     { return 1 }
+func (Trail) Tables() []string { return []string{"trail", "trail_setting"} }
+func (Trail) Filter() eventstore.Filter {
+	return eventstore.Filter{Types: event.TrailTypes()}
+}
+
+func (Trail) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	types := event.TrailTypes()
+	acts := slices.DeleteFunc(slices.Clone(batch), func(e projection.Event) bool { return !slices.Contains(types, e.Type) })
+	if len(acts) == 0 {
+		return nil
+	}
+	before, err := loadSettings(ctx, tx, acts)
+	if err != nil {
+		return err
+	}
+	var trail rows
+	for _, e := range acts {
+		data, err := before.shown(e)
+		if err != nil {
+			return fmt.Errorf("event at position %d: %w", e.Position, err)
+		}
+		m := e.Metadata
+		if isLead(e.Stream) { // sealed with the person, and gone with the person
+			m.IP, m.UserAgent, m.RequestID = "", "", m.Correlation
+		}
+		trail.row(11)
+		trail.bigint(int64(e.Position))
+		trail.text(e.ID.String())
+		trail.text(m.Account)
+		trail.text(event.TrailName(e.Type))
+		trail.timestamp(e.At)
+		trail.text(m.Actor)
+		trail.text(trailSubject(e))
+		trail.text(m.IP)
+		trail.text(m.UserAgent)
+		trail.text(m.RequestID)
+		trail.json(data)
+	}
+	err = trail.insert(ctx, tx, "trail", "position", "event_id", "account", "type", "at", "actor", "subject", "ip", "user_agent", "request_id", "data")
+	if err != nil {
+		return err
+	}
+	return before.save(ctx, tx)
+}
+
+func isLead(stream string) bool { return event.LeadID(stream) != stream }
+
+// trailSubject is the id of what an act is about.
+func trailSubject(e projection.Event) string {
+	switch d := e.Data.(type) {
+	case event.DataRevealed:
+		return d.LeadID + d.ArrivalID
+	case event.DataExported:
+		return d.ExportID
+	case event.DataSearched:
+		return d.What
+	}
+	for _, id := range []func(string) string{
+		event.TokenID, event.WebhookID, event.IntakeID, event.AccountID, event.LeadID, event.RecordID,
+	} {
+		if found := id(e.Stream); found != e.Stream {
+			return found
+		}
+	}
+	return ""
+}
+
+// settings are those of streams, by name of the stream. Those that changed are saved.
+type settings struct {
+	now     map[string]jsontext.Value
+	changed map[string]bool
+}
+
+// setting reports whether a fact has all settings of its stream from there on.
+func setting(data event.Data) bool {
+	switch data.(type) {
+	case event.AccountConfigured, event.WebhookRegistered, event.WebhookUpdated, event.IntakeCreated, event.IntakeChanged:
+		return true
+	}
+	return false
+}
+
+func loadSettings(ctx context.Context, tx pgx.Tx, acts []projection.Event) (settings, error) {
+	s := settings{map[string]jsontext.Value{}, map[string]bool{}}
+	var streams []string
+	for _, e := range acts {
+		if setting(e.Data) {
+			streams = append(streams, e.Stream)
+		}
+	}
+	if len(streams) == 0 {
+		return s, nil
+	}
+	found, err := tx.Query(ctx, `SELECT stream, settings FROM trail_setting WHERE stream = ANY ($1)`, streams)
+	if err != nil {
+		return s, err
+	}
+	var stream string
+	var value []byte
+	_, err = pgx.ForEachRow(found, []any{&stream, &value}, func() error {
+		s.now[stream] = bytes.Clone(value)
+		return nil
+	})
+	return s, err
+}
+
+func (s settings) save(ctx context.Context, tx pgx.Tx) error {
+	var streams, values []string
+	for stream := range s.changed {
+		streams, values = append(streams, stream), append(values, string(s.now[stream]))
+	}
+	if len(streams) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO trail_setting (stream, settings) SELECT stream, settings::json FROM unnest($1::text[], $2::text[]) AS new (stream, settings)
+		ON CONFLICT (stream) DO UPDATE SET settings = excluded.settings`, streams, values)
+	return err
+}
+
+// shown is what the trail shows of an event's data.
+func (s settings) shown(e projection.Event) (jsontext.Value, error) {
+	switch d := e.Data.(type) {
+	case event.LeadReleased: // without the value
+		what := "phone"
+		if d.Email != "" {
+			what = "email"
+		}
+		return json.Marshal(map[string]string{"field": what})
+	case event.LeadJoined:
+		return json.Marshal(map[string]string{"from": d.From})
+	case event.LeadErased:
+		return json.Marshal(map[string][]string{"leads": append([]string{}, d.Leads...)}) // and not the claims, nor the visitors
+	}
+	if audit.IsLeaf(e.Type) {
+		return audit.Shown(e.Data)
+	}
+	_, data, err := event.Encode(e.Data)
+	if err != nil || !setting(e.Data) {
+		return data, err
+	}
+	var now, old map[string]jsontext.Value
+	if err := json.Unmarshal(data, &now); err != nil {
+		return nil, err
+	}
+	var named []string // of what changed, secrets included, which are nowhere on the log
+	if changed, has := now["changed"]; has {
+		if err := json.Unmarshal(changed, &named); err != nil {
+			return nil, err
+		}
+	}
+	delete(now, "changed")
+	delete(now, "slot") // of the service's own
+	before, known := s.now[e.Stream]
+	if s.now[e.Stream], err = json.Marshal(now, json.Deterministic(true)); err != nil {
+		return nil, err
+	}
+	s.changed[e.Stream] = true
+	if _, configured := e.Data.(event.AccountConfigured); !known && !configured {
+		return s.now[e.Stream], nil
+	}
+	if known {
+		if err := json.Unmarshal(before, &old); err != nil {
+			return nil, err
+		}
+	}
+	return changes(old, now, named)
+}
+
+// hidden is shown in place of a secret.
+var hidden = jsontext.Value(`"***"`)
+
+// change is a setting that changed.
+type change struct {
+	Old jsontext.Value `json:"old"`
+	New jsontext.Value `json:"new"`
+}
+
+// changes compares settings. Of one that changed and is in neither, a secret, it shows no value.
+func changes(old, now map[string]jsontext.Value, named []string) (jsontext.Value, error) {
+	found := map[string]change{}
+	for name, value := range now {
+		if !bytes.Equal(old[name], value) {
+			found[name] = change{orNull(old[name]), value}
+		}
+	}
+	for name, value := range old {
+		if _, has := now[name]; !has {
+			found[name] = change{value, orNull(nil)}
+		}
+	}
+	for _, name := range named {
+		_, compared := found[name]
+		_, was := old[name]
+		_, is := now[name]
+		if !compared && !was && !is {
+			found[name] = change{hidden, hidden}
+		}
+	}
+	return json.Marshal(found, json.Deterministic(true))
+}
+
+func orNull(value jsontext.Value) jsontext.Value {
+	if value == nil {
+		return jsontext.Value("null")
+	}
+	return value
+}
