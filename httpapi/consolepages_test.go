@@ -319,11 +319,13 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 		}
 		return found
 	}
+	b.caughtUp()
 	require.Contains(t, b.get(page).body, "Once the lead is won")
 	require.Empty(t, credits(""))
 	won := b.as(http.MethodPatch, leads+"/"+made.at("data", "leadId").(string), `{"status":"won"}`).is(http.StatusOK)
 	last := b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
-	b.as(http.MethodGet, after(attribution, last), "").is(http.StatusOK)
+	last.is(http.StatusOK)
+	b.caughtUp()
 	require.Equal(t, []string{"0.000000 0.0000", "0.000000 0.0000", "1.000000 100.0000", "– –"}, credits(""), "of the last touch before it was won")
 	require.Equal(t, []string{"0.333334 33.3334", "0.333333 33.3333", "0.333333 33.3333", "– –"}, credits("?model=linear"))
 	require.Contains(t, b.get(page+"?model=linear").body, `<option value="linear" selected>`)
