@@ -1,7 +1,6 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -13,31 +12,24 @@ import (
 
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // Touch is an arrival of a lead, or a visit by a campaign. Of one whose person is forgotten it has neither the lead nor what is
 // personal.
 type Touch struct {
-	TouchID     string              `json:"touchId"` // of the event
-	LeadID      *string             `json:"leadId"`  // whom it belongs to, after joins; null: of a visitor who is no lead, or erased
-	At          Timestamp           `json:"at"`      // of a visit, by the sender's clock
-	Source      *string             `json:"source"`  // null: of a visit
-	Kind        string              `json:"kind"`    // created, merged or visit
-	UTMSource   *string             `json:"utmSource"`
-	UTMMedium   *string             `json:"utmMedium"`
-	UTMCampaign *string             `json:"utmCampaign"`
-	UTMID       *string             `json:"utmId"`
-	UTMTerm     *string             `json:"utmTerm"`
-	UTMContent  *string             `json:"utmContent"`
-	ClickIDs    map[string]string   `json:"clickIds"`
-	LandingPage *string             `json:"landingPage"`
-	Referrer    *string             `json:"referrer"`
-	Credential  string              `json:"credential"` // token:{id}, user:{sub}, intake:{id} or system:{what}
-	IntakeID    *string             `json:"intakeId"`
-	RequestID   *string             `json:"requestId"`
-	Position    eventstore.Position `json:"position"`
-	Erased      bool                `json:"erased"`
+	TouchID string    `json:"touchId"` // of the event
+	LeadID  *string   `json:"leadId"`  // whom it belongs to, after joins; null: of a visitor who is no lead, or erased
+	At      Timestamp `json:"at"`      // of a visit, by the sender's clock
+	Source  *string   `json:"source"`  // null: of a visit
+	Kind    string    `json:"kind"`    // created, merged or visit
+	lead.Origin
+	Credential string              `json:"credential"` // token:{id}, user:{sub}, intake:{id} or system:{what}
+	IntakeID   *string             `json:"intakeId"`
+	RequestID  *string             `json:"requestId"`
+	Position   eventstore.Position `json:"position"`
+	Erased     bool                `json:"erased"`
 }
 
 // TouchFilter selects touches. Empty fields select all.
@@ -50,9 +42,6 @@ type TouchFilter struct {
 	Masked                   bool      // leave out what is personal
 	AsOf                     eventstore.Position
 }
-
-// clickIDs are the parameters by which ad platforms name a click.
-var clickIDs = []string{"gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id"}
 
 // touchList reads touches with the lead that each belongs to. A visit belongs to the lead that was linked with its visitor first, and
 // is not erased. $1 is the position that it is as of, and $2 whether
@@ -150,35 +139,16 @@ func (r *Reader) partsOf(ctx context.Context, account, id string, asOf eventstor
 
 func scanTouch(row pgx.CollectableRow) (t Touch, err error) {
 	var leadID *string
-	var source, utmSource, utmMedium, utmCampaign, utmID, intakeID, requestID string
+	var source, intakeID, requestID string
+	var campaign event.Campaign
 	var metadata map[string]jsontext.Value
-	err = row.Scan(&t.TouchID, &leadID, &t.At, &source, &t.Kind, &utmSource, &utmMedium, &utmCampaign, &utmID, &t.Credential, &intakeID,
-		&requestID, &t.Position, &t.Erased, jsonOf{&metadata})
-	personal := func(names ...string) *string {
-		for _, name := range names {
-			if value := lead.Scalar(metadata[name]); !lead.Blank(value) {
-				return &value
-			}
-		}
-		return nil
-	}
+	err = row.Scan(&t.TouchID, &leadID, &t.At, &source, &t.Kind, &campaign.UTMSource, &campaign.UTMMedium, &campaign.UTMCampaign, &campaign.UTMID,
+		&t.Credential, &intakeID, &requestID, &t.Position, &t.Erased, jsonOf{&metadata})
 	if leadID != nil {
 		t.LeadID = given(*leadID)
 	}
 	t.Source, t.IntakeID, t.RequestID = given(source), given(intakeID), given(requestID)
-	// What the event seals of a campaign is in the metadata alone.
-	t.UTMSource = cmp.Or(given(utmSource), personal("utm_source"))
-	t.UTMMedium = cmp.Or(given(utmMedium), personal("utm_medium"))
-	t.UTMCampaign = cmp.Or(given(utmCampaign), personal("utm_campaign"))
-	t.UTMID = cmp.Or(given(utmID), personal("utm_id"))
-	t.UTMTerm, t.UTMContent = personal("utm_term"), personal("utm_content")
-	t.LandingPage, t.Referrer = personal("page_url", "landing_page"), personal("referrer")
-	t.ClickIDs = map[string]string{}
-	for _, name := range clickIDs {
-		if value := personal(name); value != nil {
-			t.ClickIDs[name] = *value
-		}
-	}
+	t.Origin = lead.NewOrigin(campaign, metadata)
 	return t, err
 }
 

@@ -1,6 +1,7 @@
 package lead
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,6 +28,50 @@ func Campaign(value func(name string) string, phone string) event.Campaign {
 // campaign is that of the arrival's metadata.
 func (a Arrival) campaign() event.Campaign {
 	return Campaign(func(name string) string { return Scalar(a.Metadata[name]) }, a.Phone)
+}
+
+// Origin is what a touch shows of where the person came from. What is absent is nil.
+type Origin struct {
+	UTMSource   *string           `json:"utmSource"`
+	UTMMedium   *string           `json:"utmMedium"`
+	UTMCampaign *string           `json:"utmCampaign"`
+	UTMID       *string           `json:"utmId"`
+	UTMTerm     *string           `json:"utmTerm"`
+	UTMContent  *string           `json:"utmContent"`
+	ClickIDs    map[string]string `json:"clickIds"`
+	LandingPage *string           `json:"landingPage"`
+	Referrer    *string           `json:"referrer"`
+}
+
+// clickIDs are the parameters by which ad platforms name a click.
+var clickIDs = []string{"gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id"}
+
+// NewOrigin returns the origin of a touch. What the event seals of a campaign is in the metadata alone.
+func NewOrigin(plain event.Campaign, metadata map[string]jsontext.Value) Origin {
+	given := func(name string) *string {
+		if value := Scalar(metadata[name]); !Blank(value) {
+			return &value
+		}
+		return nil
+	}
+	or := func(value, name string) *string {
+		if value != "" {
+			return &value
+		}
+		return given(name)
+	}
+	o := Origin{
+		UTMSource: or(plain.UTMSource, "utm_source"), UTMMedium: or(plain.UTMMedium, "utm_medium"),
+		UTMCampaign: or(plain.UTMCampaign, "utm_campaign"), UTMID: or(plain.UTMID, "utm_id"),
+		UTMTerm: given("utm_term"), UTMContent: given("utm_content"), ClickIDs: map[string]string{},
+		LandingPage: cmp.Or(given("page_url"), given("landing_page")), Referrer: given("referrer"),
+	}
+	for _, name := range clickIDs {
+		if value := given(name); value != nil {
+			o.ClickIDs[name] = *value
+		}
+	}
+	return o
 }
 
 // Scalar returns a text, or a number as it was written. Other values are none.

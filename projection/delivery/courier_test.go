@@ -152,8 +152,8 @@ func TestCourier_StandardWebhooksSignature(t *testing.T) {
 		"each as of its own event")
 }
 
-// The entry equals the one that the API returns.
-func TestBody_SourceEntry(t *testing.T) {
+// The entry and the touch equal those that the API returns.
+func TestBody_SourceEntryAndTouch(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -163,7 +163,11 @@ func TestBody_SourceEntry(t *testing.T) {
 	lead := w.NewID()
 	merged := event.LeadMerged{
 		Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}, IP: "198.51.100.7", UserAgent: "a browser", Changed: []string{"name"},
-		Metadata: map[string]jsontext.Value{"source": jsontext.Value(`"whatsapp"`), "n": jsontext.Value(`1.0`)},
+		Metadata: map[string]jsontext.Value{
+			"source": jsontext.Value(`"whatsapp"`), "n": jsontext.Value(`1.0`), "gclid": jsontext.Value(`"click"`), "utm_source": jsontext.Value(`"a@b"`),
+			"landing_page": jsontext.Value(`"https://example.com"`),
+		},
+		Campaign: event.Campaign{UTMMedium: "cpc"}, KeptArrival: event.KeptArrival{IntakeID: w.NewID(), ReceivedAt: projectiontest.Start},
 	}
 	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), merged)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
@@ -176,9 +180,18 @@ func TestBody_SourceEntry(t *testing.T) {
 		Data struct {
 			SourceEntry jsontext.Value `json:"sourceEntry"`
 		} `json:"data"`
+		Touch jsontext.Value `json:"touch"`
 	}
 	require.NoError(t, json.Unmarshal(r.got()[0].body, &body))
 	require.JSONEq(t, string(want), string(body.Data.SourceEntry))
+	head, err := w.Store.Head(t.Context())
+	require.NoError(t, err)
+	touches, err := query.New(w.Pool, w.Store).Touches(t.Context(), "acme", query.TouchFilter{LeadID: lead, AsOf: head}, query.Page{Limit: 10})
+	require.NoError(t, err)
+	i := slices.IndexFunc(touches.Items, func(touch query.Touch) bool { return touch.Kind == "merged" })
+	want, err = json.Marshal(touches.Items[i])
+	require.NoError(t, err)
+	require.JSONEq(t, string(want), string(body.Touch))
 }
 
 func TestBody_Join(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // rendererVersion is stored with each delivery. When the form of bodies changes, deliveries of an earlier version keep theirs, so
@@ -44,7 +45,32 @@ type envelope struct {
 	Data      any    `json:"data"`
 	ID        string `json:"id"`                 // of the event
 	Sequence  int64  `json:"sequence"`           // its position on the log
-	Truncated bool   `json:"truncated,omitzero"` // customFields and metadata left out
+	Truncated bool   `json:"truncated,omitzero"` // custom fields and metadata left out
+
+	Changes []changeData `json:"changes,omitzero"` // of lead events; empty, not nil, when nothing changed
+	Touch   *touchData   `json:"touch,omitzero"`   // of arrivals
+}
+
+// changeData is a field of the lead that the event gave another value. What was, or is, not set is null.
+type changeData struct {
+	Field string         `json:"field"` // as in data; of a member customFields.{key} or metadata.{key}
+	Old   jsontext.Value `json:"old"`
+	New   jsontext.Value `json:"new"`
+}
+
+// touchData is an arrival, as the API lists touches.
+type touchData struct {
+	TouchID string `json:"touchId"`
+	LeadID  string `json:"leadId"`
+	At      string `json:"at"`
+	Source  string `json:"source"`
+	Kind    string `json:"kind"` // created or merged
+	lead.Origin
+	Credential string              `json:"credential"`
+	IntakeID   *string             `json:"intakeId"`
+	RequestID  *string             `json:"requestId"`
+	Position   eventstore.Position `json:"position"`
+	Erased     bool                `json:"erased"` // false: an erased person has no bodies
 }
 
 type leadData struct {
@@ -109,12 +135,21 @@ type testData struct {
 // subject is the state of what a delivery is about.
 type subject struct {
 	Lead   lead.State
+	Was    leadValues // before the latest event
 	Token  token.State
 	Intake intake.State
 }
 
+// leadValues are what changes of a lead are about. The maps are shared with its state, which replaces them when it changes.
+type leadValues struct {
+	event.LeadFields
+	Source   string                    `json:"source,omitzero"`
+	Metadata map[string]jsontext.Value `json:"metadata,omitzero"`
+}
+
 func (s subject) evolve(fact event.Fact) subject {
-	return subject{lead.Fold(s.Lead, fact), token.Evolve(s.Token, fact), intake.Evolve(s.Intake, fact)}
+	was := leadValues{s.Lead.LeadFields, s.Lead.Source, s.Lead.Metadata}
+	return subject{lead.Fold(s.Lead, fact), was, token.Evolve(s.Token, fact), intake.Evolve(s.Intake, fact)}
 }
 
 // subjects are the rules of the cache of folds: a lead that arrives again and again has one delivery after another. Erased leads are
@@ -156,18 +191,22 @@ func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
 		Type: r.kind, Timestamp: written(fact.At), ID: fact.ID.String(), Sequence: r.position,
 	}
 	switch data := fact.Data.(type) {
-	case event.LeadCreated, event.LeadUpdated, event.LeadReleased:
-		return encodeLead(out, newLeadData(leadState))
+	case event.LeadCreated:
+		out.Touch = r.touch(&fact, "created", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
+		return encodeLead(out, newLeadData(leadState), about.changes())
+	case event.LeadUpdated, event.LeadReleased:
+		return encodeLead(out, newLeadData(leadState), about.changes())
 	case event.LeadMerged:
+		out.Touch = r.touch(&fact, "merged", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
 		of := newLeadData(leadState)
 		of.SourceEntry = newSourceData(leadState, data.Source)
-		return encodeLead(out, of)
+		return encodeLead(out, of, about.changes())
 	case event.LeadJoined:
 		of := newLeadData(leadState)
 		of.JoinedFrom = data.From
-		return encodeLead(out, of)
+		return encodeLead(out, of, about.changes())
 	case event.LeadErased:
-		out.Data = erasedData{leadState.ID, leadState.ContactUID}
+		out.Data, out.Changes = erasedData{leadState.ID, leadState.ContactUID}, []changeData{}
 		return json.Marshal(out, json.Deterministic(true))
 	case event.WebhookTested:
 		out.Data = testData{event.WebhookID(r.stream)}
@@ -179,6 +218,67 @@ func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
 		out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, written(tokenState.ExpiresAt)}
 		return json.Marshal(out, json.Deterministic(true))
 	}
+}
+
+// changes lists what the latest event changed of the lead's record.
+func (s subject) changes() []changeData {
+	list := make([]changeData, 0, 12)
+	add := func(field string, old, latest jsontext.Value) {
+		if string(old) != string(latest) {
+			list = append(list, changeData{field, old, latest})
+		}
+	}
+	add("source", textOrNull(s.Was.Source), textOrNull(s.Lead.Source))
+	add("opportunityId", textOrNull(s.Was.OpportunityID), textOrNull(s.Lead.OpportunityID))
+	before := lead.State{LeadFields: s.Was.LeadFields, Metadata: s.Was.Metadata}
+	for _, c := range lead.Changes(&before, &s.Lead) {
+		switch {
+		case c.Key != "":
+			add(c.Field+"."+c.Key, orNull(c.Old), orNull(c.New))
+		case c.Field == "opportunityValue":
+			add(c.Field, orNull(c.Old), orNull(c.New))
+		default:
+			add(c.Field, textOrNull(c.Old), textOrNull(c.New))
+		}
+	}
+	return list
+}
+
+// orNull returns a JSON value; null for none.
+func orNull(value string) jsontext.Value {
+	if value == "" {
+		return jsontext.Value("null")
+	}
+	return jsontext.Value(value)
+}
+
+func textOrNull(value string) jsontext.Value {
+	if value == "" {
+		return jsontext.Value("null")
+	}
+	quoted, _ := jsontext.AppendQuote(nil, value) // what is on the log is UTF-8
+	return quoted
+}
+
+// isMember reports whether a change is of a custom field or of metadata, as a body that is too large leaves out.
+func (c changeData) isMember() bool { return strings.Contains(c.Field, ".") }
+
+// touch returns the touch of an arrival.
+func (r row) touch(
+	fact *event.Fact, kind, source string, campaign event.Campaign, metadata map[string]jsontext.Value, kept event.KeptArrival,
+) *touchData {
+	t := &touchData{
+		TouchID: fact.ID.String(), LeadID: event.LeadID(fact.Stream), At: written(kept.SeenAt(fact.At)), Source: source, Kind: kind,
+		Origin: lead.NewOrigin(campaign, metadata), Credential: attribution.CredentialOf(fact.Metadata.Credential),
+		Position: eventstore.Position(r.position),
+	}
+	if kept.IntakeID != "" {
+		t.IntakeID = &kept.IntakeID
+	}
+	if fact.Metadata.RequestID != "" {
+		t.RequestID = &fact.Metadata.RequestID
+	}
+	return t
 }
 
 func newLeadData(s lead.State) leadData {
@@ -205,13 +305,24 @@ func newSourceData(s lead.State, source string) *sourceData {
 	}
 }
 
-func encodeLead(out envelope, data leadData) ([]byte, error) {
-	out.Data = data
+// encodeLead leaves out what makes a body too large: first what changed of custom fields and metadata, which data has too, then
+// these themselves.
+func encodeLead(out envelope, data leadData, changes []changeData) ([]byte, error) {
+	out.Data, out.Changes = data, changes
 	body, err := json.Marshal(out, json.Deterministic(true))
 	if err != nil || len(body) <= maxBody {
 		return body, err
 	}
-	data.CustomFields, data.Metadata, out.Truncated = nil, nil, true
+	out.Changes, out.Truncated = slices.DeleteFunc(changes, changeData.isMember), true
+	if out.Touch != nil { // the campaign stays
+		o := out.Touch.Origin
+		out.Touch.Origin = lead.Origin{UTMSource: o.UTMSource, UTMMedium: o.UTMMedium, UTMCampaign: o.UTMCampaign, UTMID: o.UTMID, ClickIDs: map[string]string{}}
+	}
+	body, err = json.Marshal(out, json.Deterministic(true))
+	if err != nil || len(body) <= maxBody {
+		return body, err
+	}
+	data.CustomFields, data.Metadata = nil, nil
 	if data.SourceEntry != nil {
 		data.SourceEntry.Metadata = nil
 	}

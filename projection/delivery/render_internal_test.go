@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -13,7 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A body is the same bytes whether its stream was read whole, or read on from what it had come to.
+// A body is the same bytes whether its stream was read whole, or read on from what it had come to. Its changes, put over what the
+// lead was, are the lead.
 func TestBody_CachedFold(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -24,6 +26,7 @@ func TestBody_CachedFold(t *testing.T) {
 	head, err := w.Store.Head(t.Context())
 	require.NoError(t, err)
 	compared := 0
+	leads := map[string]map[string]string{} // built of the changes alone
 	for item, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}) {
 		require.NoError(t, err)
 		if e := item.Event; e != nil {
@@ -34,6 +37,11 @@ func TestBody_CachedFold(t *testing.T) {
 			again, err := render(t.Context(), w.Store, remembering, r)
 			require.NoError(t, err)
 			require.Equal(t, string(whole.body), string(again.body))
+			fact, err := e.Fact()
+			require.NoError(t, err)
+			if _, sent := public(fact.Data); sent {
+				requireChangesLeadTo(t, whole.body, leads, e.Stream)
+			}
 			if r.revision > 0 {
 				compared++
 			}
@@ -43,6 +51,138 @@ func TestBody_CachedFold(t *testing.T) {
 		}
 	}
 	require.Greater(t, compared, 100)
+}
+
+// requireChangesLeadTo applies the changes of a body to what the lead was, and compares the result with the body's data.
+func requireChangesLeadTo(t *testing.T, body []byte, leads map[string]map[string]string, stream string) {
+	t.Helper()
+	var sent struct {
+		Data    map[string]jsontext.Value `json:"data"`
+		Changes []changeData              `json:"changes"`
+	}
+	require.NoError(t, json.Unmarshal(body, &sent))
+	require.NotNil(t, sent.Changes)
+	now := leads[stream]
+	if now == nil {
+		now = map[string]string{}
+		leads[stream] = now
+	}
+	for _, c := range sent.Changes {
+		require.NotEqual(t, string(c.Old), string(c.New), c.Field)
+		was, ok := now[c.Field]
+		if !ok {
+			was = "null"
+		}
+		require.Equal(t, was, string(c.Old), c.Field)
+		now[c.Field] = string(c.New)
+		if string(c.New) == "null" {
+			delete(now, c.Field)
+		}
+	}
+	want := map[string]string{}
+	for _, field := range []string{"source", "opportunityId", "name", "phone", "email", "status", "leadTemperature", "opportunityValue"} {
+		if value := string(sent.Data[field]); value != `""` && value != "null" {
+			want[field] = value
+		}
+	}
+	for _, field := range []string{"customFields", "metadata"} {
+		var members map[string]jsontext.Value
+		if len(sent.Data[field]) > 0 {
+			require.NoError(t, json.Unmarshal(sent.Data[field], &members))
+		}
+		for key, value := range members {
+			if value.Kind() != 'n' {
+				want[field+"."+key] = string(value)
+			}
+		}
+	}
+	require.Equal(t, want, now)
+}
+
+// renderedLatest returns the body of the latest event of a stream.
+func renderedLatest(t *testing.T, w *projectiontest.World, stream string) string {
+	t.Helper()
+	last, err := w.Store.Last(t.Context(), stream)
+	require.NoError(t, err)
+	fact, err := last.Fact()
+	require.NoError(t, err)
+	name, _ := public(fact.Data)
+	r := row{kind: name, stream: stream, revision: int64(last.Revision), position: int64(last.Position), renderer: rendererVersion}
+	body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
+	require.NoError(t, err)
+	return string(body.body)
+}
+
+func TestBody_Changes(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	stream, source := event.LeadStream(w.NewID()), w.NewID()
+	values := func(members ...string) map[string]jsontext.Value {
+		m := map[string]jsontext.Value{}
+		for i := 0; i < len(members); i += 2 {
+			m[members[i]] = jsontext.Value(members[i+1])
+		}
+		return m
+	}
+	for _, c := range []struct {
+		name    string
+		data    event.Data
+		changes string
+		touch   bool
+	}{
+		{"a creation, all that is set", event.LeadCreated{
+			Source: "website", LeadFields: event.LeadFields{Name: "Ann", Email: "a@example.com", Status: "new", Temperature: "warm", CustomFields: values("city", `"Pune"`)},
+			Metadata: values("utm_source", `"g"`, "source", `"website"`, "n", `null`), IP: "198.51.100.7",
+		}, `[{"field":"source","old":null,"new":"website"},{"field":"name","old":null,"new":"Ann"},{"field":"email","old":null,"new":"a@example.com"},
+			{"field":"status","old":null,"new":"new"},{"field":"leadTemperature","old":null,"new":"warm"},{"field":"customFields.city","old":null,"new":"Pune"},
+			{"field":"metadata.ip","old":null,"new":"198.51.100.7"},{"field":"metadata.utm_source","old":null,"new":"g"}]`, true},
+		{"a merge of nothing new", event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "Ann"}}, `[]`, true},
+		{"a merge", event.LeadMerged{
+			Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{OpportunityID: "o", OpportunityValue: "7.50", CustomFields: values("city", `"Goa"`)},
+			Metadata: values("utm_source", `"w"`, "n", `[1]`),
+		}, `[{"field":"opportunityId","old":null,"new":"o"},{"field":"opportunityValue","old":null,"new":7.50},{"field":"customFields.city","old":"Pune","new":"Goa"},
+			{"field":"metadata.n","old":null,"new":[1]},{"field":"metadata.utm_source","old":"g","new":"w"}]`, true},
+		{"a change by hand", event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, RemovedFields: []string{"city"}},
+			`[{"field":"status","old":"new","new":"won"},{"field":"customFields.city","old":"Goa","new":null}]`, false},
+		{"a release", event.LeadReleased{Email: "a@example.com"}, `[{"field":"email","old":"a@example.com","new":null}]`, false},
+		{"a join", event.LeadJoined{From: source, Was: event.LeadSnapshot{LeadFields: event.LeadFields{Name: "Anna", Phone: "+919876543210"}}},
+			`[{"field":"phone","old":null,"new":"+919876543210"}]`, false},
+	} {
+		w.Append(t, "acme", stream, c.data)
+		var sent struct {
+			Changes jsontext.Value `json:"changes"`
+			Touch   jsontext.Value `json:"touch"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(renderedLatest(t, w, stream)), &sent))
+		require.JSONEq(t, c.changes, string(sent.Changes), c.name)
+		require.Equal(t, c.touch, sent.Touch != nil, c.name)
+	}
+	w.Append(t, "acme", stream, event.LeadErased{})
+	erased := renderedLatest(t, w, stream)
+	require.Contains(t, erased, `"changes":[]`)
+	require.NotContains(t, erased, "Ann")
+}
+
+// A body has at most 64 KiB. What changed of custom fields and metadata goes first, because data has it too.
+func TestBody_Truncated(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	for size, kept := range map[int][2]bool{10 << 10: {true, true}, 40 << 10: {true, false}, 70 << 10: {false, false}} {
+		stream, long := event.LeadStream(w.NewID()), jsontext.Value(`"`+strings.Repeat("x", size/2)+`"`)
+		w.Append(t, "acme", stream, event.LeadCreated{
+			Source: "website", LeadFields: event.LeadFields{Name: "Ann", CustomFields: map[string]jsontext.Value{"note": long}},
+			Metadata: map[string]jsontext.Value{"utm_source": jsontext.Value(`"g"`), "note": long},
+		})
+		body := renderedLatest(t, w, stream)
+		require.LessOrEqual(t, len(body), maxBody)
+		require.Equal(t, !kept[1], strings.Contains(body, `"truncated":true`))
+		require.Equal(t, kept[0], strings.Count(body, `"note":"x`) == 2)
+		require.Equal(t, kept[0], strings.Contains(body, `"note":"x`))
+		require.Equal(t, kept[1], strings.Contains(body, `"customFields.note"`))
+		require.Equal(t, kept[1], strings.Contains(body, `"metadata.note"`))
+		require.Contains(t, body, `{"field":"name","old":null,"new":"Ann"}`)
+		require.Contains(t, body, `"utmSource":"g"`)
+	}
 }
 
 func TestBody_Intake(t *testing.T) {

@@ -1,7 +1,6 @@
 package delivery_test
 
 import (
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
@@ -189,39 +187,6 @@ func TestRequest_OncePerLog(t *testing.T) {
 	spread(t, w)
 	replay(t, w)
 	require.Zero(t, sent(t, w))
-}
-
-func TestBody_Truncated(t *testing.T) {
-	t.Parallel()
-	w := begun(t)
-	r := receive(t, good)
-	id := target(t, w, r.URL)
-	send(t, w)
-	text := func(size int) map[string]jsontext.Value {
-		return map[string]jsontext.Value{"notes": jsontext.Value(`"` + strings.Repeat("n", size) + `"`)}
-	}
-	small, large := newLead("Small"), newLead("Large")
-	small.CustomFields, small.Metadata = text(32<<10), text(31<<10)
-	large.CustomFields, large.Metadata = text(32<<10), text(32<<10)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), small)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), large)
-	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
-	for _, a := range r.got() {
-		require.LessOrEqual(t, len(a.body), 64<<10)
-		var body struct {
-			Truncated bool
-			Data      map[string]any
-		}
-		require.NoError(t, json.Unmarshal(a.body, &body, json.MatchCaseInsensitiveNames(true)))
-		cut := body.Data["name"] == "Large"
-		require.Equal(t, cut, body.Truncated)
-		for _, field := range []string{"customFields", "metadata"} {
-			if _, there := body.Data[field]; there == cut {
-				require.Fail(t, fmt.Sprint(field, " of ", body.Data["name"]))
-			}
-		}
-		require.Equal(t, "a@example.com", body.Data["email"])
-	}
 }
 
 func replayAll() event.WebhookReplayed {
