@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
@@ -14,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// The handlers in this file record who read personal data, before any of it is shown.
+// The handlers in this file record who read personal data.
 
 // What can be revealed.
 const (
@@ -30,17 +32,36 @@ type Reveal struct {
 	ArrivalID string // of RevealArrival
 }
 
-// Reveal records the first reading of a minute by a caller, of one lead or arrival. The errors are those of the store.
-func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error {
-	return h.sample(ctx, cmd.Caller, cmd.What+" "+cmd.LeadID+cmd.ArrivalID,
-		event.DataRevealed{LeadID: cmd.LeadID, ArrivalID: cmd.ArrivalID, What: cmd.What})
+func (r Reveal) reading() reading {
+	return reading{r.Caller, r.What + " " + r.LeadID + r.ArrivalID, event.DataRevealed{LeadID: r.LeadID, ArrivalID: r.ArrivalID, What: r.What}}
 }
 
+// Reveal records the first reading of a minute by a caller, of one lead or arrival. Nothing may be shown when it returns an error, which
+// is one of the store.
+func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error { return h.record(ctx, cmd.reading()) }
+
+// Read is Reveal for a caller who must be answered also while the log cannot be written.
+func (h *Handlers) Read(ctx context.Context, cmd Reveal) { h.note(ctx, cmd.reading()) }
+
 // Search records the first of a minute of a caller's lists of personal data, by what is listed and by which personal fields it was
-// searched by. The values are not recorded. The errors are those of the store.
-func (h *Handlers) Search(ctx context.Context, caller Caller, what string, fields ...string) error {
+// searched by. The values are not recorded. The caller is answered also while the log cannot be written.
+func (h *Handlers) Search(ctx context.Context, caller Caller, what string, fields ...string) {
 	slices.Sort(fields)
-	return h.sample(ctx, caller, "search "+what+" "+strings.Join(fields, " "), event.DataSearched{What: what, Fields: fields})
+	h.note(ctx, reading{caller, "search " + what + " " + strings.Join(fields, " "), event.DataSearched{What: what, Fields: fields}})
+}
+
+// reading is what is recorded once a minute for a caller and subject.
+type reading struct {
+	caller  Caller
+	subject string
+	fact    event.Data
+}
+
+// stream is that of the record. The log decides which of several processes appends it: the name is made of the caller, the subject and
+// the minute.
+func (s reading) stream(at time.Time) string {
+	hash := sha256.Sum256([]byte(strings.Join([]string{s.caller.Account, s.caller.Actor, s.subject, at.Format("2006-01-02T15:04")}, "\x00")))
+	return event.RecordStream(hex.EncodeToString(hash[:16]))
 }
 
 // sampleCache has what this process has recorded, so that most readings append nothing.
@@ -48,16 +69,14 @@ type sampleCache = lru.Cache[string, struct{}]
 
 const cachedSamples = 20_000 // a few MiB
 
-// sample appends a fact once a minute for a caller and subject. The log decides: the name of the stream is made of all three, so that
-// of several processes one appends.
-func (h *Handlers) sample(ctx context.Context, caller Caller, subject string, fact event.Data) error {
+// record appends a sample, unless it is on the log.
+func (h *Handlers) record(ctx context.Context, s reading) error {
 	at := h.timestamp()
-	hash := sha256.Sum256([]byte(strings.Join([]string{caller.Account, caller.Actor, subject, at.Format("2006-01-02T15:04")}, "\x00")))
-	stream := event.RecordStream(hex.EncodeToString(hash[:16]))
+	stream := s.stream(at)
 	if _, recorded := h.samples.Get(stream); recorded {
 		return nil
 	}
-	write, err := h.write(caller.ofRecord(), stream, eventstore.NoStream, at, fact)
+	write, err := h.write(s.caller.ofRecord(), stream, eventstore.NoStream, at, s.fact)
 	if err != nil {
 		return err
 	}
@@ -67,6 +86,43 @@ func (h *Handlers) sample(ctx context.Context, caller Caller, subject string, fa
 		return nil
 	}
 	return err
+}
+
+const (
+	notePatience = 250 * time.Millisecond // how long an answer waits for the record
+	noteTimeout  = 10 * time.Second       // how long the record is tried
+	notesAtOnce  = 64                     // further ones are lost while the log does not answer
+)
+
+// note records a sample before it returns, if the log takes it soon enough. Otherwise the record is tried on, and logged if it is lost.
+func (h *Handlers) note(ctx context.Context, s reading) {
+	if _, recorded := h.samples.Get(s.stream(h.timestamp())); recorded {
+		return
+	}
+	lost := func(err error) {
+		h.log.Warn("reading of personal data not recorded", slog.String("account", s.caller.Account),
+			slog.String("requestId", s.caller.ownRequestID()), slog.Any("error", err))
+	}
+	if !h.notes.TryAcquire(1) {
+		lost(eventstore.ErrUnavailable)
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer h.notes.Release(1)
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
+		defer cancel()
+		if err := h.record(ctx, s); err != nil {
+			lost(err)
+		}
+	}()
+	patience := time.NewTimer(notePatience)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+	}
 }
 
 // ofRecord returns the caller of a record, which outlives the persons that it is about: the request's id is the service's own.

@@ -95,9 +95,7 @@ func (x *exchange) listEvents() (answer, error) {
 		return answer{}, err
 	}
 	if whole := lines && f.whole; !whole && len(page.Events) > 0 {
-		if err := x.Commands.Search(x.ctx, x.caller, "events"); err != nil {
-			return answer{}, err
-		}
+		x.Commands.Search(x.ctx, x.caller, "events")
 	}
 	next := x.Query.FeedCursor(x.caller.Account, f.epoch, page.End)
 	if !lines {

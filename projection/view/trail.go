@@ -93,7 +93,7 @@ func trailSubject(e projection.Event) string {
 // settings are those of streams, by name of the stream. Those that changed are saved.
 type settings struct {
 	now     map[string]jsontext.Value
-	changed map[string]bool
+	changed map[string]string // their accounts
 }
 
 // setting reports whether a fact has all settings of its stream from there on.
@@ -106,7 +106,7 @@ func setting(data event.Data) bool {
 }
 
 func loadSettings(ctx context.Context, tx pgx.Tx, acts []projection.Event) (settings, error) {
-	s := settings{map[string]jsontext.Value{}, map[string]bool{}}
+	s := settings{map[string]jsontext.Value{}, map[string]string{}}
 	var streams []string
 	for _, e := range acts {
 		if setting(e.Data) {
@@ -130,16 +130,17 @@ func loadSettings(ctx context.Context, tx pgx.Tx, acts []projection.Event) (sett
 }
 
 func (s settings) save(ctx context.Context, tx pgx.Tx) error {
-	var streams, values []string
-	for stream := range s.changed {
-		streams, values = append(streams, stream), append(values, string(s.now[stream]))
+	var streams, accounts, values []string
+	for stream, account := range s.changed {
+		streams, accounts, values = append(streams, stream), append(accounts, account), append(values, string(s.now[stream]))
 	}
 	if len(streams) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO trail_setting (stream, settings) SELECT stream, settings::json FROM unnest($1::text[], $2::text[]) AS new (stream, settings)
-		ON CONFLICT (stream) DO UPDATE SET settings = excluded.settings`, streams, values)
+		INSERT INTO trail_setting (stream, account, settings)
+		SELECT stream, account, settings::json FROM unnest($1::text[], $2::text[], $3::text[]) AS new (stream, account, settings)
+		ON CONFLICT (stream) DO UPDATE SET settings = excluded.settings`, streams, accounts, values)
 	return err
 }
 
@@ -180,7 +181,7 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	if s.now[e.Stream], err = json.Marshal(now, json.Deterministic(true)); err != nil {
 		return nil, err
 	}
-	s.changed[e.Stream] = true
+	s.changed[e.Stream] = e.Metadata.Account
 	if _, configured := e.Data.(event.AccountConfigured); !known && !configured {
 		return s.now[e.Stream], nil
 	}

@@ -487,6 +487,7 @@ COMMENT ON COLUMN views.trail.data IS 'A changed setting is an object of old and
 
 CREATE TABLE views.trail_setting (
     stream   text COLLATE "C" NOT NULL,
+    account  text COLLATE "C" NOT NULL,
     settings json NOT NULL,
     CONSTRAINT trail_setting_stream PRIMARY KEY (stream)
 );
