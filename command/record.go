@@ -117,11 +117,11 @@ func (h *Handlers) note(ctx context.Context, s reading) {
 			lost(err)
 		}
 	}()
-	patience := time.NewTimer(notePatience)
-	defer patience.Stop()
+	patience, end := context.WithTimeout(ctx, notePatience)
+	defer end()
 	select {
 	case <-done:
-	case <-patience.C:
+	case <-patience.Done():
 	}
 }
 
