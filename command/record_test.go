@@ -1,0 +1,92 @@
+package command_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// blocked is a store whose appends fail, or wait until they are let through.
+type blocked struct {
+	eventstore.Store
+	down atomic.Bool
+	pass chan struct{}
+}
+
+func (b *blocked) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if b.down.Load() {
+		return 0, eventstore.ErrUnavailable
+	}
+	select {
+	case <-b.pass:
+		return b.Store.Append(ctx, writes...)
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func TestReading_RecordedOncePerMinute(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	pool := pgtest.Pool(t, url)
+	now := noon
+	var processes []*command.Handlers
+	for range 2 {
+		store := start(t, url).store
+		processes = append(processes, command.NewHandlers(command.Options{Store: store, Log: quiet(), Now: func() time.Time { return now }}))
+	}
+	lead, other := ulid.Make().String(), ulid.Make().String()
+	read := func(actor, id string) {
+		t.Helper()
+		for _, err := range atOnce(20, func(i int) error {
+			caller := command.Caller{Account: "acme", Actor: actor, RequestID: "r"}
+			return processes[i%2].Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: id})
+		}) {
+			require.NoError(t, err)
+		}
+	}
+	recorded := func() int {
+		return pgtest.Value[int](t, pool, `SELECT count(*)::int FROM log.event WHERE type = 'data.revealed.v1'`)
+	}
+	read("user:ann", lead)
+	require.Equal(t, 1, recorded())
+	read("user:bob", lead)
+	read("user:ann", other)
+	require.Equal(t, 3, recorded())
+	now = now.Add(time.Minute)
+	read("user:ann", lead)
+	require.Equal(t, 4, recorded())
+}
+
+// A search is answered while the log does not take its record, which follows. What is unmasked or exported is not shown.
+func TestReading_WhileLogIsDown(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	pool := pgtest.Pool(t, url)
+	store := &blocked{Store: start(t, url).store, pass: make(chan struct{})}
+	handlers := command.NewHandlers(command.Options{Store: store, Log: quiet(), Now: func() time.Time { return noon }})
+	caller := command.Caller{Account: "acme", Actor: "user:ann", RequestID: "r"}
+	handlers.Search(t.Context(), caller, "leads", "phone") // returns
+	close(store.pass)
+	require.Eventually(t, func() bool {
+		return pgtest.Value[int](t, pool, `SELECT count(*)::int FROM log.event WHERE type = 'data.searched.v1'`) == 1
+	}, time.Minute, time.Millisecond)
+
+	store.down.Store(true)
+	handlers.Search(t.Context(), caller, "leads", "email")
+	handlers.Read(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"})
+	require.ErrorIs(t, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}), eventstore.ErrUnavailable)
+	_, err := handlers.BeginExport(t.Context(), caller, "leads", "csv", nil)
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	store.down.Store(false)
+	require.NoError(t, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}), "what failed is tried again")
+	require.Equal(t, 1, pgtest.Value[int](t, pool, `SELECT count(*)::int FROM log.event WHERE type = 'data.revealed.v1'`))
+}
