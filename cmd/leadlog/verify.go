@@ -29,6 +29,7 @@ type verifyCommand struct {
 	PublicKey  string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
 	Head       string   `placeholder:"FILE" help:"When everything agrees, also write a signed head of the whole log."`
 	proofFlags `embed:""`
+	Origin     string `name:"log-origin" env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"What the log is called in its checkpoints, which are verified. Default: as the log has it."`
 	TreeKey    string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"With --head: 32 bytes: the Ed25519 seed that signs tree heads."`
 	File       string `arg:"" optional:"" type:"existingfile" help:"Report: make it again from the log. Export of token events as JSON lines: check it against the newest --tree, and its beginnings against older ones, without the database."`
 }
@@ -115,9 +116,11 @@ type verified struct {
 
 func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Stores, heads []audit.Head) (found verified, err error) {
 	shown := cli.NewProgress(c.Err, "verify")
-	origin, _, err := command.LoadOrigin(ctx, h.Store)
-	if err != nil {
-		return found, err
+	origin := v.Origin
+	if origin == "" {
+		if origin, _, err = command.LoadOrigin(ctx, h.Store); err != nil {
+			return found, err
+		}
 	}
 	found.differences, err = verify.Verification{
 		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Origin: origin, Most: v.Most,

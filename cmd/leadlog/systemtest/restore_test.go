@@ -78,6 +78,10 @@ func TestRestore_LogAlone(t *testing.T) {
 	}
 	seenBy(t, base, jwt, last)
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { // a checkpoint of the lost events is published
+		return queryInt(t, settings, `SELECT coalesce(max(size), 0) FROM audit.checkpoint WHERE published_at IS NOT NULL`) >=
+			queryInt(t, map[string]string{"LEADLOG_DATABASE_URL": settings["LEADLOG_EVENTSTORE_URL"]}, `SELECT count(*) FROM log.event`)
+	}, time.Minute, 10*time.Millisecond)
 	p.stop(t)
 
 	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
@@ -98,6 +102,7 @@ func TestRestore_LogAlone(t *testing.T) {
 
 	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request whose event is lost
 	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
+	settings["LEADLOG_LOG_ORIGIN"] = "example.com/leads-restored" // the checkpoints of the other name have the lost events
 	launch(t, settings, "replay", "all").exits(t, 0)
 	launch(t, settings, "verify").exits(t, 0) // as in the runbook, before the service starts
 	_, base = serve(t, settings)
