@@ -128,7 +128,8 @@ func NewHandlers(o Options) *Handlers {
 	}
 	return &Handlers{
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
-		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](cachedMappings), samples: newCache[string, struct{}](cachedSamples), notes: semaphore.NewWeighted(notesAtOnce), now: o.Now, random: o.Random,
+		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](cachedMappings), now: o.Now, random: o.Random,
+		samples: newCache[string, struct{}](cachedSamples), notes: semaphore.NewWeighted(notesAtOnce),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		windows: semaphore.NewWeighted(windows), holders: newCache[string, string](cachedClaims), leads: eventstore.NewFolds(leadFolds),
 		endpoints: eventstore.NewFolds(endpointFolds), intakes: eventstore.NewFolds(intakeFolds), intakeSecrets: o.IntakeSecrets,

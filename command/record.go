@@ -89,9 +89,9 @@ func (h *Handlers) record(ctx context.Context, s reading) error {
 }
 
 const (
-	notePatience = 250 * time.Millisecond // how long an answer waits for the record
-	noteTimeout  = 10 * time.Second       // how long the record is tried
-	notesAtOnce  = 64                     // that wait for the log; further ones wait for their turn, and are lost if it does not come
+	noteWait    = 250 * time.Millisecond // how long an answer waits for the record
+	noteTimeout = 10 * time.Second       // how long the record is tried
+	notesAtOnce = 64                     // that wait for the log; further ones wait for their turn, and are lost if it does not come
 )
 
 // note records a sample before it returns, if the log takes it soon enough. Otherwise the record is tried on, and logged if it is lost.
@@ -103,9 +103,9 @@ func (h *Handlers) note(ctx context.Context, s reading) {
 		h.log.Warn("reading of personal data not recorded", slog.String("account", s.caller.Account),
 			slog.String("requestId", s.caller.ownRequestID()), slog.Any("error", err))
 	}
-	patience, end := context.WithTimeout(ctx, notePatience)
+	waiting, end := context.WithTimeout(ctx, noteWait)
 	defer end()
-	if err := h.notes.Acquire(patience, 1); err != nil {
+	if err := h.notes.Acquire(waiting, 1); err != nil {
 		lost(eventstore.ErrUnavailable)
 		return
 	}
@@ -121,7 +121,7 @@ func (h *Handlers) note(ctx context.Context, s reading) {
 	}()
 	select {
 	case <-done:
-	case <-patience.Done():
+	case <-waiting.Done():
 	}
 }
 

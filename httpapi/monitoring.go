@@ -156,7 +156,7 @@ type Component struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`
 	Detail string `json:"detail,omitzero"`
-	Alarm  bool   `json:"-"` // it is ready, and somebody must look at it: the console shows it
+	Alarm  bool   `json:"-"` // it is ready, but an operator must look at it: the console shows it
 }
 
 type healthStatus struct {

@@ -59,20 +59,14 @@ const arrivalColumns = `SELECT position, arrival_id, nullif(intake_id, ''), null
 // Arrivals lists an account's arrivals, newest last. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Arrivals(ctx context.Context, account string, filter ArrivalFilter, p Page) (List[Arrival], error) {
 	s := filter.selection(account)
-	if err := s.goOn(`>`, cursorOf(arrivalCursor, account), p.Cursor); err != nil {
-		return List[Arrival]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(arrivalCursor, account), p.Limit, scanArrival)
+	return pageByPosition(ctx, r, s, cursorOf(arrivalCursor, account), p, scanArrival)
 }
 
 // LatestArrivals is Arrivals, newest first.
 func (r *Reader) LatestArrivals(ctx context.Context, account string, filter ArrivalFilter, p Page) (List[Arrival], error) {
 	s := filter.selection(account)
 	s.order = `position DESC`
-	if err := s.goOn(`<`, cursorOf(newestArrivals, account), p.Cursor); err != nil {
-		return List[Arrival]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(newestArrivals, account), p.Limit, scanArrival)
+	return pageByPosition(ctx, r, s, cursorOf(latestArrivalCursor, account), p, scanArrival)
 }
 
 func (f ArrivalFilter) selection(account string) selection {

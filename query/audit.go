@@ -58,20 +58,14 @@ func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (L
 // another list.
 func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
 	s := filter.selection(account)
-	if err := s.goOn(`>`, cursorOf(tokenEventCursor, account), p.Cursor); err != nil {
-		return List[TokenEvent]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(tokenEventCursor, account), p.Limit, scanTokenEvent)
+	return pageByPosition(ctx, r, s, cursorOf(tokenEventCursor, account), p, scanTokenEvent)
 }
 
 // LatestTokenEvents is AuditTokens, newest first.
 func (r *Reader) LatestTokenEvents(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
 	s := filter.selection(account)
 	s.order = `position DESC`
-	if err := s.goOn(`<`, cursorOf(auditCursor, account), p.Cursor); err != nil {
-		return List[TokenEvent]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(auditCursor, account), p.Limit, scanTokenEvent)
+	return pageByPosition(ctx, r, s, cursorOf(auditCursor, account), p, scanTokenEvent)
 }
 
 // AuditTokensAll yields everything that AuditTokens lists, in constant memory. It ends after yielding an error.

@@ -226,10 +226,7 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	s.and(`lead_id = ANY (?) AND lead_id <> ''`, leads)
 	s.and(`account = ?`, account)
 	s.and(`first AND NOT erased`)
-	if err := s.goOn(`>`, cursorOf(sourceCursor, account), p.Cursor); err != nil {
-		return List[SourceEntry]{}, err
-	}
-	list, err := pageByPosition(ctx, r, s, cursorOf(sourceCursor, account), p.Limit, scanSourceEntry)
+	list, err := pageByPosition(ctx, r, s, cursorOf(sourceCursor, account), p, scanSourceEntry)
 	if err != nil || len(list.Items) > 0 {
 		return list, err
 	}

@@ -35,24 +35,24 @@ type List[T any] struct {
 // A cursor has the last item of a page. It contains the values that the list is ordered by, so items that appear or
 // vanish meanwhile neither repeat nor hide others. It begins with its kind: the list, the version of its order, and the account.
 const (
-	leadCursor        = "l1"
-	sourceCursor      = "s1"
-	eventCursor       = "e1"
-	historyCursor     = "h2"
-	reportCursor      = "r1"
-	tokenCursor       = "t1"
-	tokenEventCursor  = "a1"
-	endpointCursor    = "w1"
-	intakeCursor      = "i1"
-	deliveryCursor    = "d2"
-	activityCursor    = "v1"
-	refusedCursor     = "f1"
-	arrivalCursor     = "n1"
-	newestArrivals    = "n2"
-	auditCursor       = "b1"
-	trailCursor       = "p1"
-	latestTrailCursor = "p2"
-	touchCursor       = "c1"
+	leadCursor          = "l1"
+	sourceCursor        = "s1"
+	eventCursor         = "e1"
+	historyCursor       = "h2"
+	reportCursor        = "r1"
+	tokenCursor         = "t1"
+	tokenEventCursor    = "a1"
+	endpointCursor      = "w1"
+	intakeCursor        = "i1"
+	deliveryCursor      = "d2"
+	activityCursor      = "v1"
+	refusedCursor       = "f1"
+	arrivalCursor       = "n1"
+	latestArrivalCursor = "n2"
+	auditCursor         = "b1"
+	trailCursor         = "p1"
+	latestTrailCursor   = "p2"
+	touchCursor         = "c1"
 )
 
 // cursorOf returns the kind of the cursors of one list of one account, so that a cursor from another account is refused. Cursors
@@ -317,22 +317,21 @@ type placed[T any] struct {
 	item     T
 }
 
-// goOn makes a list in the order of the log continue after a cursor: with > for the oldest first, with < for the newest first.
-func (s *selection) goOn(compare, kind, cursor string) error {
-	if cursor == "" {
-		return nil
+// pageByPosition is page for a list in the order of the log, oldest first, or newest first if the selection's order is descending. The
+// error is ErrCursor for a cursor of another list.
+func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind string, p Page, scan pgx.RowToFunc[placed[T]]) (List[T], error) {
+	if p.Cursor != "" {
+		position, err := decodeOrdinal(kind, p.Cursor)
+		if err != nil {
+			return List[T]{}, err
+		}
+		compare := `>`
+		if strings.HasSuffix(s.order, ` DESC`) {
+			compare = `<`
+		}
+		s.and(`position `+compare+` ?`, position)
 	}
-	position, err := decodeOrdinal(kind, cursor)
-	if err != nil {
-		return err
-	}
-	s.and(`position `+compare+` ?`, position)
-	return nil
-}
-
-// pageByPosition is page for a list in the order of the log.
-func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind string, limit int, scan pgx.RowToFunc[placed[T]]) (List[T], error) {
-	found, err := page(ctx, r, s, limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
+	found, err := page(ctx, r, s, p.Limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
 	return unplaced(found), err
 }
 

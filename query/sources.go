@@ -301,10 +301,7 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 	if err := r.arrived(ctx, &s, account, filter.Since, filter.Until); err != nil {
 		return List[RefusedArrival]{}, err
 	}
-	if err := s.goOn(`>`, cursorOf(refusedCursor, account), p.Cursor); err != nil {
-		return List[RefusedArrival]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(refusedCursor, account), p.Limit, scanRefused)
+	return pageByPosition(ctx, r, s, cursorOf(refusedCursor, account), p, scanRefused)
 }
 
 const (

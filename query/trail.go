@@ -60,20 +60,14 @@ func likeName(name, pattern string) bool {
 // Trail lists an account's records, oldest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Trail(ctx context.Context, account string, filter TrailFilter, p Page) (List[TrailRecord], error) {
 	s := filter.selection(account)
-	if err := s.goOn(`>`, cursorOf(trailCursor, account), p.Cursor); err != nil {
-		return List[TrailRecord]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(trailCursor, account), p.Limit, scanTrail)
+	return pageByPosition(ctx, r, s, cursorOf(trailCursor, account), p, scanTrail)
 }
 
 // LatestTrail is Trail, newest first.
 func (r *Reader) LatestTrail(ctx context.Context, account string, filter TrailFilter, p Page) (List[TrailRecord], error) {
 	s := filter.selection(account)
 	s.order = `position DESC`
-	if err := s.goOn(`<`, cursorOf(latestTrailCursor, account), p.Cursor); err != nil {
-		return List[TrailRecord]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(latestTrailCursor, account), p.Limit, scanTrail)
+	return pageByPosition(ctx, r, s, cursorOf(latestTrailCursor, account), p, scanTrail)
 }
 
 // TrailAll yields everything that Trail lists, in constant memory. It ends after yielding an error.

@@ -17,20 +17,11 @@ type formBenchmark struct {
 
 // Run is leadbench form.
 func (b *formBenchmark) Run(ctx context.Context) error {
-	r, err := newRig(ctx, b.settings)
+	_, s, stop, err := newService(ctx, b.settings)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	address, err := r.database(ctx, "log")
-	if err != nil {
-		return err
-	}
-	s, err := r.serve(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer s.stop()
+	defer stop()
 	var created struct{ Data struct{ URL string } }
 	if err := s.call(ctx, "POST", "/api/v1/crm/intakes", `{"name":"bench","kind":"form"}`, &created); err != nil {
 		return err

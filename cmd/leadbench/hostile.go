@@ -43,20 +43,11 @@ const costly = `string(body.a.exists(x, body.a.exists(y, x == y + 1)))`
 
 // Run is leadbench hostile.
 func (b *hostileBenchmark) Run(ctx context.Context) error {
-	r, err := newRig(ctx, b.settings)
+	r, s, stop, err := newService(ctx, b.settings)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	address, err := r.database(ctx, "log")
-	if err != nil {
-		return err
-	}
-	s, err := r.serve(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer s.stop()
+	defer stop()
 	closing := make(chan struct{})
 	graph := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-closing }))
 	defer graph.Close()

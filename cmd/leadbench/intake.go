@@ -15,20 +15,11 @@ type intakeBenchmark struct {
 
 // Run is leadbench intake.
 func (b *intakeBenchmark) Run(ctx context.Context) error {
-	r, err := newRig(ctx, b.settings)
+	r, s, stop, err := newService(ctx, b.settings)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	address, err := r.database(ctx, "log")
-	if err != nil {
-		return err
-	}
-	s, err := r.serve(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer s.stop()
+	defer stop()
 	plain, err := s.intake(ctx, "")
 	if err != nil {
 		return err

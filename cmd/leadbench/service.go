@@ -36,6 +36,22 @@ type service struct {
 	env   []string // of the program
 }
 
+// newService runs leadlog on a database of its own in a new rig. Stop ends both.
+func newService(ctx context.Context, of settings) (r *rig, s *service, stop func(), err error) {
+	if r, err = newRig(ctx, of); err != nil {
+		return nil, nil, nil, err
+	}
+	address, err := r.database(ctx, "log")
+	if err == nil {
+		s, err = r.serve(ctx, address)
+	}
+	if err != nil {
+		r.close()
+		return nil, nil, nil, err
+	}
+	return r, s, func() { s.stop(); r.close() }, nil
+}
+
 // serve migrates a database, provisions it, and runs leadlog on it. The rate limiter checks every capture, with a limit that is
 // not reached.
 func (r *rig) serve(ctx context.Context, database string) (*service, error) {

@@ -89,6 +89,10 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 			return err
 		}
 	}
+	position, err := asOf(ctx, reader, e.AsOf)
+	if err != nil {
+		return err
+	}
 	record := func(int, bool) error { return nil }
 	if e.What != "tokens" { // which has no personal data
 		if record, err = recordExport(ctx, h, e); err != nil {
@@ -101,10 +105,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 		filter := query.SourceFilter{Since: since, Until: until}
 		written, err = exported(c, e.Format, export.Sources(), reader.SourcesAll(ctx, e.Account, filter))
 	case "touches":
-		filter := query.TouchFilter{Since: since, Until: until, Visits: e.Include == "visits"}
-		if filter.AsOf, err = asOf(ctx, reader, e.AsOf); err != nil {
-			return err
-		}
+		filter := query.TouchFilter{Since: since, Until: until, Visits: e.Include == "visits", AsOf: position}
 		written, err = exported(c, e.Format, export.Touches(), reader.TouchesAll(ctx, e.Account, filter))
 	case "leads":
 		filter := query.LeadFilter{CreatedSince: since, CreatedUntil: until}

@@ -201,7 +201,7 @@ func (t Trust) open(text []byte) (c torchwood.Checkpoint, cosigned []Cosignature
 }
 
 // verifier returns the verifier of a log's checkpoints. One key signs these, under the name of the log, and the heads of accounts:
-// given under the name of the heads, it stands for the log that the checkpoint is of.
+// given under the name of the heads, it is taken for that of the log that the checkpoint is of.
 func (t Trust) verifier(origin string) (note.Verifier, error) {
 	vkey := t.PublicKey
 	if name, rest, _ := strings.Cut(vkey, "+"); name == keyName && !strings.HasPrefix(origin, originPrefix) {

@@ -253,7 +253,7 @@ func TestKeeper_RefusesRestoredLog(t *testing.T) {
 	require.Empty(t, status.Fault)
 }
 
-// Events that were in tiles, but in no checkpoint, may be lost, as by a failover: nobody has seen them.
+// Events that were in tiles, but in no checkpoint, may be lost, as by a failover: they were not published.
 func TestKeeper_LostEventsNotSigned(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()

@@ -22,7 +22,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Witness is somebody else's service that cosigns checkpoints, each only if it contains the one that it cosigned before.
+// Witness is a service of another operator that cosigns checkpoints, each only if it contains the one that it cosigned before.
 type Witness struct {
 	Key *torchwood.CosignatureVerifier
 	URL string // add-checkpoint is below it
