@@ -115,6 +115,9 @@ type FinishArrival struct {
 // FinishArrival captures an arrival whose content was fetched, or quarantines it. It has no effect on an arrival that is finished.
 // The errors are arrival.ErrNotFound and those of the store.
 func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (ArrivalReceived, error) {
+	if rawSize(cmd.Fetched) > maxRaw {
+		cmd.Fetched, cmd.Wrong = event.ArrivalRaw{}, field.Errors{{Field: "body", Message: "is too large"}}
+	}
 	answer := ArrivalReceived{ID: cmd.ArrivalID}
 	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of heldArrival) error {
 		if err := of.Of(cmd.Caller.Account); err != nil {

@@ -215,6 +215,19 @@ func TestResubmitArrival_NotCaptured(t *testing.T) {
 		"other's": {func(w *world, p process) string {
 			return w.received(p, func(r *command.ReceiveArrival) { r.Caller.Account = "other"; r.Pending = true })
 		}, arrival.ErrNotFound},
+		"not fetched, no feature": {func(w *world, p process) string {
+			id := w.received(p, func(r *command.ReceiveArrival) { r.Pending = true })
+			ads := settings
+			ads.Kind, ads.Mapping = intake.MetaLeadAds, nil
+			w.append(event.IntakeStream(intakeID), event.IntakeChanged{IntakeSettings: ads})
+			_, err := p.FinishArrival(w.t.Context(), command.FinishArrival{
+				Caller: command.Caller{Account: "acme", Actor: "system:fetch"}, ArrivalID: id,
+				Wrong: field.Errors{{Field: "body", Message: "was refused"}},
+			})
+			require.NoError(w.t, err)
+			p.configure(w.t, account.Settings{Features: []string{}})
+			return id
+		}, command.ErrFeatureDisabled},
 		"discarded": {func(w *world, p process) string { return w.discarded(p) }, arrival.ErrDiscarded},
 		"no feature": {func(w *world, p process) string {
 			id := w.quarantined(p, `{}`).ID
@@ -259,6 +272,7 @@ func TestFinishArrival_Outcomes(t *testing.T) {
 		"captured":    {`{"phone":"+919876512345"}`, nil, arrival.Captured, "received fetched captured"},
 		"wrong":       {`{"phone":"12"}`, nil, arrival.Quarantined, "received fetched quarantined"},
 		"not fetched": {"", field.Errors{{Field: "body", Message: "was refused"}}, arrival.Quarantined, "received quarantined"},
+		"too large":   {string(incompressible()), nil, arrival.Quarantined, "received quarantined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -267,7 +281,7 @@ func TestFinishArrival_Outcomes(t *testing.T) {
 			id := w.received(p, func(r *command.ReceiveArrival) { r.Pending = true })
 			finish := command.FinishArrival{
 				Caller: command.Caller{Account: "acme", Actor: "system:fetch"}, ArrivalID: id, Wrong: c.wrong,
-				Fetched: event.ArrivalRaw{ContentType: "application/json", Body: c.fetched},
+				Fetched: event.ArrivalRaw{ContentType: "application/json"}.WithBody([]byte(c.fetched)),
 			}
 			answer, err := p.FinishArrival(t.Context(), finish)
 			require.NoError(t, err)

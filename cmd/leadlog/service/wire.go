@@ -18,7 +18,6 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
-	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/sealed"
@@ -259,10 +258,6 @@ func (a *App) finishArrival(ctx context.Context, f fetch.Finished) error {
 		Caller: command.Caller{Account: f.Account, Actor: "system:fetch"}, ArrivalID: f.ArrivalID, Fetched: f.Fetched, Wrong: f.Wrong,
 	}
 	_, err := a.Handlers.FinishArrival(ctx, finish)
-	if errors.Is(err, command.ErrArrivalTooLarge) {
-		finish.Wrong = field.Errors{{Field: "body", Message: "is too large"}}
-		_, err = a.Handlers.FinishArrival(ctx, finish)
-	}
 	if errors.Is(err, arrival.ErrNotFound) {
 		return nil
 	}
