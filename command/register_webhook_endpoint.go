@@ -19,7 +19,10 @@ type Secrets interface {
 	// Rotate stores a new secret. The previous one also signs until previousUntil. Kept is false when there is none to replace. If
 	// rotations arrive in another order than they were decided in, the one with the latest previousUntil is current.
 	Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error)
-	// Destroy deletes all secrets of an endpoint. It is not an error if there are none.
+	// SetHeaders stores the values of an endpoint's own headers, unless later ones are stored. At is the time of the fact. Kept is
+	// false when the endpoint has no secret.
+	SetHeaders(ctx context.Context, webhookID string, headers map[string]string, at time.Time) (kept bool, err error)
+	// Destroy deletes all secrets of an endpoint, and its own headers. It is not an error if there are none.
 	Destroy(ctx context.Context, webhookID string) error
 }
 
@@ -44,7 +47,7 @@ const secretBytes = 32
 // before that, because a secret without an endpoint does no harm. The errors are field.Errors, ErrLeadsHidden, webhook.ErrLimit and those of the
 // store and of Secrets.
 func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebhookEndpoint) (WebhookRegistered, error) {
-	registered, err := cmd.Registration.Register(h.privateTargets)
+	registered, headers, err := cmd.Registration.Register(h.privateTargets)
 	if err != nil {
 		return WebhookRegistered{}, err
 	}
@@ -54,14 +57,16 @@ func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebh
 	var answer WebhookRegistered
 	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.WebhookSlot, 0)} // no endpoint ever has slot 0: creators of one account queue by its name
 	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
-		answer, err = h.registerWebhookEndpoint(ctx, cmd.Caller, registered)
+		answer, err = h.registerWebhookEndpoint(ctx, cmd.Caller, registered, headers)
 		return err
 	})
 	return answer, err
 }
 
 // registerWebhookEndpoint makes one attempt, with an id and a secret of its own.
-func (h *Handlers) registerWebhookEndpoint(ctx context.Context, caller Caller, registered event.WebhookRegistered) (WebhookRegistered, error) {
+func (h *Handlers) registerWebhookEndpoint(
+	ctx context.Context, caller Caller, registered event.WebhookRegistered, headers map[string]string,
+) (WebhookRegistered, error) {
 	free, err := h.free(ctx, webhookSlots, caller.Account)
 	if err != nil {
 		return WebhookRegistered{}, err
@@ -86,6 +91,11 @@ func (h *Handlers) registerWebhookEndpoint(ctx context.Context, caller Caller, r
 	}
 	if err := h.secrets.Put(ctx, answer.ID, answer.Secret); err != nil {
 		return WebhookRegistered{}, err
+	}
+	if len(headers) > 0 {
+		if _, err := h.secrets.SetHeaders(ctx, answer.ID, headers, at); err != nil {
+			return WebhookRegistered{}, err
+		}
 	}
 	answer.Endpoint = webhook.Evolve(webhook.State{}, event.Fact{At: at, Metadata: caller.metadata(), Data: registered})
 	if answer.Position, err = h.store.Append(ctx, take, born); eventstore.Conflict(err) != nil {

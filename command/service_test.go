@@ -80,7 +80,7 @@ func claimKey() []byte {
 }
 
 // secrets keeps what a test's handlers put into it.
-type secrets struct{ kept sync.Map }
+type secrets struct{ kept, headers sync.Map }
 
 func (s *secrets) Put(_ context.Context, id, secret string) error {
 	s.kept.Store(id, secret)
@@ -92,6 +92,14 @@ func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time) (kep
 		s.kept.Store(id, secret)
 	}
 	return kept, nil
+}
+
+func (s *secrets) SetHeaders(_ context.Context, id string, headers map[string]string, _ time.Time) (bool, error) {
+	_, there := s.kept.Load(id)
+	if there {
+		s.headers.Store(id, headers)
+	}
+	return there, nil
 }
 
 func (s *secrets) Destroy(_ context.Context, id string) error {

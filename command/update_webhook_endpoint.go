@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -23,24 +24,45 @@ type WebhookUpdated struct {
 	Position eventstore.Position
 }
 
-// UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. The errors are
-// webhook.ErrNotFound, field.Errors, ErrLeadsHidden and those of the store.
+// UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. Own headers are stored behind
+// the fact: if that fails, nothing is sent until they are set again. The errors are webhook.ErrNotFound, field.Errors,
+// ErrLeadsHidden and those of the store and of Secrets.
 func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookEndpoint) (WebhookUpdated, error) {
-	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) ([]event.Data, error) {
-		facts, err := state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
+	var headers map[string]string
+	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) (facts []event.Data, err error) {
+		facts, headers, err = state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
 		if err == nil && !cmd.Caller.ReadsLeads && slices.ContainsFunc(facts, directsLeads) {
 			err = ErrLeadsHidden
 		}
 		return facts, err
 	})
+	if err == nil && headers != nil {
+		var kept bool
+		if kept, err = h.secrets.SetHeaders(ctx, cmd.WebhookID, headers, changed.state.UpdatedAt); err == nil && !kept {
+			err = h.noSecret(ctx, cmd.WebhookID)
+		}
+	}
 	return WebhookUpdated{Endpoint: changed.state, Position: changed.position}, err
+}
+
+// noSecret returns why an endpoint has no secret: it was deleted meanwhile, or its secret is lost, for example after a restore of
+// an older backup.
+func (h *Handlers) noSecret(ctx context.Context, webhookID string) error {
+	state, _, err := h.endpoints.Load(ctx, h.store, event.WebhookStream(webhookID))
+	switch {
+	case err != nil:
+		return err
+	case state.Phase != webhook.Live:
+		return webhook.ErrNotFound
+	}
+	return field.Errors{{Field: "headers", Message: "cannot be stored: the signing secret of this endpoint is lost; rotate it first"}}
 }
 
 // directsLeads reports whether a fact changes which events of leads an endpoint is sent, or where to.
 func directsLeads(fact event.Data) bool {
 	updated, is := fact.(event.WebhookUpdated)
 	return is && webhook.AskForLeads(updated.Events) &&
-		(slices.Contains(updated.Changed, "url") || slices.Contains(updated.Changed, "events"))
+		slices.ContainsFunc(updated.Changed, func(name string) bool { return name == "url" || name == "events" || name == "filter" })
 }
 
 // changedEndpoint is an endpoint after a decision.

@@ -335,7 +335,10 @@ func (p patient) Lend(ctx context.Context, key string, limit quota.Limit, want i
 type forgetful struct{}
 
 func (forgetful) Put(context.Context, string, string) error { return nil }
-func (forgetful) Destroy(context.Context, string) error     { return nil }
+func (forgetful) SetHeaders(context.Context, string, map[string]string, time.Time) (bool, error) {
+	return true, nil
+}
+func (forgetful) Destroy(context.Context, string) error { return nil }
 func (forgetful) Rotate(context.Context, string, string, time.Time) (bool, error) {
 	return true, nil
 }

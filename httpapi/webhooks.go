@@ -25,12 +25,16 @@ func (x *exchange) registerEndpoint() (answer, error) {
 		return answer{}, err
 	}
 	registration := webhook.Registration{
-		URL: body.text("url"), Events: body.texts("events"), Description: body.text("description"),
+		URL: body.text("url"), Events: body.texts("events"), Description: body.text("description"), Filter: body.text("filter"),
+		Ordering: body.text("ordering"), Headers: body.mapping("headers"),
+	}
+	if rate := body.number("rateLimit"); rate != nil {
+		registration.RateLimit = *rate
 	}
 	if body.wrong != nil {
 		// Fields of the wrong type are empty here: only validate the others. Whether private targets are allowed is up to
 		// the command.
-		_, err := registration.Register(true)
+		_, _, err := registration.Register(true)
 		return answer{}, body.with(err)
 	}
 	registered, err := x.Commands.RegisterWebhookEndpoint(x.ctx, command.RegisterWebhookEndpoint{
@@ -55,10 +59,16 @@ func (x *exchange) updateEndpoint() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	body.someOf("url", "events", "description", "enabled")
-	change := webhook.Change{URL: body.textOrNil("url"), Description: body.textOrNil("description"), Enabled: body.boolean("enabled")}
+	body.someOf("url", "events", "description", "filter", "ordering", "rateLimit", "headers", "enabled")
+	change := webhook.Change{
+		URL: body.textOrNil("url"), Description: body.textOrNil("description"), Filter: body.textOrNil("filter"),
+		Ordering: body.textOrNil("ordering"), RateLimit: body.number("rateLimit"), Enabled: body.boolean("enabled"),
+	}
 	if body.has("events") {
 		change.Events = body.texts("events")
+	}
+	if body.has("headers") {
+		change.Headers = body.mapping("headers")
 	}
 	if body.wrong != nil {
 		return answer{}, body.wrong

@@ -55,16 +55,24 @@ func TestWebhooks_UpdateFieldErrors(t *testing.T) {
 	s := start(t)
 	path := s.endpoint()
 	for body, fields := range map[string][]string{
-		``:                                  {"body"},
-		`{"enable":true}`:                   {"body"},
-		`{"enabled":"yes"}`:                 {"enabled"},
-		`{"enabled":1}`:                     {"enabled"},
-		`{"url":7}`:                         {"url"},
-		`{"url":""}`:                        {"url"},
-		`{"events":"*"}`:                    {"events"},
-		`{"events":["webhook.test"]}`:       {"events"},
-		`{"url":"https://10.0.0.1/"}`:       {"url"},
-		`{"url":"https://vault.internal/"}`: {"url"},
+		``:                            {"body"},
+		`{"enable":true}`:             {"body"},
+		`{"enabled":"yes"}`:           {"enabled"},
+		`{"enabled":1}`:               {"enabled"},
+		`{"url":7}`:                   {"url"},
+		`{"url":""}`:                  {"url"},
+		`{"events":"*"}`:              {"events"},
+		`{"events":["webhook.test"]}`: {"events"},
+		`{"ordering":"leads"}`:        {"ordering"},
+		`{"ordering":true}`:           {"ordering"},
+		`{"rateLimit":-1}`:            {"rateLimit"},
+		`{"rateLimit":"2"}`:           {"rateLimit"},
+		`{"filter":1}`:                {"filter"},
+		`{"headers":["X-Key"]}`:       {"headers"},
+		`{"headers":{"X-Key":1}}`:     {"headers.X-Key"},
+		`{"headers":{"Host":"a","webhook-id":"b"}}`:   {"headers.Host", "headers.webhook-id"},
+		`{"url":"https://10.0.0.1/"}`:                 {"url"},
+		`{"url":"https://vault.internal/"}`:           {"url"},
 		`{"url":"http://example.com","events":["x"]}`: {"url", "events"},
 	} {
 		require.Equal(t, fields, s.as(http.MethodPatch, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
@@ -73,6 +81,34 @@ func TestWebhooks_UpdateFieldErrors(t *testing.T) {
 	require.Equal(t, []string{"url"}, created.fieldsNamed())
 	require.Contains(t, created.raw, "must not have the name of a local or private host")
 	s.as(http.MethodPost, endpoints, `{"url":"https://does.not.resolve.example/"}`).is(http.StatusCreated)
+}
+
+func TestWebhooks_OrderLimitHeaders(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.as(http.MethodPost, endpoints,
+		`{"url":"https://example.com/hook","ordering":"lead","rateLimit":2.5,"headers":{"authorization":"Bearer t0p","X-Shop":"7"}}`).is(http.StatusCreated)
+	path := endpoints + "/" + created.at("data", "webhookId").(string)
+	shown := s.as(http.MethodGet, after(path, created), "").is(http.StatusOK)
+	for _, got := range []reply{created, shown} {
+		require.Equal(t, "lead", got.at("data", "ordering"))
+		require.Equal(t, 2.5, got.at("data", "rateLimit"))
+		require.Equal(t, map[string]any{"Authorization": "***", "X-Shop": "***"}, got.at("data", "headers"))
+		require.NotContains(t, got.raw, "t0p")
+	}
+	changed := s.as(http.MethodPatch, path, `{"ordering":"none","headers":{"X-Shop":"s3cret"}}`).is(http.StatusOK)
+	require.Equal(t, "none", changed.at("data", "ordering"))
+	require.Equal(t, 2.5, changed.at("data", "rateLimit"))
+	require.Equal(t, map[string]any{"X-Shop": "***"}, changed.at("data", "headers"))
+	again := s.as(http.MethodPatch, path, `{"headers":{"X-Shop":"0ther"}}`).is(http.StatusOK)
+	trail := s.as(http.MethodGet, after("/api/v1/crm/audit/events?type=webhook.*", again), "").is(http.StatusOK)
+	require.Contains(t, trail.raw, `"headers":{"old":"***","new":"***"}`)
+	none := s.as(http.MethodPatch, path, `{"headers":{}}`).is(http.StatusOK)
+	require.Empty(t, none.at("data", "headers"))
+	for _, secret := range []string{"t0p", "s3cret", "0ther"} {
+		require.NotContains(t, trail.raw+s.log.String(), secret)
+		require.NotContains(t, s.as(http.MethodGet, after("/api/v1/crm/events", none), "").raw, secret)
+	}
 }
 
 func TestWebhooks_SecretShownOnce(t *testing.T) {

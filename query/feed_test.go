@@ -38,7 +38,7 @@ func busyLog(t *testing.T, w *projectiontest.World) {
 			w.Append(t, "globex", event.TokenStream(id), event.TokenCreated{Name: "crm", Hash: []byte("hash")})
 			w.Append(t, "globex", event.TokenUseStream(id, projectiontest.Start), event.TokenUsed{}, event.TokenRefused{Reason: "deleted"})
 		case 31:
-			w.Append(t, "globex", event.WebhookStream(w.NewID()), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}, Slot: 2})
+			w.Append(t, "globex", event.WebhookStream(w.NewID()), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}, Slot: 2})
 		}
 	}
 }

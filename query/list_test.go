@@ -60,7 +60,7 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 	w, history, reader := told(t, 7, 300)
 	ctx := t.Context()
 	for range 4 {
-		w.Append(t, "acme", event.WebhookStream(w.NewID()), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
+		w.Append(t, "acme", event.WebhookStream(w.NewID()), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}})
 	}
 	for i := range 5 {
 		w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: fmt.Sprint("C", i), LeadID: w.NewID()})

@@ -57,7 +57,7 @@ func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 	const deliveries, attempts, kept, most = 160, 10, 1 << 10, 1 << 20
 	w := projectiontest.New(t)
 	endpoint := w.NewID()
-	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookRegistered{URL: "https://hooks.example", Events: []string{"*"}, Slot: 1})
+	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: 1})
 	w.Project(t)
 	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
 	rows := &pgx.Batch{}

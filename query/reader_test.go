@@ -264,7 +264,7 @@ func TestIsolation_BetweenEndpoints(t *testing.T) {
 	sent := map[string][]string{}
 	for n := range 2 {
 		id := w.NewID()
-		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://hooks.example", Events: []string{"*"}, Slot: n + 1})
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: n + 1})
 		for range n + 1 {
 			sent[id] = append(sent[id], queueDelivery(t, w, id))
 		}

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -20,6 +21,10 @@ type Endpoint struct {
 	URL            string          `json:"url"`
 	Events         []string        `json:"events"`
 	Description    string          `json:"description"`
+	Filter         string          `json:"filter"`    // empty: everything is sent
+	Ordering       string          `json:"ordering"`  // none, lead or endpoint
+	RateLimit      float64         `json:"rateLimit"` // attempts a second; 0: no limit
+	Headers        OwnHeaders      `json:"headers"`
 	State          string          `json:"state"`          // enabled or disabled
 	DisabledReason *string         `json:"disabledReason"` // owner, gone or failing
 	DisabledAt     Timestamp       `json:"disabledAt"`
@@ -46,7 +51,7 @@ type EndpointReplay struct {
 const maxQueued = 10_000
 
 var endpointColumns = `
-	SELECT e.webhook_id, url, events, description, created_at, disabled_reason, disabled_at, last_success_at, last_failure_at, failing_since,
+	SELECT e.webhook_id, url, events, description, filter, ordering, rate_limit, header_names, created_at, disabled_reason, disabled_at, last_success_at, last_failure_at, failing_since,
 	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id LIMIT ` + strconv.Itoa(maxQueued) + `) AS counted),
 	       p.generation, p.since, p.until, p.queued, p.finished_at, p.error
 	  FROM views.endpoint e
@@ -92,14 +97,26 @@ func (r *Reader) EndpointAfter(ctx context.Context, id string, s webhook.State) 
 // NewEndpoint returns the record of an endpoint to which nothing was sent yet.
 func NewEndpoint(id string, s webhook.State) Endpoint {
 	e := Endpoint{
-		WebhookID: id, URL: s.URL, Events: s.Events, Description: s.Description, CreatedAt: Timestamp(s.CreatedAt),
-		DisabledAt: Timestamp(s.DisabledAt),
+		WebhookID: id, URL: s.URL, Events: s.Events, Description: s.Description, Filter: s.Filter,
+		Ordering: cmp.Or(s.Ordering, webhook.Unordered), RateLimit: s.RateLimit, Headers: hiddenHeaders(s.HeaderNames),
+		CreatedAt: Timestamp(s.CreatedAt), DisabledAt: Timestamp(s.DisabledAt),
 	}
 	if s.DisabledReason != "" {
 		e.DisabledReason = &s.DisabledReason
 	}
 	e.setState()
 	return e
+}
+
+// OwnHeaders are an endpoint's own headers. The values are hidden.
+type OwnHeaders map[string]string
+
+func hiddenHeaders(names []string) OwnHeaders {
+	headers := make(OwnHeaders, len(names))
+	for _, name := range names {
+		headers[name] = webhook.HiddenValue
+	}
+	return headers
 }
 
 func (e *Endpoint) setState() {
@@ -112,9 +129,11 @@ func (e *Endpoint) setState() {
 func scanEndpoint(row pgx.CollectableRow) (e Endpoint, err error) {
 	var generation *int
 	var replay EndpointReplay
-	err = row.Scan(&e.WebhookID, &e.URL, jsonOf{&e.Events}, &e.Description, &e.CreatedAt, &e.DisabledReason, &e.DisabledAt,
+	var names []string
+	err = row.Scan(&e.WebhookID, &e.URL, jsonOf{&e.Events}, &e.Description, &e.Filter, &e.Ordering, &e.RateLimit, &names, &e.CreatedAt, &e.DisabledReason, &e.DisabledAt,
 		&e.LastSuccessAt, &e.LastFailureAt, &e.FailingSince, &e.Queued,
 		&generation, &replay.Since, &replay.Until, (*zeronull.Int8)(&replay.Queued), &replay.FinishedAt, &replay.Error)
+	e.Headers, e.Ordering = hiddenHeaders(names), cmp.Or(e.Ordering, webhook.Unordered)
 	e.setState()
 	if generation != nil {
 		replay.Generation = *generation
@@ -140,7 +159,8 @@ type Delivery struct {
 	State         string    `json:"state"` // queued, delivered, failed or cancelled
 	CreatedAt     Timestamp `json:"createdAt"`
 	FinishedAt    Timestamp `json:"finishedAt"`
-	NextAttemptAt Timestamp `json:"nextAttemptAt"` // null when there is none
+	NextAttemptAt Timestamp `json:"nextAttemptAt"` // null when there is none, or when another delivery comes first
+	GaveWay       bool      `json:"gaveWay"`       // it failed, and later ones of its order were sent
 	Attempts      []Attempt `json:"attempts"`      // oldest first
 }
 
@@ -154,7 +174,7 @@ type Attempt struct {
 }
 
 const deliveryColumns = `
-	SELECT d.delivery_id, d.webhook_id, d.event_id, d.type, d.state, d.created_at, d.finished_at, q.due_at
+	SELECT d.delivery_id, d.webhook_id, d.event_id, d.type, d.state, d.created_at, d.finished_at, nullif(q.due_at, 'infinity'), d.gave_way
 	  FROM delivery.delivery d LEFT JOIN delivery.queue q USING (delivery_id)`
 
 // Deliveries lists what was queued for an endpoint, newest first. Responses of receivers, which may repeat a lead, are empty
@@ -225,7 +245,7 @@ func (r *Reader) FailedDeliveries(ctx context.Context, account, webhookID string
 
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	d := Delivery{Attempts: []Attempt{}}
-	err := row.Scan(&d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, &d.CreatedAt, &d.FinishedAt, &d.NextAttemptAt)
+	err := row.Scan(&d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, &d.CreatedAt, &d.FinishedAt, &d.NextAttemptAt, &d.GaveWay)
 	return d, err
 }
 

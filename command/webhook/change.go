@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/leadlog/leadlog/command/field"
@@ -13,22 +14,31 @@ type Change struct {
 	URL         *string
 	Events      []string // empty and not nil means all, as in a Registration
 	Description *string
+	Filter      *string
+	Ordering    *string
+	RateLimit   *float64
+	Headers     map[string]string // empty and not nil means none
 	Enabled     *bool
 }
 
-// Update decides on a change of an endpoint of the account. There are no events when nothing changes. The error is ErrNotFound or
-// field.Errors.
-func (s State) Update(account string, c Change, privateTargets bool) ([]event.Data, error) {
+// Update decides on a change of an endpoint of the account. There are no events when nothing changes. Headers are to be stored
+// when they are not nil. The error is ErrNotFound or field.Errors.
+func (s State) Update(account string, c Change, privateTargets bool) (decided []event.Data, headers map[string]string, err error) {
 	if err := s.ownedBy(account); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	updated, err := s.apply(c, privateTargets)
+	settings, headers, err := c.apply(s.WebhookSettings, privateTargets)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var decided []event.Data
-	if len(updated.Changed) > 0 {
-		decided = append(decided, updated)
+	changed := s.differences(settings)
+	if len(headers) > 0 || headers != nil && len(s.HeaderNames) > 0 { // the values before are not known here
+		changed = append(changed, "headers")
+	} else {
+		headers = nil
+	}
+	if len(changed) > 0 {
+		decided = append(decided, event.WebhookUpdated{WebhookSettings: settings, Changed: changed})
 	}
 	switch {
 	case c.Enabled == nil:
@@ -37,42 +47,61 @@ func (s State) Update(account string, c Change, privateTargets bool) ([]event.Da
 	case !*c.Enabled && s.DisabledReason == "":
 		decided = append(decided, event.WebhookDisabled{Reason: ByOwner})
 	}
-	return decided, nil
+	return decided, headers, nil
 }
 
-func (s State) apply(c Change, privateTargets bool) (event.WebhookUpdated, error) {
+// apply returns the settings after a change, and the headers that it sets, if any. The error is field.Errors.
+func (c Change) apply(s event.WebhookSettings, privateTargets bool) (_ event.WebhookSettings, headers map[string]string, err error) {
 	var wrong field.Errors
-	updated := event.WebhookUpdated{URL: s.URL, Events: s.Events, Description: s.Description}
-	if c.URL != nil {
-		if message := WrongURL(*c.URL, privateTargets); message != "" {
-			wrong.Add("url", message)
-		}
-		updated.URL = *c.URL
-	}
 	var message string
-	if c.Events != nil {
-		if updated.Events, message = chosen(c.Events); message != "" {
-			wrong.Add("events", message)
+	note := func(name string) {
+		if message != "" {
+			wrong.Add(name, message)
 		}
+	}
+	if c.URL != nil {
+		s.URL, message = *c.URL, WrongURL(*c.URL, privateTargets)
+		note("url")
+	}
+	if c.Events != nil {
+		s.Events, message = chosen(c.Events)
+		note("events")
 	}
 	if c.Description != nil {
-		if updated.Description, message = described(*c.Description); message != "" {
-			wrong.Add("description", message)
-		}
+		s.Description, message = described(*c.Description)
+		note("description")
 	}
-	updated.Changed = s.differences(updated)
-	return updated, wrong.Err()
+	if c.Filter != nil {
+		s.Filter = strings.TrimSpace(*c.Filter)
+	}
+	if c.Ordering != nil {
+		s.Ordering, message = ordered(*c.Ordering)
+		note("ordering")
+	}
+	if c.RateLimit != nil {
+		s.RateLimit, message = *c.RateLimit, wrongRate(*c.RateLimit)
+		note("rateLimit")
+	}
+	if c.Headers != nil {
+		var faults field.Errors
+		headers, s.HeaderNames, faults = ownHeaders(c.Headers)
+		wrong = append(wrong, faults...)
+	}
+	return s, headers, wrong.Err()
 }
 
-func (s State) differences(u event.WebhookUpdated) (names []string) {
-	if u.URL != s.URL {
-		names = append(names, "url")
-	}
-	if !slices.Equal(u.Events, s.Events) {
-		names = append(names, "events")
-	}
-	if u.Description != s.Description {
-		names = append(names, "description")
+// differences returns the names of the settings that differ, without headers.
+func (s State) differences(u event.WebhookSettings) (names []string) {
+	for _, setting := range []struct {
+		name string
+		same bool
+	}{
+		{"url", u.URL == s.URL}, {"events", slices.Equal(u.Events, s.Events)}, {"description", u.Description == s.Description},
+		{"filter", u.Filter == s.Filter}, {"ordering", u.Ordering == s.Ordering}, {"rateLimit", u.RateLimit == s.RateLimit},
+	} {
+		if !setting.same {
+			names = append(names, setting.name)
+		}
 	}
 	return names
 }

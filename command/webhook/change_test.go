@@ -17,42 +17,73 @@ func happened(s State, after time.Duration, facts ...event.Data) State {
 	return s
 }
 
+// updated is the change of the live endpoint's settings.
+func updated(change func(*event.WebhookSettings), names ...string) []event.Data {
+	settings := live().WebhookSettings
+	change(&settings)
+	return []event.Data{event.WebhookUpdated{WebhookSettings: settings, Changed: names}}
+}
+
 func TestChange_OnlyDifferences(t *testing.T) {
 	t.Parallel()
 	moved := "https://example.com/moved"
 	disabled := happened(live(), time.Hour, event.WebhookDisabled{Reason: Gone})
-	choosy := happened(live(), time.Hour, event.WebhookUpdated{URL: "https://example.com/", Events: []string{"lead.merged"}})
+	choosy := happened(live(), time.Hour, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"lead.merged"}}})
 	for name, c := range map[string]struct {
 		state  State
 		change Change
 		want   []event.Data
 	}{
-		"url":                       {live(), Change{URL: &moved}, []event.Data{event.WebhookUpdated{URL: moved, Events: []string{"*"}, Description: "CRM", Changed: []string{"url"}}}},
-		"url, and not which events": {choosy, Change{URL: &moved}, []event.Data{event.WebhookUpdated{URL: moved, Events: []string{"lead.merged"}, Changed: []string{"url"}}}},
-		"all events":                {choosy, Change{Events: []string{}}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"*"}, Changed: []string{"events"}}}},
-		"events, in order":          {live(), Change{Events: []string{"token.deleted", "lead.merged"}}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"lead.merged", "token.deleted"}, Description: "CRM", Changed: []string{"events"}}}},
-		"no description any more":   {live(), Change{Description: new("")}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"*"}, Changed: []string{"description"}}}},
+		"url":                       {live(), Change{URL: &moved}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"*"}, Description: "CRM"}, Changed: []string{"url"}}}},
+		"url, and not which events": {choosy, Change{URL: &moved}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"lead.merged"}}, Changed: []string{"url"}}}},
+		"all events":                {choosy, Change{Events: []string{}}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}}, Changed: []string{"events"}}}},
+		"events, in order":          {live(), Change{Events: []string{"token.deleted", "lead.merged"}}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"lead.merged", "token.deleted"}, Description: "CRM"}, Changed: []string{"events"}}}},
+		"no description any more":   {live(), Change{Description: new("")}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}}, Changed: []string{"description"}}}},
 		"all events, as before":     {live(), Change{Events: []string{}}, nil},
 		"the same in all":           {live(), Change{URL: new("https://example.com/"), Description: new(" CRM "), Enabled: new(true)}, nil},
-		"off":                       {live(), Change{Enabled: new(false)}, []event.Data{event.WebhookDisabled{Reason: ByOwner}}},
-		"off, as before":            {disabled, Change{Enabled: new(false)}, nil},
+		"filter":                    {live(), Change{Filter: new(" type == 'lead.created' ")}, updated(func(s *event.WebhookSettings) { s.Filter = "type == 'lead.created'" }, "filter")},
+		"order":                     {live(), Change{Ordering: new(ByLead)}, updated(func(s *event.WebhookSettings) { s.Ordering = ByLead }, "ordering")},
+		"limit":                     {live(), Change{RateLimit: new(2.5)}, updated(func(s *event.WebhookSettings) { s.RateLimit = 2.5 }, "rateLimit")},
+		"headers": {live(), Change{Headers: map[string]string{"x-api-key": "k", "authorization": "Bearer t"}}, updated(func(s *event.WebhookSettings) {
+			s.HeaderNames = []string{"Authorization", "X-Api-Key"}
+		}, "headers")},
+		"none, as before": {live(), Change{Ordering: new(Unordered), RateLimit: new(0.0), Filter: new(""), Headers: map[string]string{}}, nil},
+		"off":             {live(), Change{Enabled: new(false)}, []event.Data{event.WebhookDisabled{Reason: ByOwner}}},
+		"off, as before":  {disabled, Change{Enabled: new(false)}, nil},
 		"on, elsewhere": {disabled, Change{URL: &moved, Enabled: new(true)}, []event.Data{
-			event.WebhookUpdated{URL: moved, Events: []string{"*"}, Description: "CRM", Changed: []string{"url"}}, event.WebhookEnabled{},
+			event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"*"}, Description: "CRM"}, Changed: []string{"url"}}, event.WebhookEnabled{},
 		}},
 	} {
-		decided, err := c.state.Update("acme", c.change, false)
+		decided, _, err := c.state.Update("acme", c.change, false)
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, decided, name)
 	}
 }
 
+func TestChange_Headers(t *testing.T) {
+	t.Parallel()
+	with := happened(live(), time.Hour, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, HeaderNames: []string{"X-Key"}}})
+	decided, headers, err := with.Update("acme", Change{Headers: map[string]string{"x-KEY": " other "}}, false)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"X-Key": "other"}, headers)
+	require.Equal(t, []string{"headers"}, decided[0].(event.WebhookUpdated).Changed, "the value may be another")
+	decided, headers, err = with.Update("acme", Change{Headers: map[string]string{}}, false)
+	require.NoError(t, err)
+	require.NotNil(t, headers)
+	require.Empty(t, headers)
+	require.Empty(t, decided[0].(event.WebhookUpdated).HeaderNames)
+	_, headers, err = with.Update("acme", Change{Description: new("ERP")}, false)
+	require.NoError(t, err)
+	require.Nil(t, headers, "they stay")
+}
+
 func TestChange_CollectsErrors(t *testing.T) {
 	t.Parallel()
-	_, err := live().Update("acme", Change{URL: new("http://10.0.0.1"), Events: []string{"x"}, Description: new(string(make([]byte, 501)))}, false)
+	_, _, err := live().Update("acme", Change{URL: new("http://10.0.0.1"), Events: []string{"x"}, Description: new(string(make([]byte, 501)))}, false)
 	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))
-	_, err = live().Update("acme", Change{URL: new("")}, false)
+	_, _, err = live().Update("acme", Change{URL: new("")}, false)
 	require.Equal(t, []string{"url"}, fields(t, err), "an endpoint has a URL")
-	_, err = live().Update("globex", Change{URL: new("nonsense")}, false)
+	_, _, err = live().Update("globex", Change{URL: new("nonsense")}, false)
 	require.ErrorIs(t, err, ErrNotFound, "before anything is said of the change")
 }
 
@@ -72,7 +103,7 @@ func TestEnable_ResetsFailures(t *testing.T) {
 func TestDisable_IgnoresStaleFailures(t *testing.T) {
 	t.Parallel()
 	const url = "https://example.com/"
-	moved := happened(live(), time.Hour, event.WebhookUpdated{URL: "https://example.com/moved", Events: []string{"*"}})
+	moved := happened(live(), time.Hour, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/moved", Events: []string{"*"}}})
 	enabled := happened(live(), time.Hour, event.WebhookDisabled{Reason: ByOwner}, event.WebhookEnabled{})
 	for name, c := range map[string]struct {
 		state State

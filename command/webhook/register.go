@@ -5,7 +5,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -14,24 +13,26 @@ type Registration struct {
 	URL         string
 	Events      []string // public type names; empty, or "*" among them, is all
 	Description string
+	Filter      string
+	Ordering    string  // none, lead or endpoint; empty is none
+	RateLimit   float64 // attempts a second; 0 is no limit
+	Headers     map[string]string
 }
 
-// Register decides on a new endpoint; the caller fills in its slot. With privateTargets the URL may be http, and its host private
-// or local. The error is field.Errors.
-func (r Registration) Register(privateTargets bool) (event.WebhookRegistered, error) {
-	var wrong field.Errors
-	if message := WrongURL(r.URL, privateTargets); message != "" {
-		wrong.Add("url", message)
+// Register decides on a new endpoint; the caller fills in its slot, and stores its own headers. With privateTargets the URL may be
+// http, and its host private or local. The error is field.Errors.
+func (r Registration) Register(privateTargets bool) (registered event.WebhookRegistered, headers map[string]string, err error) {
+	if r.Headers == nil {
+		r.Headers = map[string]string{}
 	}
-	events, message := chosen(r.Events)
-	if message != "" {
-		wrong.Add("events", message)
+	if r.Events == nil {
+		r.Events = []string{}
 	}
-	description, message := described(r.Description)
-	if message != "" {
-		wrong.Add("description", message)
-	}
-	return event.WebhookRegistered{URL: r.URL, Events: events, Description: description}, wrong.Err()
+	registered.WebhookSettings, headers, err = Change{
+		URL: &r.URL, Events: r.Events, Description: &r.Description, Filter: &r.Filter, Ordering: &r.Ordering, RateLimit: &r.RateLimit,
+		Headers: r.Headers,
+	}.apply(event.WebhookSettings{}, privateTargets)
+	return registered, headers, err
 }
 
 // chosen returns the types that are asked for, each once, or what is wrong with them.

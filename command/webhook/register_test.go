@@ -170,7 +170,7 @@ func TestRegister_URLs(t *testing.T) {
 		{"a name ending in a number", "https://example.1/", never},
 	} {
 		for _, privateTargets := range []bool{false, true} {
-			registered, err := Registration{URL: c.url}.Register(privateTargets)
+			registered, _, err := Registration{URL: c.url}.Register(privateTargets)
 			if c.taken == always || c.taken == private && privateTargets {
 				require.NoError(t, err, c.name)
 				require.Equal(t, c.url, registered.URL, "%s: kept as given", c.name)
@@ -188,7 +188,7 @@ func TestRegister_URLs(t *testing.T) {
 func TestRegister_SchemeMessage(t *testing.T) {
 	t.Parallel()
 	for privateTargets, want := range map[bool]string{false: "must begin with https://", true: "must begin with https:// or http://"} {
-		_, err := Registration{URL: "ftp://example.com/"}.Register(privateTargets)
+		_, _, err := Registration{URL: "ftp://example.com/"}.Register(privateTargets)
 		require.ErrorContains(t, err, want)
 		require.Equal(t, privateTargets, strings.Contains(err.Error(), "http://"))
 	}
@@ -212,7 +212,7 @@ func TestRegister_Events(t *testing.T) {
 			[]string{"lead.created", "lead.erased", "lead.merged", "lead.released", "lead.updated", "token.created", "token.deleted", "token.expiring", "token.rotated"},
 		},
 	} {
-		registered, err := Registration{URL: "https://example.com/", Events: c.asked}.Register(false)
+		registered, _, err := Registration{URL: "https://example.com/", Events: c.asked}.Register(false)
 		require.NoError(t, err, c.name)
 		require.Equal(t, c.want, registered.Events, c.name)
 	}
@@ -225,7 +225,7 @@ func TestRegister_Events(t *testing.T) {
 		"a pattern":         {"lead.*"},
 		"the test delivery": {"webhook.test"},
 	} {
-		_, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
+		_, _, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
 		require.Equal(t, []string{"events"}, fields(t, err), name)
 	}
 }
@@ -233,26 +233,26 @@ func TestRegister_Events(t *testing.T) {
 func TestRegister_KeepsOrderOfEvents(t *testing.T) {
 	t.Parallel()
 	asked := []string{"token.deleted", "lead.merged"}
-	_, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
+	_, _, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"token.deleted", "lead.merged"}, asked, "the caller's list is the caller's")
 }
 
 func TestRegister_Description(t *testing.T) {
 	t.Parallel()
-	registered, err := Registration{URL: "https://example.com/", Description: "  to the CRM\n"}.Register(false)
+	registered, _, err := Registration{URL: "https://example.com/", Description: "  to the CRM\n"}.Register(false)
 	require.NoError(t, err)
 	require.Equal(t, "to the CRM", registered.Description)
 
-	_, err = Registration{URL: "https://example.com/", Description: strings.Repeat("é", 500)}.Register(false)
+	_, _, err = Registration{URL: "https://example.com/", Description: strings.Repeat("é", 500)}.Register(false)
 	require.NoError(t, err, "500 characters")
-	_, err = Registration{URL: "https://example.com/", Description: strings.Repeat("é", 501)}.Register(false)
+	_, _, err = Registration{URL: "https://example.com/", Description: strings.Repeat("é", 501)}.Register(false)
 	require.Equal(t, []string{"description"}, fields(t, err))
 }
 
 func TestRegister_CollectsErrors(t *testing.T) {
 	t.Parallel()
-	_, err := Registration{URL: "http://localhost", Events: []string{"x"}, Description: strings.Repeat("d", 501)}.Register(false)
+	_, _, err := Registration{URL: "http://localhost", Events: []string{"x"}, Description: strings.Repeat("d", 501)}.Register(false)
 	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))
 }
 
@@ -276,8 +276,8 @@ func FuzzRegisterURL(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		registered, err := Registration{URL: raw}.Register(false)
-		_, errPrivate := Registration{URL: raw}.Register(true)
+		registered, _, err := Registration{URL: raw}.Register(false)
+		_, _, errPrivate := Registration{URL: raw}.Register(true)
 		if err != nil {
 			require.Equal(t, []string{"url"}, fields(t, err))
 			return

@@ -65,14 +65,12 @@ const (
 
 // State is a fold of an endpoint's stream.
 type State struct {
-	Phase       Phase
-	Account     string
-	URL         string
-	Events      []string
-	Description string
-	Slot        int
-	CreatedAt   time.Time
-	UpdatedAt   time.Time // of the latest fact
+	event.WebhookSettings
+	Phase     Phase
+	Account   string
+	Slot      int
+	CreatedAt time.Time
+	UpdatedAt time.Time // of the latest fact
 
 	DisabledReason string // empty: enabled
 	DisabledAt     time.Time
@@ -88,12 +86,12 @@ func Evolve(s State, fact event.Fact) State {
 	switch data := fact.Data.(type) {
 	case event.WebhookRegistered:
 		s.Phase, s.Account, s.CreatedAt, s.Since = Live, fact.Metadata.Account, fact.At, fact.At
-		s.URL, s.Events, s.Description, s.Slot = data.URL, data.Events, data.Description, data.Slot
+		s.WebhookSettings, s.Slot = data.WebhookSettings, data.Slot
 	case event.WebhookUpdated:
 		if data.URL != s.URL {
 			s.Since = fact.At
 		}
-		s.URL, s.Events, s.Description = data.URL, data.Events, data.Description
+		s.WebhookSettings = data.WebhookSettings
 	case event.WebhookDisabled:
 		s.DisabledReason, s.DisabledAt, s.Replaying = data.Reason, fact.At, false
 	case event.WebhookEnabled:

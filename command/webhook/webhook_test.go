@@ -20,15 +20,16 @@ func fact(at time.Time, data event.Data) event.Fact {
 
 func live() State {
 	return Evolve(State{}, fact(born, event.WebhookRegistered{
-		URL: "https://example.com/", Events: []string{"*"}, Description: "CRM", Slot: 7,
+		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, Description: "CRM"}, Slot: 7,
 	}))
 }
 
 func TestEvolve_Registered(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, State{
-		Phase: Live, Account: "acme", URL: "https://example.com/", Events: []string{"*"}, Description: "CRM", Slot: 7,
-		CreatedAt: born, UpdatedAt: born, Since: born,
+		Phase: Live, Account: "acme", Slot: 7,
+		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, Description: "CRM"},
+		CreatedAt:       born, UpdatedAt: born, Since: born,
 	}, live())
 }
 

@@ -124,11 +124,17 @@ func samples() []Data {
 		TokenUsed{},
 		TokenRefused{Reason: "rotated", Prefix: "ll_live_4f"},
 		WebhookRegistered{
-			URL: "https://example.com/hook?a=1&b=2", Events: []string{"lead.created", "lead.merged"},
-			Description: "CRM sync", Slot: 1,
+			WebhookSettings: WebhookSettings{
+				URL: "https://example.com/hook?a=1&b=2", Events: []string{"lead.created", "lead.merged"}, Description: "CRM sync",
+			},
+			Slot: 1,
 		},
 		WebhookUpdated{
-			URL: "https://example.com/other", Events: []string{"*"}, Description: "ERP sync", Changed: []string{"url", "events"},
+			WebhookSettings: WebhookSettings{
+				URL: "https://example.com/other", Events: []string{"*"}, Description: "ERP sync", Filter: "type == 'lead.created'",
+				Ordering: "lead", RateLimit: 2.5, HeaderNames: []string{"Authorization", "X-Shop"},
+			},
+			Changed: []string{"url", "events", "filter", "ordering", "rateLimit", "headers"},
 		},
 		WebhookDisabled{Reason: "failing"},
 		WebhookEnabled{},

@@ -2,20 +2,27 @@ package event
 
 import "time"
 
-// WebhookRegistered says that an account wants events sent to a URL. The signing secret is stored elsewhere, sealed.
-type WebhookRegistered struct {
+// WebhookSettings are the settings of an endpoint.
+type WebhookSettings struct {
 	URL         string   `json:"url"`
 	Events      []string `json:"events"` // public type names, or "*" alone
 	Description string   `json:"description,omitzero"`
-	Slot        int      `json:"slot"` // which of the account's slots it holds, from 1
+	Filter      string   `json:"filter,omitzero"`      // an expression over the body; empty: everything is sent
+	Ordering    string   `json:"ordering,omitzero"`    // lead or endpoint; empty: none
+	RateLimit   float64  `json:"rateLimit,omitzero"`   // attempts a second; 0: no limit
+	HeaderNames []string `json:"headerNames,omitzero"` // own headers, sorted; their values are stored elsewhere, sealed
+}
+
+// WebhookRegistered says that an account wants events sent to a URL. The signing secret is stored elsewhere, sealed.
+type WebhookRegistered struct {
+	WebhookSettings
+	Slot int `json:"slot"` // which of the account's slots it holds, from 1
 }
 
 // WebhookUpdated says that an endpoint's owner changed it. It has all of the endpoint's settings from here on.
 type WebhookUpdated struct {
-	URL         string   `json:"url"`
-	Events      []string `json:"events"`
-	Description string   `json:"description,omitzero"`
-	Changed     []string `json:"changed"` // names of the fields that have another value than before
+	WebhookSettings
+	Changed []string `json:"changed"` // names of the fields that have another value than before
 }
 
 // WebhookDisabled says that nothing is sent to an endpoint any more until it is enabled again.

@@ -79,8 +79,8 @@ var declared = map[string]declaration{
 	event.TokenUsed{}.EventType():     {},
 	event.TokenRefused{}.EventType():  {plain: list("reason prefix")},
 
-	event.WebhookRegistered{}.EventType():  {plain: list("url events description slot")},
-	event.WebhookUpdated{}.EventType():     {plain: list("url events description changed")},
+	event.WebhookRegistered{}.EventType():  {plain: list("url events description filter ordering rateLimit headerNames slot")},
+	event.WebhookUpdated{}.EventType():     {plain: list("url events description filter ordering rateLimit headerNames changed")},
 	event.WebhookDisabled{}.EventType():    {plain: list("reason")},
 	event.WebhookEnabled{}.EventType():     {},
 	event.WebhookRotated{}.EventType():     {plain: list("previousUntil")},

@@ -99,10 +99,17 @@ func (c *Courier) save(ctx context.Context, results []result) (failing []Verdict
 	batch := &pgx.Batch{}
 	// Plans are cached, and mostly made while the queue is empty, when a sequential scan looks cheap.
 	batch.Queue(`SELECT set_config('enable_seqscan', 'off', true)`)
+	webhooks, lanes := laned(results)
+	if len(lanes) > 0 {
+		lockLanes(batch, webhooks)
+	}
 	saveAttempts(batch, results)
 	var retried []string
 	finish(batch, results, &retried)
 	putBack(batch, results)
+	if len(lanes) > 0 {
+		batch.Queue(`SELECT delivery.advance($1, $2)`, webhooks, lanes)
+	}
 	emptyResponses(batch, results)
 	saveHealth(batch, results, func(v Verdict) { failing = append(failing, v) })
 	if err := c.pool.SendBatch(ctx, batch).Close(); err != nil {
@@ -114,6 +121,16 @@ func (c *Courier) save(ctx context.Context, results []result) (failing []Verdict
 		}
 	}
 	return failing, nil
+}
+
+// laned returns the lanes of finished deliveries, with their endpoints.
+func laned(results []result) (webhooks, lanes []string) {
+	for _, r := range results {
+		if r.lane != nil && r.state != queued {
+			webhooks, lanes = append(webhooks, r.webhookID), append(lanes, *r.lane)
+		}
+	}
+	return webhooks, lanes
 }
 
 // rejected reports whether the database will reject the same statement every time.
@@ -149,9 +166,9 @@ func finish(batch *pgx.Batch, results []result, retried *[]string) {
 		    UPDATE delivery.queue q SET attempts = 0, due_at = now(), lease = NULL
 		      FROM done WHERE q.delivery_id = id AND again RETURNING id
 		), gone AS (
-		    DELETE FROM delivery.queue q USING done WHERE q.delivery_id = id AND NOT again RETURNING id, done.state
+		    DELETE FROM delivery.queue q USING done WHERE q.delivery_id = id AND NOT again RETURNING id, done.state, q.lane
 		), finished AS (
-		    UPDATE delivery.delivery d SET state = gone.state, finished_at = now()
+		    UPDATE delivery.delivery d SET state = gone.state, finished_at = now(), gave_way = gone.state = 'failed' AND gone.lane IS NOT NULL
 		      FROM gone WHERE d.delivery_id = id AND d.delivery_id BETWEEN $3 AND $4
 		)
 		SELECT id FROM kept`, ids, states, slices.Min(ids), slices.Max(ids), claimed).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -33,6 +34,9 @@ type row struct {
 	renderer                    int   // version of its body
 	attempts                    int   // before this one
 	url                         string
+	lane                        *string  // nil: the endpoint has no order
+	rateLimit                   float64  // of the endpoint, attempts a second; 0: none
+	headerNames                 []string // of the endpoint's own headers
 	signing                     signing
 	dead                        bool // its endpoint is deleted or disabled
 	claimed                     time.Time
@@ -48,6 +52,9 @@ type CourierOptions struct {
 	Watcher Watcher
 	// Disable disables an endpoint; nil leaves it enabled.
 	Disable func(context.Context, Verdict) error
+	// Pace takes up to the wanted number of attempts from the limit of an endpoint, attempts a second, of which a second's worth may
+	// come at once. It returns how many were granted. Nil: no limits.
+	Pace func(ctx context.Context, webhookID string, rate float64, wanted int) (granted int, err error)
 	// AllowPrivateTargets lets the courier connect to any address and port.
 	AllowPrivateTargets bool
 	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
@@ -65,6 +72,7 @@ type Courier struct {
 	bodies   *Bodies
 	folds    *eventstore.Folds[subject]
 	disable  func(context.Context, Verdict) error
+	pace     func(ctx context.Context, webhookID string, rate float64, wanted int) (int, error)
 	log      *slog.Logger
 	client   *http.Client
 	schedule []time.Duration
@@ -100,7 +108,7 @@ func NewCourier(o CourierOptions) *Courier {
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &Courier{
 		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies, folds: eventstore.NewFolds(subjects),
-		disable: o.Disable, log: o.Log,
+		disable: o.Disable, pace: o.Pace, log: o.Log,
 		client: NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		lanes: newLanes(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
 	}
@@ -345,7 +353,49 @@ func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 	for i := range rows {
 		rows[i].signing = signing[rows[i].webhookID]
 	}
-	return rows, nil
+	return c.withinLimits(ctx, rows)
+}
+
+// withinLimits returns the claimed rows that the limits of their endpoints allow now. The others go back to the queue.
+func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
+	wanted := map[string]int{}
+	for _, r := range rows {
+		if r.rateLimit > 0 && c.pace != nil && !r.dead {
+			wanted[r.webhookID]++
+		}
+	}
+	if len(wanted) == 0 {
+		return rows, nil
+	}
+	granted := map[string]int{}
+	var now []row
+	for _, r := range rows {
+		n, limited := wanted[r.webhookID]
+		if !limited || r.dead {
+			now = append(now, r)
+			continue
+		}
+		if _, asked := granted[r.webhookID]; !asked {
+			var err error
+			if granted[r.webhookID], err = c.pace(ctx, r.webhookID, r.rateLimit, n); err != nil {
+				return nil, err // as with the secrets
+			}
+			if granted[r.webhookID] < n {
+				c.lanes.pause(r.webhookID, r.rateLimit, refill(r.rateLimit))
+			}
+		}
+		if granted[r.webhookID]--; granted[r.webhookID] >= 0 {
+			now = append(now, r)
+		} else {
+			c.results <- result{row: r, state: queued, wait: refill(r.rateLimit)}
+		}
+	}
+	return now, nil
+}
+
+// refill returns how long it takes until a limit allows as many attempts as are claimed at once.
+func refill(rate float64) time.Duration {
+	return time.Duration(float64(paced(rate)) / rate * float64(time.Second))
 }
 
 // claim claims rows that are due, for each endpoint as many as its lane has free, in the order of the log. It goes from endpoint to
@@ -377,14 +427,16 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		UPDATE delivery.queue q SET lease = $1
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
-		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, q.retried, e.url, e.deleted OR e.disabled`,
+		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, q.retried, q.lane,
+		          e.url, e.rate_limit, e.header_names, e.deleted OR e.disabled`,
 		s.id, total, ids, free, other)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
 		c.claimed = asked
-		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.retried, &c.url, &c.dead)
+		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.retried, &c.lane,
+			&c.url, &c.rateLimit, &c.headerNames, &c.dead)
 		return c, err
 	})
 }
@@ -401,11 +453,14 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	if err == nil {
 		err = r.signing.err
 	}
+	if err == nil {
+		err = c.headersLost(ctx, r)
+	}
 	if err != nil || ctx.Err() != nil {
 		return c.notPrepared(ctx, r, err)
 	}
 	sending, traceParent, traced := c.watcher.begin(ctx, r, body.trace)
-	outcome := send(sending, c.client, r, body.body, r.signing.secrets, traceParent, time.Now)
+	outcome := send(sending, c.client, r, body.body, traceParent, time.Now)
 	traced(outcome.status, outcome.err)
 	if ctx.Err() != nil && !outcome.success() { // aborted: it does not count as a failure
 		return result{row: r, state: queued, outcome: outcome}
@@ -424,8 +479,8 @@ func (c *Courier) refresh(ctx context.Context, r *row) error {
 	if time.Since(r.claimed) < maxClaimAge {
 		return nil
 	}
-	err := c.pool.QueryRow(ctx, `SELECT url, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+endpointsKnown, r.webhookID).
-		Scan(&r.url, &r.dead)
+	err := c.pool.QueryRow(ctx, `SELECT url, header_names, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+endpointsKnown, r.webhookID).
+		Scan(&r.url, &r.headerNames, &r.dead)
 	if err != nil {
 		return fmt.Errorf("read an endpoint: %w", err)
 	}
@@ -436,6 +491,23 @@ func (c *Courier) refresh(ctx context.Context, r *row) error {
 
 // errSecretLost is shown to the owner of the endpoint. Deliveries are sent once the secret is rotated.
 var errSecretLost = errors.New("not sent: the signing secret of this endpoint is lost; rotate it to get another")
+
+// errHeadersLost is shown to the owner of the endpoint. Deliveries are sent once the headers are set.
+var errHeadersLost = errors.New("not sent: the values of this endpoint's own headers are lost; set them again")
+
+// headersLost returns errHeadersLost if not all values of an endpoint's own headers are stored: a process was killed before it stored
+// them, or an older backup was restored.
+func (c *Courier) headersLost(ctx context.Context, r row) error {
+	stored := slices.Sorted(maps.Keys(r.signing.headers))
+	if slices.Equal(r.headerNames, stored) {
+		return nil
+	}
+	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
+	if err == nil && !slices.Equal(state.HeaderNames, stored) { // else the fan-out has not read the change yet
+		err = errHeadersLost
+	}
+	return err
+}
 
 // secretLost returns errSecretLost if an endpoint without a secret is not deleted, as after the restore of an older backup.
 func (c *Courier) secretLost(ctx context.Context, r row) error {
@@ -456,8 +528,8 @@ func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 	switch {
 	case errors.Is(err, errForgotten):
 		return result{row: r, state: cancelled, forgotten: true}
-	case errors.Is(err, errSecretLost):
-		return c.later(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: errSecretLost}})
+	case errors.Is(err, errSecretLost), errors.Is(err, errHeadersLost):
+		return c.later(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: err}})
 	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read it there
 		c.log.Error("event of a delivery is not on the log", slog.String("deliveryId", r.id))
 		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}

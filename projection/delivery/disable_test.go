@@ -123,7 +123,7 @@ func TestHealth_Reset(t *testing.T) {
 		failingSince(t, w, id, "6 days")
 	}
 	w.Append(t, "acme", event.WebhookStream(enabled), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{})
-	w.Append(t, "acme", event.WebhookStream(moved), event.WebhookUpdated{URL: broken.URL, Events: []string{"*"}, Changed: []string{"url"}})
+	w.Append(t, "acme", event.WebhookStream(moved), event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: broken.URL, Events: []string{"*"}}, Changed: []string{"url"}})
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
 	v := &verdicts{}
@@ -154,7 +154,7 @@ func TestHealth_EarlierURL(t *testing.T) {
 	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	<-begun
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{URL: "http://127.0.0.1:1/", Events: []string{"*"}, Changed: []string{"url"}})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "http://127.0.0.1:1/", Events: []string{"*"}}, Changed: []string{"url"}})
 	projectiontest.Await(t, spreading)
 	answer()
 	require.Eventually(t, func() bool {

@@ -117,6 +117,9 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err := o.rows.save(ctx, tx); err != nil {
 		return err
 	}
+	if err := arrangeLanes(ctx, tx, o.ordered); err != nil {
+		return err
+	}
 	if err := o.asked.save(ctx, tx); err != nil {
 		return err
 	}
@@ -131,13 +134,18 @@ type changes struct {
 	ids                []string // of endpoints, in order; nil: to be sorted
 	rows               queue
 	asked              requests
+	ordered            []string // endpoints whose lanes have changed
 	forgotten          []string // streams of leads
 }
 
 // evolve applies an event of an endpoint.
 func (o *changes) evolve(id string, e projection.Event) {
-	if now, ok := o.endpoints[id].evolve(e); ok {
+	before := o.endpoints[id]
+	if now, ok := before.evolve(e); ok {
 		o.endpoints[id], o.changed[id], o.ids = now, now, nil
+		if now.lanes() != before.lanes() {
+			o.ordered = append(o.ordered, id)
+		}
 	}
 	if e.Position > o.origin {
 		o.asked.add(id, o.endpoints[id], e, &o.rows)
@@ -248,6 +256,7 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(awaitDisk)
+	lockLanes(batch, q.webhooks)
 	days := slices.Collect(maps.Keys(q.days))
 	batch.Queue(`SELECT open_day(day) FROM unnest($1::date[]) AS days (day)`, days)
 	batch.Queue(`
@@ -267,9 +276,46 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		     GROUP BY account, day ORDER BY account, day
 		        ON CONFLICT (account, day) DO UPDATE SET queued = old.queued + excluded.queued
 		)
-		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation)
-		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation FROM made`,
+		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation, lane, place, due_at)
+		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation, lane,
+		       CASE WHEN lane IS NOT NULL THEN nextval('place') END, CASE WHEN lane IS NULL THEN now() ELSE 'infinity' END
+		  FROM (SELECT made.*, `+laneOf+` AS lane FROM made JOIN endpoint e USING (webhook_id) ORDER BY position) AS made`,
 		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions, q.positions, rendererVersion, days)
+	batch.Queue(`
+		SELECT advance(array_agg(webhook_id), array_agg(lane))
+		  FROM (SELECT e.webhook_id, `+laneOf+` AS lane
+		          FROM unnest($1::text[], $2::text[], $3::text[]) AS made (webhook_id, stream, type) JOIN endpoint e USING (webhook_id)
+		         WHERE e.ordering <> '') AS lanes`, q.webhooks, q.streams, q.types)
+	batch.Queue(notifyCouriers)
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// laneOf is the lane of a delivery made to an endpoint e. A test has none.
+const laneOf = `CASE WHEN made.type = '` + testType + `' THEN NULL WHEN e.ordering = '` + webhook.ByLead + `' THEN made.stream
+                WHEN e.ordering = '` + webhook.ByEndpoint + `' THEN '' END`
+
+// lockLanes locks the rows of endpoints with an order, so that no process adds to their lanes while another takes from them.
+func lockLanes(batch *pgx.Batch, webhookIDs []string) {
+	ids := slices.Compact(slices.Sorted(slices.Values(webhookIDs)))
+	batch.Queue(`SELECT FROM delivery.endpoint WHERE webhook_id = ANY ($1) AND ordering <> '' ORDER BY webhook_id FOR UPDATE`, ids)
+}
+
+// arrangeLanes puts what is queued for endpoints into the lanes of the order that they have now, in the order of the log. What is
+// being attempted has none. The endpoints must be saved before, which locks them.
+func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
+	if len(webhookIDs) == 0 {
+		return nil
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(`
+		UPDATE queue q SET lane = made.lane, place = made.place,
+		       due_at = CASE WHEN made.behind THEN 'infinity' WHEN q.due_at = 'infinity' THEN now() ELSE q.due_at END
+		  FROM (SELECT delivery_id, lane, CASE WHEN lane IS NOT NULL THEN nextval('place') END AS place,
+		               lane IS NOT NULL AND row_number() OVER (PARTITION BY webhook_id, lane ORDER BY position) > 1 AS behind
+		          FROM (SELECT made.delivery_id, webhook_id, position, CASE WHEN NOT e.deleted AND NOT e.disabled AND made.lease IS NULL THEN `+laneOf+` END AS lane
+		                  FROM queue made JOIN endpoint e USING (webhook_id)
+		                 WHERE webhook_id = ANY ($1) ORDER BY position) AS made) AS made
+		 WHERE q.delivery_id = made.delivery_id`, webhookIDs)
 	batch.Queue(notifyCouriers)
 	return tx.SendBatch(ctx, batch).Close()
 }
@@ -355,7 +401,7 @@ func (r *requests) addEarlier(webhookID string, now endpoint, e projection.Event
 
 func newReplay(webhookID string, now endpoint, e projection.Event, data event.WebhookReplayed) replay {
 	p := replay{
-		webhookID: webhookID, generation: data.Generation, requestID: e.ID, account: now.account, events: now.events,
+		webhookID: webhookID, generation: data.Generation, requestID: e.ID, account: now.account, events: now.Events,
 		since: data.Since, requested: e.Position,
 	}
 	if data.Until.Before(e.At) {
@@ -396,8 +442,8 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// save queues finished deliveries again, at the start of the schedule, and makes waiting ones due. One that is being attempted is
-// due when the attempt ends, unless that succeeds.
+// save queues finished deliveries again, at the start of the schedule and outside of their lane, and makes waiting ones due. One that
+// is being attempted is due when the attempt ends, unless that succeeds, and one that waits for others of its lane goes on waiting.
 func (r retry) save(batch *pgx.Batch) {
 	// The same order of locks as when a delivery is finished.
 	batch.Queue(`SELECT FROM queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE`, r.deliveryIDs)
@@ -410,7 +456,7 @@ func (r retry) save(batch *pgx.Batch) {
 		INSERT INTO queue AS q (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, retried)
 		SELECT * FROM again
 		    ON CONFLICT (delivery_id) DO UPDATE
-		   SET retried = excluded.retried, due_at = CASE WHEN q.lease IS NULL THEN now() ELSE q.due_at END`,
+		   SET retried = excluded.retried, due_at = CASE WHEN q.lease IS NULL AND q.due_at < 'infinity' THEN now() ELSE q.due_at END`,
 		r.deliveryIDs, r.webhookID, int64(r.position))
 }
 
@@ -440,14 +486,22 @@ func (Endpoints) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event)
 
 // endpoint is the state of an endpoint as of an event.
 type endpoint struct {
-	account, url string
-	events       []string
-	deleted      bool
-	disabled     bool
+	event.WebhookSettings
+	account  string
+	deleted  bool
+	disabled bool
+}
+
+// lanes returns the order that its queue has.
+func (e endpoint) lanes() string {
+	if e.deleted || e.disabled {
+		return ""
+	}
+	return e.Ordering
 }
 
 func (e endpoint) wants(account, name string) bool {
-	return !e.deleted && !e.disabled && e.account == account && wanted(e.events, name)
+	return !e.deleted && !e.disabled && e.account == account && wanted(e.Events, name)
 }
 
 // wanted reports whether a type is among those of an endpoint.
@@ -459,9 +513,9 @@ func wanted(events []string, name string) bool {
 func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 	switch data := recorded.Data.(type) {
 	case event.WebhookRegistered:
-		return endpoint{account: recorded.Metadata.Account, url: data.URL, events: data.Events}, true
+		return endpoint{account: recorded.Metadata.Account, WebhookSettings: data.WebhookSettings}, true
 	case event.WebhookUpdated:
-		e.url, e.events = data.URL, data.Events
+		e.WebhookSettings = data.WebhookSettings
 	case event.WebhookDisabled:
 		e.disabled = true
 	case event.WebhookEnabled:
@@ -481,13 +535,13 @@ func askEndpoints(questions *pgx.Batch, batch []projection.Event) (found map[str
 		accounts[batch[i].Metadata.Account] = struct{}{}
 	}
 	found = map[string]endpoint{}
-	questions.Queue(`SELECT webhook_id, account, url, events, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
+	questions.Queue(`SELECT webhook_id, account, url, events, filter, ordering, rate_limit, header_names, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
 		slices.Sorted(maps.Keys(accounts))).Query(func(rows pgx.Rows) error {
 		var id string
 		var e endpoint
-		_, err := pgx.ForEachRow(rows, []any{&id, &e.account, &e.url, &e.events, &e.disabled}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &e.account, &e.URL, &e.Events, &e.Filter, &e.Ordering, &e.RateLimit, &e.HeaderNames, &e.disabled}, func() error {
 			found[id] = e
-			e.events = nil
+			e.Events, e.HeaderNames = nil, nil
 			return nil
 		})
 		return err
@@ -500,10 +554,13 @@ func saveEndpoints(ctx context.Context, tx pgx.Tx, changed map[string]endpoint) 
 	for _, id := range slices.Sorted(maps.Keys(changed)) {
 		e := changed[id]
 		batch.Queue(`
-			INSERT INTO endpoint (webhook_id, account, url, events, deleted, disabled) VALUES ($1, $2, $3, $4, $5, $6)
+			INSERT INTO endpoint (webhook_id, account, url, events, filter, ordering, rate_limit, header_names, deleted, disabled)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 			    ON CONFLICT (webhook_id) DO UPDATE
-			   SET url = excluded.url, events = excluded.events, deleted = excluded.deleted, disabled = excluded.disabled`,
-			id, e.account, e.url, append([]string{}, e.events...), e.deleted, e.disabled)
+			   SET url = excluded.url, events = excluded.events, filter = excluded.filter, ordering = excluded.ordering,
+			       rate_limit = excluded.rate_limit, header_names = excluded.header_names, deleted = excluded.deleted, disabled = excluded.disabled`,
+			id, e.account, e.URL, append([]string{}, e.Events...), e.Filter, e.Ordering, e.RateLimit, append([]string{}, e.HeaderNames...),
+			e.deleted, e.disabled)
 	}
 	if batch.Len() == 0 {
 		return nil

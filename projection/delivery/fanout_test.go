@@ -51,7 +51,7 @@ func spread(t *testing.T, w *projectiontest.World) {
 func register(t *testing.T, w *projectiontest.World, account, url string, events ...string) (id string) {
 	t.Helper()
 	id = w.NewID()
-	w.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{URL: url, Events: events, Slot: 1})
+	w.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: url, Events: events}, Slot: 1})
 	return id
 }
 
@@ -82,7 +82,7 @@ func TestFanOut_Subscriptions(t *testing.T) {
 
 	w.Append(t, "acme", lead, newLead("Ann"))
 	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
-	w.Append(t, "acme", event.WebhookStream(late), event.WebhookRegistered{URL: "https://e.example", Events: []string{"*"}, Slot: 2})
+	w.Append(t, "acme", event.WebhookStream(late), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://e.example", Events: []string{"*"}}, Slot: 2})
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "whatsapp", NewSource: true})
 	w.Append(t, "acme", tok, event.TokenCreated{Name: "CI", Hash: []byte("h")}, event.TokenRotated{Hash: []byte("i")}, event.TokenDeleted{})
 	spread(t, w)

@@ -54,6 +54,8 @@ type lane struct {
 	slots, inFlight int
 	unsaved         int       // attempts that have ended and are not saved
 	waiting         []row     // for a slot
+	rate            float64   // the endpoint's own limit, attempts a second; 0: none
+	paused          time.Time // until then its limit is used up
 	idle            time.Time // since when it has no rows; zero while it has
 }
 
@@ -65,14 +67,32 @@ func newLanes() *lanes {
 func (l *lanes) free(lane *lane) int {
 	in := lane.inFlight + len(lane.waiting)
 	switch {
+	case time.Now().Before(lane.paused):
+		return 0
 	case lane.class != proven && !l.allowed(lane.class):
 		return 0
 	case lane.class != proven:
 		return max(0, lane.slots-in)
 	case in > maxAhead/2: // claims of a few rows cost too much
 		return 0
+	case lane.rate > 0:
+		return min(maxAhead-in, paced(lane.rate))
 	}
 	return maxAhead - in
+}
+
+// paced is how many rows of an endpoint with a limit are claimed at once: a quarter of a second's worth, so that few are returned.
+func paced(rate float64) int { return max(1, int(rate/4)) }
+
+// pause keeps an endpoint's lane from claiming while its own limit is used up.
+func (l *lanes) pause(webhookID string, rate float64, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byID[webhookID] == nil {
+		l.byID[webhookID] = &lane{slots: firstSlots, idle: time.Now()}
+	}
+	of := l.byID[webhookID]
+	of.rate, of.paused = rate, time.Now().Add(wait)
 }
 
 // allowed reports whether one more attempt may be made at an endpoint of a class.
@@ -115,7 +135,7 @@ func (l *lanes) take(rows []row) (start []row) {
 			l.byID[r.webhookID] = &lane{slots: firstSlots}
 		}
 		lane := l.byID[r.webhookID]
-		lane.waiting, lane.idle = append(lane.waiting, r), time.Time{}
+		lane.waiting, lane.idle, lane.rate = append(lane.waiting, r), time.Time{}, r.rateLimit
 		start = append(start, l.start(lane)...)
 	}
 	return start
@@ -172,6 +192,8 @@ func (l *lanes) done(d result) (start, back []row, wanted bool) {
 func (l *lanes) forget(d result, lane *lane) {
 	switch {
 	case lane.inFlight+lane.unsaved+len(lane.waiting) > 0:
+	case time.Now().Before(lane.paused):
+		lane.idle = time.Now()
 	case lane.class != failing || d.state == cancelled:
 		delete(l.byID, d.webhookID)
 	default:
@@ -186,7 +208,8 @@ func (l *lanes) become(lane *lane, c class) {
 }
 
 // saved records that results are in the database. It returns the rows that were claimed again before this call and have a lease
-// again: they are to be returned to the queue. Wanted means that a claim or an attempt has waited for this.
+// again: they are to be returned to the queue. Wanted means that a claim or an attempt has waited for this, or that the next
+// delivery of an order is due now.
 func (l *lanes) saved(results []result) (again []result, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,8 +225,9 @@ func (l *lanes) saved(results []result) (again []result, wanted bool) {
 			continue
 		}
 		delete(l.held, r.id)
+		wanted = wanted || r.row.lane != nil && r.state != queued
 	}
-	return again, l.starved || l.blocked
+	return again, wanted || l.starved || l.blocked
 }
 
 // resume returns the rows whose attempts begin now that others are saved.

@@ -314,6 +314,6 @@ func (q *queue) dropQueued(ctx context.Context, conn *pgx.Conn, webhookID string
 	slices.Sort(waiting)
 	q.keep(func(i int) bool { _, waits := slices.BinarySearch(waiting, q.events[i]); return !waits })
 	_, err = conn.Exec(ctx, `
-		UPDATE delivery.queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL AND due_at > now()`, webhookID, waiting)
+		UPDATE delivery.queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL AND due_at > now() AND due_at < 'infinity'`, webhookID, waiting)
 	return err
 }

@@ -68,7 +68,7 @@ func TestReplay_Span(t *testing.T) {
 	until := w.NewEvent().At
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "chatbot"})
 	span := event.WebhookReplayed{Since: since, Until: until, Generation: 1}
-	w.Append(t, "acme", event.WebhookStream(id), span, event.WebhookUpdated{URL: "https://a.example", Events: []string{"token.created"}, Changed: []string{"events"}})
+	w.Append(t, "acme", event.WebhookStream(id), span, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://a.example", Events: []string{"token.created"}}, Changed: []string{"events"}})
 	w.Append(t, "acme", event.WebhookStream(all), span)
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "landing"})
 	spread(t, w)

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -25,7 +26,7 @@ import (
 // ErrNoSecret means that an endpoint has no secret, or no longer has one.
 var ErrNoSecret = errors.New("no signing secret of this endpoint")
 
-// Secrets stores the signing secrets of webhook endpoints, sealed. They are in the views' database and not on the log, because a
+// Secrets stores the signing secrets and the own headers of webhook endpoints, sealed. They are in the views' database and not on the log, because a
 // secret must be destroyed when its endpoint is deleted, and nothing can be deleted from the log.
 type Secrets struct {
 	pool *pgxpool.Pool
@@ -49,6 +50,34 @@ func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 		return fmt.Errorf("store a signing secret: %w", schema.Unavailable(err))
 	}
 	return nil
+}
+
+// SetHeaders stores the values of an endpoint's own headers, unless later ones are stored. At is the time of the fact that set them.
+// Kept is false when the endpoint has no secret, for example after Destroy.
+func (s *Secrets) SetHeaders(ctx context.Context, webhookID string, headers map[string]string, at time.Time) (kept bool, err error) {
+	encoded, err := json.Marshal(headers)
+	if err != nil {
+		return false, err
+	}
+	sealed, err := s.box.Seal(encoded, []byte(webhookID))
+	if err != nil {
+		return false, err
+	}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		locked, err := tx.Exec(ctx, `SELECT FROM secret.webhook WHERE webhook_id = $1 FOR SHARE`, webhookID)
+		if kept = err == nil && locked.RowsAffected() > 0; !kept {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			INSERT INTO secret.header AS h (webhook_id, set_at, key_id, sealed) VALUES ($1, $2, $3, $4)
+			    ON CONFLICT (webhook_id) DO UPDATE SET set_at = excluded.set_at, key_id = excluded.key_id, sealed = excluded.sealed
+			 WHERE h.set_at < excluded.set_at`, webhookID, at, sealed.KeyID, sealed.Data)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("store headers of an endpoint: %w", schema.Unavailable(err))
+	}
+	return kept, nil
 }
 
 // maxEarlier is how many replaced secrets still sign; beyond it, the oldest are dropped. Each makes every delivery longer.
@@ -95,9 +124,10 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 	return kept, nil
 }
 
-// signing is the secrets that sign for an endpoint, or the error for which there are none.
+// signing is the secrets that sign for an endpoint, with its own headers, or the error for which there are none.
 type signing struct {
 	secrets []string
+	headers map[string]string
 	err     error
 }
 
@@ -114,9 +144,11 @@ func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
 // getAll does what Get does for several endpoints in one query. The error is that of the database.
 func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]signing, error) {
 	rows, err := s.pool.Query(ctx, `
-		SELECT webhook_id, key_id, sealed, NULL AS until FROM secret.webhook WHERE webhook_id = ANY ($1)
+		SELECT webhook_id, key_id, sealed, NULL::timestamptz AS until, false AS header FROM secret.webhook WHERE webhook_id = ANY ($1)
 		 UNION ALL
-		SELECT webhook_id, key_id, sealed, until FROM secret.earlier JOIN (SELECT webhook_id FROM secret.webhook) AS current USING (webhook_id)
+		SELECT webhook_id, key_id, sealed, NULL::timestamptz, true FROM secret.header WHERE webhook_id = ANY ($1)
+		 UNION ALL
+		SELECT webhook_id, key_id, sealed, until, false FROM secret.earlier JOIN (SELECT webhook_id FROM secret.webhook) AS current USING (webhook_id)
 		 WHERE webhook_id = ANY ($1) AND until > now()
 		 ORDER BY until DESC NULLS FIRST`, webhookIDs)
 	if err != nil {
@@ -125,17 +157,22 @@ func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]s
 	found := make(map[string]signing, len(webhookIDs))
 	var id string
 	var sealed sealbox.Sealed
-	_, err = pgx.ForEachRow(rows, []any{&id, &sealed.KeyID, &sealed.Data, nil}, func() error {
+	var header bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &sealed.KeyID, &sealed.Data, nil, &header}, func() error {
 		of := found[id]
 		if of.err != nil {
 			return nil
 		}
 		secret, err := s.unseal(id, sealed)
-		if err != nil {
-			found[id] = signing{err: err}
-			return nil
+		switch {
+		case err != nil:
+			of = signing{err: err}
+		case header:
+			of.err = json.Unmarshal([]byte(secret), &of.headers)
+		default:
+			of.secrets = append(of.secrets, secret)
 		}
-		found[id] = signing{secrets: append(of.secrets, secret)}
+		found[id] = of
 		return nil
 	})
 	if err != nil {
@@ -154,6 +191,8 @@ func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]s
 func (s *Secrets) Broken(ctx context.Context) (map[string]error, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT e.webhook_id, key_id, sealed FROM delivery.endpoint e LEFT JOIN secret.webhook USING (webhook_id) WHERE NOT deleted
+		 UNION ALL
+		SELECT e.webhook_id, key_id, sealed FROM delivery.endpoint e JOIN secret.header USING (webhook_id) WHERE NOT deleted
 		 UNION ALL
 		SELECT e.webhook_id, key_id, sealed FROM delivery.endpoint e JOIN secret.earlier USING (webhook_id)
 		 WHERE NOT deleted AND until > now()`)
@@ -227,7 +266,7 @@ func (s *Secrets) DestroyLeft(ctx context.Context) error {
 	return nil
 }
 
-// Destroy deletes an endpoint's secrets. It is not an error if there are none.
+// Destroy deletes an endpoint's secrets and own headers. It is not an error if there are none.
 func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// The current secret first, whose row a rotation locks: what it replaced is visible then.
@@ -247,7 +286,7 @@ func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 // Rewrap seals again with the current key what older ones sealed. Secrets that do not open stay, and are reported as the error.
 func (s *Secrets) Rewrap(ctx context.Context) error {
 	var broken []error
-	for _, table := range []string{"webhook", "earlier"} {
+	for _, table := range []string{"webhook", "header", "earlier"} {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			failed, err := s.rewrap(ctx, tx, pgx.Identifier{"secret", table}.Sanitize())
 			broken = append(broken, failed...)

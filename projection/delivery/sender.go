@@ -59,7 +59,7 @@ func NewClient(privateTargets bool, timeout time.Duration, resolver *net.Resolve
 }
 
 // send makes one attempt.
-func send(ctx context.Context, client *http.Client, r row, body []byte, secrets []string, traceParent string, now func() time.Time) (o outcome) {
+func send(ctx context.Context, client *http.Client, r row, body []byte, traceParent string, now func() time.Time) (o outcome) {
 	begin := time.Now()
 	o.at = now()
 	defer func() { o.took = time.Since(begin) }()
@@ -69,10 +69,13 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, secrets 
 		return o
 	}
 	timestamp := strconv.FormatInt(o.at.Unix(), 10)
-	signature, err := sign(secrets, r.id, timestamp, body)
+	signature, err := sign(r.signing.secrets, r.id, timestamp, body)
 	if err != nil {
 		o.err = err
 		return o
+	}
+	for name, value := range r.signing.headers {
+		request.Header.Set(name, value)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "leadlog")

@@ -25,12 +25,20 @@ func SweepDeliveries(ctx context.Context, tx pgx.Tx, streams []string) error {
 		return err
 	}
 	for _, statement := range []string{`
+		SELECT FROM endpoint
+		 WHERE ordering <> '' AND webhook_id IN (SELECT webhook_id FROM delivery d WHERE d.stream = ANY ($1) AND d.type <> $2)
+		 ORDER BY webhook_id FOR UPDATE`, `
 		WITH gone AS (
 		    DELETE FROM queue q USING delivery d
 		     WHERE d.stream = ANY ($1) AND d.type <> $2 AND q.delivery_id = d.delivery_id
 		    RETURNING q.delivery_id
 		)
 		UPDATE delivery d SET state = 'cancelled', finished_at = now() FROM gone WHERE d.delivery_id = gone.delivery_id`, `
+		SELECT advance(array_agg(webhook_id), array_agg(lane))
+		  FROM (SELECT webhook_id, CASE ordering WHEN 'lead' THEN stream ELSE '' END AS lane
+		          FROM endpoint JOIN (SELECT DISTINCT webhook_id, stream FROM delivery d WHERE d.stream = ANY ($1) AND d.type <> $2) AS swept
+		               USING (webhook_id)
+		         WHERE ordering <> '') AS lanes`, `
 		UPDATE attempt a SET response = '', error = '' FROM delivery d
 		 WHERE d.stream = ANY ($1) AND d.type <> $2 AND a.delivery_id = d.delivery_id AND (a.response <> '' OR a.error <> '')`,
 	} {

@@ -237,13 +237,22 @@ func (h *History) endpoint(t testing.TB, account string) {
 	}
 	id := h.world.NewID()
 	h.world.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{
-		URL: "https://example.com/" + id, Events: pick(h, []string{"*"}, []string{"lead.created", "lead.merged"}),
-		Description: pick(h, "", "Ours"), Slot: 1,
+		WebhookSettings: event.WebhookSettings{
+			URL: "https://example.com/" + id, Events: pick(h, []string{"*"}, []string{"lead.created", "lead.merged"}),
+			Description: pick(h, "", "Ours"), Ordering: pick(h, "", "lead"), RateLimit: pick(h, 0, 2.5),
+		},
+		Slot: 1,
 	})
 	h.Endpoints[account] = append(h.Endpoints[account], id)
 	if h.random.IntN(2) == 0 {
 		h.world.Append(t, account, event.WebhookStream(pick(h, h.Endpoints[account]...)), pick[event.Data](h,
-			event.WebhookUpdated{URL: "https://example.com/moved", Events: []string{"lead.merged"}, Description: pick(h, "", "Moved"), Changed: []string{"url"}},
+			event.WebhookUpdated{
+				WebhookSettings: event.WebhookSettings{
+					URL: "https://example.com/moved", Events: []string{"lead.merged"}, Description: pick(h, "", "Moved"),
+					Filter: pick(h, "", "type == 'lead.merged'"), Ordering: pick(h, "", "endpoint"), HeaderNames: pick(h, nil, []string{"X-Shop"}),
+				},
+				Changed: []string{"url"},
+			},
 			event.WebhookDisabled{Reason: "failing"}, event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{},
 			event.WebhookRotated{PreviousUntil: Start}, event.WebhookTested{}, event.WebhookReplayed{Since: Start, Until: Start.Add(time.Hour), Generation: 1}, event.WebhookReplayEnded{Generation: 1},
 		))

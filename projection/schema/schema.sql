@@ -48,6 +48,7 @@ CREATE TABLE delivery.delivery (
     created_at timestamp with time zone NOT NULL DEFAULT now(),
     finished_at timestamp with time zone,
     retried bigint NOT NULL DEFAULT 0,
+    gave_way boolean NOT NULL DEFAULT false,
     CONSTRAINT delivery_id PRIMARY KEY (delivery_id),
     CONSTRAINT delivery_state CHECK ((state = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'cancelled'::text])))
 ) PARTITION BY RANGE (delivery_id);
@@ -60,12 +61,17 @@ COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
 COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
 COMMENT ON COLUMN delivery.delivery.state IS 'queued: there is a row in the queue.';
 COMMENT ON COLUMN delivery.delivery.retried IS 'Position of the last request to retry that was carried out.';
+COMMENT ON COLUMN delivery.delivery.gave_way IS 'It failed, and the next one of its lane was sent in spite of that.';
 
 CREATE TABLE delivery.endpoint (
     webhook_id text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,
     url text NOT NULL,
     events text[] NOT NULL,
+    filter text NOT NULL DEFAULT ''::text,
+    ordering text COLLATE "C" NOT NULL DEFAULT ''::text,
+    rate_limit double precision NOT NULL DEFAULT 0,
+    header_names text[] NOT NULL DEFAULT '{}'::text[],
     deleted boolean NOT NULL DEFAULT false,
     disabled boolean NOT NULL DEFAULT false,
     CONSTRAINT endpoint_id PRIMARY KEY (webhook_id)
@@ -121,16 +127,22 @@ CREATE TABLE delivery.queue (
     event_id text COLLATE "C" NOT NULL DEFAULT ''::text,
     retried bigint NOT NULL DEFAULT 0,
     generation integer NOT NULL DEFAULT 0,
+    lane text COLLATE "C",
+    place bigint,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.05);
 CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, due_at, "position");
+CREATE INDEX queue_lane ON delivery.queue USING btree (webhook_id, lane, place) WHERE (lane IS NOT NULL);
 CREATE INDEX queue_replayed ON delivery.queue USING btree (webhook_id, generation) WHERE ((generation > 0) AND (attempts = 0));
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
+COMMENT ON COLUMN delivery.queue.due_at IS 'Infinity: another one of its lane comes first.';
 COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that claimed the row; its lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
 COMMENT ON COLUMN delivery.queue.generation IS '0: live, or retried.';
+COMMENT ON COLUMN delivery.queue.lane IS 'Of deliveries to an endpoint with an order, the first of a lane is sent, and the others wait: the stream, or empty for the whole endpoint. Null: not in order.';
+COMMENT ON COLUMN delivery.queue.place IS 'In the lane.';
 
 CREATE TABLE delivery.replay (
     webhook_id text COLLATE "C" NOT NULL,
@@ -200,6 +212,17 @@ CREATE TABLE secret.earlier (
 );
 CREATE INDEX earlier_webhook ON secret.earlier USING btree (webhook_id, until DESC);
 COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, beside the one in secret.webhook. Destroyed when their time is up.';
+
+CREATE TABLE secret.header (
+    webhook_id text COLLATE "C" NOT NULL,
+    set_at timestamp with time zone NOT NULL,
+    key_id text COLLATE "C" NOT NULL,
+    sealed bytea NOT NULL,
+    CONSTRAINT header_of FOREIGN KEY (webhook_id) REFERENCES secret.webhook(webhook_id) ON DELETE CASCADE,
+    CONSTRAINT header_webhook PRIMARY KEY (webhook_id)
+);
+COMMENT ON TABLE secret.header IS 'The own headers of webhook endpoints, an object of names and values, sealed with AES-256-GCM.';
+COMMENT ON COLUMN secret.header.set_at IS 'Of the event that set them.';
 
 CREATE TABLE secret.intake (
     event_id text COLLATE "C" NOT NULL,
@@ -349,6 +372,10 @@ CREATE TABLE views.endpoint (
     url text NOT NULL,
     events jsonb NOT NULL,
     description text NOT NULL,
+    filter text NOT NULL,
+    ordering text COLLATE "C" NOT NULL,
+    rate_limit double precision NOT NULL,
+    header_names text[] NOT NULL,
     created_at timestamp with time zone NOT NULL,
     disabled_reason text COLLATE "C",
     disabled_at timestamp with time zone,
@@ -356,6 +383,9 @@ CREATE TABLE views.endpoint (
 );
 CREATE INDEX endpoint_newest ON views.endpoint USING btree (account, created_at DESC, webhook_id DESC);
 COMMENT ON TABLE views.endpoint IS 'Webhook endpoints that are there. Their secrets are in secret.webhook.';
+COMMENT ON COLUMN views.endpoint.ordering IS 'Empty: none.';
+COMMENT ON COLUMN views.endpoint.rate_limit IS 'Attempts a second; 0: no limit.';
+COMMENT ON COLUMN views.endpoint.header_names IS 'Of its own headers. Their values are in secret.header.';
 COMMENT ON COLUMN views.endpoint.disabled_reason IS 'Null: it is enabled.';
 
 CREATE TABLE views.intake (

@@ -26,7 +26,7 @@ func TestVerify_SharedPhoneAndSixthToken(t *testing.T) {
 	}
 	created := event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1}
 	atLimit(token.MaxPerAccount, event.TokenStream, created, event.TokenDeleted{})
-	atLimit(webhook.MaxPerAccount, event.WebhookStream, event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}}, event.WebhookDeleted{})
+	atLimit(webhook.MaxPerAccount, event.WebhookStream, event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}}, event.WebhookDeleted{})
 	atLimit(intake.MaxPerAccount, event.IntakeStream, event.IntakeCreated{IntakeSettings: event.IntakeSettings{Name: "Site", Kind: "form"}}, event.IntakeDeleted{})
 	elsewhere := w.NewID()
 	w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: elsewhere})

@@ -40,7 +40,7 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	secrets := delivery.NewSecrets(w.Pool, box)
 	register := func() string {
 		id := w.NewID()
-		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}})
 		require.NoError(t, secrets.Put(t.Context(), id, "whsec_c2VjcmV0"))
 		return id
 	}

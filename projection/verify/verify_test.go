@@ -119,13 +119,13 @@ func TestVerify_DeliveryEndpointDiffers(t *testing.T) {
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
 	register := func(later ...event.Data) string {
 		id := w.NewID()
-		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}})
 		for _, data := range later {
 			w.Append(t, "acme", event.WebhookStream(id), data)
 		}
 		return id
 	}
-	id := register(event.WebhookUpdated{URL: "https://example.com/2", Events: []string{"lead.created"}})
+	id := register(event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/2", Events: []string{"lead.created"}}})
 	register(event.WebhookDisabled{Reason: "owner"})
 	register(event.WebhookDeleted{})
 	w.Project(t)

@@ -237,7 +237,7 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	watcher := a.delivered.watcher()
 	watcher.Begin = a.tracing.attempts()
 	a.courier = delivery.NewCourier(delivery.CourierOptions{
-		Watcher: watcher, Disable: a.disableEndpoint,
+		Watcher: watcher, Disable: a.disableEndpoint, Pace: a.paceEndpoint,
 		Pool: a.pool, Store: a.store, Secrets: a.secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
@@ -313,6 +313,13 @@ func (a *App) replayBudget(ctx context.Context, account string, wanted int) (gra
 	}
 	missing := min(wanted-lease.Granted, max(1, limit.Burst/2)) // half a bucket at a time
 	return lease.Granted, time.Duration(float64(missing) / limit.Rate * float64(time.Second)), nil
+}
+
+// paceEndpoint takes attempts out of the bucket of an endpoint, in all processes together.
+func (a *App) paceEndpoint(ctx context.Context, webhookID string, rate float64, wanted int) (int, error) {
+	limit := quota.Limit{Rate: rate, Burst: max(1, int(rate))}
+	lease, err := quota.Postgres{Pool: a.pool}.Lend(ctx, "webhook "+webhookID, limit, wanted)
+	return lease.Granted, schema.Unavailable(err)
 }
 
 func (t JWT) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {

@@ -413,6 +413,10 @@ CREATE TABLE views.endpoint (
     url             text        NOT NULL,
     events          jsonb       NOT NULL,
     description     text        NOT NULL,
+    filter          text        NOT NULL,
+    ordering        text        COLLATE "C" NOT NULL,
+    rate_limit      float8      NOT NULL,
+    header_names    text[]      NOT NULL,
     created_at      timestamptz NOT NULL,
     disabled_reason text        COLLATE "C",
     disabled_at     timestamptz,
@@ -422,6 +426,9 @@ CREATE TABLE views.endpoint (
 CREATE INDEX endpoint_newest ON views.endpoint (account, created_at DESC, webhook_id DESC);
 
 COMMENT ON TABLE views.endpoint IS 'Webhook endpoints that are there. Their secrets are in secret.webhook.';
+COMMENT ON COLUMN views.endpoint.ordering IS 'Empty: none.';
+COMMENT ON COLUMN views.endpoint.rate_limit IS 'Attempts a second; 0: no limit.';
+COMMENT ON COLUMN views.endpoint.header_names IS 'Of its own headers. Their values are in secret.header.';
 COMMENT ON COLUMN views.endpoint.disabled_reason IS 'Null: it is enabled.';
 
 CREATE TABLE views.intake (
@@ -549,6 +556,18 @@ CREATE TABLE IF NOT EXISTS secret.earlier (
 CREATE INDEX IF NOT EXISTS earlier_webhook ON secret.earlier (webhook_id, until DESC);
 
 COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, beside the one in secret.webhook. Destroyed when their time is up.';
+
+CREATE TABLE IF NOT EXISTS secret.header (
+    webhook_id text        COLLATE "C" NOT NULL,
+    set_at     timestamptz NOT NULL,
+    key_id     text        COLLATE "C" NOT NULL,
+    sealed     bytea       NOT NULL,
+    CONSTRAINT header_webhook PRIMARY KEY (webhook_id),
+    CONSTRAINT header_of FOREIGN KEY (webhook_id) REFERENCES secret.webhook ON DELETE CASCADE
+);
+
+COMMENT ON TABLE secret.header IS 'The own headers of webhook endpoints, an object of names and values, sealed with AES-256-GCM.';
+COMMENT ON COLUMN secret.header.set_at IS 'Of the event that set them.';
 
 CREATE TABLE IF NOT EXISTS secret.intake (
     event_id  text   COLLATE "C" NOT NULL,
@@ -683,12 +702,16 @@ CREATE TABLE IF NOT EXISTS delivery.origin (
 COMMENT ON TABLE delivery.origin IS 'Up to where nothing is queued from the log any more: where it ended when deliveries began, later where the fan-out was when days were thrown away.';
 
 CREATE TABLE IF NOT EXISTS delivery.endpoint (
-    webhook_id text    COLLATE "C" NOT NULL,
-    account    text    COLLATE "C" NOT NULL,
-    url        text    NOT NULL,
-    events     text[]  NOT NULL,
-    deleted    boolean NOT NULL DEFAULT false,
-    disabled   boolean NOT NULL DEFAULT false,
+    webhook_id   text    COLLATE "C" NOT NULL,
+    account      text    COLLATE "C" NOT NULL,
+    url          text    NOT NULL,
+    events       text[]  NOT NULL,
+    filter       text    NOT NULL DEFAULT '',
+    ordering     text    COLLATE "C" NOT NULL DEFAULT '',
+    rate_limit   float8  NOT NULL DEFAULT 0,
+    header_names text[]  NOT NULL DEFAULT '{}',
+    deleted      boolean NOT NULL DEFAULT false,
+    disabled     boolean NOT NULL DEFAULT false,
     CONSTRAINT endpoint_id PRIMARY KEY (webhook_id)
 );
 
@@ -724,6 +747,7 @@ CREATE TABLE IF NOT EXISTS delivery.delivery (
     created_at  timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
     retried     bigint      NOT NULL DEFAULT 0,
+    gave_way    boolean     NOT NULL DEFAULT false,
     CONSTRAINT delivery_id PRIMARY KEY (delivery_id),
     CONSTRAINT delivery_state CHECK (state IN ('queued', 'delivered', 'failed', 'cancelled'))
 ) PARTITION BY RANGE (delivery_id);
@@ -738,6 +762,7 @@ COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the n
 COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
 COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
 COMMENT ON COLUMN delivery.delivery.state IS 'queued: there is a row in the queue.';
+COMMENT ON COLUMN delivery.delivery.gave_way IS 'It failed, and the next one of its lane was sent in spite of that.';
 COMMENT ON COLUMN delivery.delivery.retried IS 'Position of the last request to retry that was carried out.';
 
 CREATE TABLE IF NOT EXISTS delivery.attempt (
@@ -800,6 +825,8 @@ CREATE TABLE IF NOT EXISTS delivery.queue (
     event_id    text        COLLATE "C" NOT NULL DEFAULT '',
     retried     bigint      NOT NULL DEFAULT 0,
     generation  integer     NOT NULL DEFAULT 0,
+    lane        text        COLLATE "C",
+    place       bigint,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
@@ -807,12 +834,31 @@ CREATE INDEX IF NOT EXISTS queue_due ON delivery.queue (webhook_id, due_at, posi
 -- What a replay waits for. Live deliveries are not in it.
 CREATE INDEX IF NOT EXISTS queue_replayed ON delivery.queue (webhook_id, generation) WHERE generation > 0 AND attempts = 0;
 
+CREATE INDEX IF NOT EXISTS queue_lane ON delivery.queue (webhook_id, lane, place) WHERE lane IS NOT NULL;
+
+CREATE SEQUENCE IF NOT EXISTS delivery.place;
+
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
 COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that claimed the row; its lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.generation IS '0: live, or retried.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
+
+COMMENT ON COLUMN delivery.queue.lane IS 'Of deliveries to an endpoint with an order, the first of a lane is sent, and the others wait: the stream, or empty for the whole endpoint. Null: not in order.';
+COMMENT ON COLUMN delivery.queue.place IS 'In the lane.';
+COMMENT ON COLUMN delivery.queue.due_at IS 'Infinity: another one of its lane comes first.';
+
+-- Writers that add to a lane or take from it lock the endpoint's row before, so that none misses what another does.
+CREATE OR REPLACE FUNCTION delivery.advance(webhooks text[], lanes text[]) RETURNS void LANGUAGE sql AS $$
+    UPDATE delivery.queue q SET due_at = now()
+      FROM (SELECT DISTINCT webhook, lane FROM unnest(webhooks, lanes) AS u (webhook, lane)) u
+     WHERE q.due_at = 'infinity'
+       AND q.delivery_id = (SELECT n.delivery_id FROM delivery.queue n
+                             WHERE n.webhook_id = u.webhook AND n.lane = u.lane ORDER BY n.place LIMIT 1)
+$$;
+
+COMMENT ON FUNCTION delivery.advance IS 'Makes the first delivery of each lane due that waited for others.';
 
 CREATE SEQUENCE IF NOT EXISTS delivery.courier AS integer CYCLE;
 

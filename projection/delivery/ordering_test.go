@@ -1,0 +1,333 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/query"
+)
+
+// inOrder registers an endpoint with an order.
+func inOrder(t *testing.T, w *projectiontest.World, url, ordering string) (id string) {
+	t.Helper()
+	id = w.NewID()
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
+		WebhookSettings: event.WebhookSettings{URL: url, Events: []string{"*"}, Ordering: ordering}, Slot: 1,
+	})
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	return id
+}
+
+// ordered is a receiver that notes what comes out of its order, and fails some attempts.
+type ordered struct {
+	*httptest.Server
+	ordering string
+	tries    int // after so many, a delivery has failed for good
+	mu       sync.Mutex
+	lanes    map[string]*orderedLane
+	wrong    []string
+}
+
+type orderedLane struct {
+	sequence int64
+	busy     int
+	tried    int
+	done     bool
+}
+
+type orderedBody struct {
+	Sequence int64 `json:"sequence"`
+	Data     struct {
+		LeadID string `json:"leadId"`
+	} `json:"data"`
+}
+
+func receiveInOrder(t *testing.T, ordering string, tries int) *ordered {
+	o := &ordered{ordering: ordering, tries: tries, lanes: map[string]*orderedLane{}}
+	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		raw, _ := io.ReadAll(request.Body)
+		var body orderedBody
+		if json.Unmarshal(raw, &body) != nil || !o.take(body) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(o.Close)
+	return o
+}
+
+// take notes an attempt and reports whether it succeeds.
+func (o *ordered) take(body orderedBody) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	name := ""
+	if o.ordering == "lead" {
+		name = body.Data.LeadID
+	}
+	lane := o.lanes[name]
+	if lane == nil {
+		lane = &orderedLane{}
+		o.lanes[name] = lane
+	}
+	switch {
+	case body.Sequence < lane.sequence:
+		o.wrong = append(o.wrong, fmt.Sprintf("%d after %d", body.Sequence, lane.sequence))
+	case body.Sequence > lane.sequence && lane.sequence > 0 && !lane.done && lane.tried < o.tries:
+		o.wrong = append(o.wrong, fmt.Sprintf("%d while %d was not finished", body.Sequence, lane.sequence))
+	}
+	if body.Sequence != lane.sequence {
+		*lane = orderedLane{sequence: body.Sequence}
+	}
+	if lane.busy++; lane.busy > 1 {
+		o.wrong = append(o.wrong, fmt.Sprintf("%d twice at once", body.Sequence))
+	}
+	o.mu.Unlock()
+	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+	o.mu.Lock()
+	lane.busy--
+	lane.tried++
+	lane.done = lane.done || rand.IntN(3) > 0
+	return lane.done
+}
+
+// Whatever fails, and however many couriers work and end, a lane's deliveries come one after the other.
+func TestOrdering_LaneByLane(t *testing.T) {
+	t.Parallel()
+	for _, ordering := range []string{"lead", "endpoint"} {
+		t.Run(ordering, func(t *testing.T) {
+			t.Parallel()
+			w := begun(t)
+			r := receiveInOrder(t, ordering, 3)
+			id := inOrder(t, w, r.URL, ordering)
+			send(t, w)
+			send(t, w)
+			leads := []string{event.LeadStream(w.NewID()), event.LeadStream(w.NewID()), event.LeadStream(w.NewID())}
+			for _, lead := range leads {
+				w.Append(t, "acme", lead, newLead("Ann"))
+			}
+			for n := range 20 {
+				w.Append(t, "acme", leads[n%len(leads)], event.LeadUpdated{LeadFields: event.LeadFields{Name: fmt.Sprint("Ann ", n)}},
+					event.LeadUpdated{LeadFields: event.LeadFields{Name: fmt.Sprint("Ann Lee ", n)}})
+				if n%7 == 0 { // a courier that ends in the middle
+					endedCourier(t, w)
+				}
+			}
+			got := states(t, w, id, 43)
+			require.Equal(t, 43, got["delivered"]+got["failed"])
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			require.Empty(t, r.wrong)
+		})
+	}
+}
+
+// endedCourier runs a courier for a few milliseconds.
+func endedCourier(t *testing.T, w *projectiontest.World) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	delivery.NewCourier(delivery.CourierOptions{
+		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
+		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond},
+	}).Run(ctx)
+}
+
+// stateOf awaits the state of the delivery of an event, by its lead and type.
+func stateOf(t *testing.T, w *projectiontest.World, stream, kind, state string) (id string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		err := w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE stream = $1 AND type = $2 AND state = $3`,
+			stream, kind, state).Scan(&id)
+		return err == nil
+	}, projectiontest.Soon, 10*time.Millisecond, "%s of %s is not %s", kind, stream, state)
+	return id
+}
+
+func TestOrdering_GivesWay(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	bad := event.LeadStream(w.NewID())
+	r := receive(t, func(n int, w http.ResponseWriter) {})
+	r.Config.Handler = failingFor(r.Config.Handler, bad)
+	id := inOrder(t, w, r.URL, "lead")
+	spreading := send(t, w)
+	w.Append(t, "acme", bad, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
+	w.Project(t)
+	failed := stateOf(t, w, bad, "lead.created", "failed")
+	stateOf(t, w, bad, "lead.released", "failed")
+	of, err := query.New(w.Pool, w.Store).Delivery(t.Context(), "acme", id, failed, true)
+	require.NoError(t, err)
+	require.True(t, of.GaveWay)
+	require.Len(t, of.Attempts, 3)
+
+	// A retry by hand is outside of the order: nothing waits for it.
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: failed})
+	good := event.LeadStream(w.NewID())
+	w.Append(t, "acme", good, newLead("Bea"))
+	projectiontest.CatchUp(t, spreading)
+	stateOf(t, w, good, "lead.created", "delivered")
+	require.Len(t, laneRows(t, w), 0)
+}
+
+// failingFor answers 500 to what is about a lead.
+func failingFor(next http.Handler, stream string) http.Handler {
+	lead := event.LeadID(stream)
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		raw, _ := io.ReadAll(request.Body)
+		var body orderedBody
+		if json.Unmarshal(raw, &body) == nil && body.Data.LeadID == lead {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		next.ServeHTTP(w, request)
+	})
+}
+
+// laneRows lists what is queued in lanes.
+func laneRows(t *testing.T, w *projectiontest.World) (rows []string) {
+	t.Helper()
+	require.NoError(t, w.Pool.QueryRow(t.Context(),
+		`SELECT array_agg(type ORDER BY place) FROM delivery.queue WHERE lane IS NOT NULL`).Scan(&rows))
+	return rows
+}
+
+func TestOrdering_Changed(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	stuck, other, late := event.LeadStream(w.NewID()), event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
+	r := receive(t, good)
+	r.Config.Handler = failingFor(r.Config.Handler, stuck)
+	id := inOrder(t, w, r.URL, "lead")
+	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
+	attempts := func(kind string, n int) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			var made int
+			err := w.Pool.QueryRow(t.Context(), `
+				SELECT count(*) FROM delivery.attempt JOIN delivery.delivery USING (delivery_id) WHERE stream = $1 AND type = $2`, stuck, kind).Scan(&made)
+			return err == nil && made == n
+		}, projectiontest.Soon, 10*time.Millisecond)
+	}
+	change := func(ordering string) {
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{
+			WebhookSettings: event.WebhookSettings{URL: r.URL, Events: []string{"*"}, Ordering: ordering}, Changed: []string{"ordering"},
+		})
+		projectiontest.CatchUp(t, spreading)
+	}
+	w.Append(t, "acme", stuck, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
+	w.Append(t, "acme", other, newLead("Bea"))
+	stateOf(t, w, other, "lead.created", "delivered") // another lead's does not wait
+	attempts("lead.created", 1)
+	require.Equal(t, []string{"lead.created", "lead.released"}, laneRows(t, w))
+
+	change("")
+	attempts("lead.released", 1) // it does not wait any more
+	require.Empty(t, laneRows(t, w))
+
+	change("endpoint")
+	w.Append(t, "acme", late, newLead("Cleo"))
+	projectiontest.CatchUp(t, spreading)
+	require.Equal(t, []string{"lead.created", "lead.released", "lead.created"}, laneRows(t, w))
+	w.Append(t, "acme", stuck, event.LeadErased{}) // what is erased holds up nothing
+	stateOf(t, w, late, "lead.created", "delivered")
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET due_at = now() WHERE due_at < 'infinity'`)
+
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookDisabled{Reason: "owner"})
+	projectiontest.CatchUp(t, spreading)
+	require.Equal(t, map[string]int{"cancelled": 3, "delivered": 2}, states(t, w, id, 5))
+}
+
+func TestCourier_OwnHeaders(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	store := secrets(t, w.Pool, key(1))
+	id := w.NewID()
+	settings := event.WebhookSettings{URL: r.URL, Events: []string{"*"}, HeaderNames: []string{"Authorization", "X-Shop"}}
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: settings, Slot: 1})
+	kept, err := store.SetHeaders(t.Context(), id, map[string]string{"X-Shop": "1"}, time.Now())
+	require.NoError(t, err)
+	require.False(t, kept, "there is no endpoint that they could be of")
+	require.NoError(t, store.Put(t.Context(), id, secret))
+	now := time.Now()
+	set := func(at time.Time, headers map[string]string) {
+		t.Helper()
+		kept, err := store.SetHeaders(t.Context(), id, headers, at)
+		require.NoError(t, err)
+		require.True(t, kept)
+	}
+	set(now, map[string]string{"Authorization": "Bearer first"}) // X-Shop is lost
+	send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Second, time.Second} })
+	lead := event.LeadStream(w.NewID())
+	w.Append(t, "acme", lead, newLead("Ann"))
+	require.Eventually(t, func() bool {
+		var text string
+		return w.Pool.QueryRow(t.Context(), `SELECT error FROM delivery.attempt`).Scan(&text) == nil && text != ""
+	}, projectiontest.Soon, 10*time.Millisecond, "the owner sees why nothing is sent")
+	require.Empty(t, r.got())
+	set(now.Add(time.Second), map[string]string{"Authorization": "Bearer second", "X-Shop": "7"})
+	set(now.Add(-time.Second), map[string]string{"Authorization": "Bearer late"}) // decided earlier, and stored later
+	require.NoError(t, store.Rewrap(t.Context()))
+	stateOf(t, w, lead, "lead.created", "delivered")
+	header := r.got()[0].header
+	require.Equal(t, "Bearer second", header.Get("Authorization"))
+	require.Equal(t, "7", header.Get("X-Shop"))
+	require.Equal(t, "application/json", header.Get("Content-Type"))
+
+	var sealed string
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT encode(sealed, 'escape') FROM secret.header`).Scan(&sealed))
+	require.NotContains(t, sealed, "Bearer")
+	require.NoError(t, store.Destroy(t.Context(), id))
+	require.Error(t, w.Pool.QueryRow(t.Context(), `SELECT encode(sealed, 'escape') FROM secret.header`).Scan(&sealed), "they go with the secret")
+}
+
+func TestCourier_RateLimit(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := w.NewID()
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
+		WebhookSettings: event.WebhookSettings{URL: r.URL, Events: []string{"*"}, RateLimit: 100}, Slot: 1,
+	})
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	free := target(t, w, receive(t, good).URL)
+	var mu sync.Mutex
+	left := 7
+	more := func(n int) { mu.Lock(); left += n; mu.Unlock() }
+	send(t, w, func(o *delivery.CourierOptions) {
+		o.Pace = func(_ context.Context, of string, rate float64, wanted int) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if of != id || rate != 100 {
+				return 0, fmt.Errorf("pace of %s at %v", of, rate)
+			}
+			granted := min(left, wanted)
+			left -= granted
+			return granted, nil
+		}
+	})
+	for range 40 {
+		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	}
+	require.Equal(t, map[string]int{"delivered": 40}, states(t, w, free, 40), "others have no limit")
+	require.Eventually(t, func() bool { return len(r.got()) == 7 }, projectiontest.Soon, 10*time.Millisecond)
+	more(33)
+	require.Equal(t, map[string]int{"delivered": 40}, states(t, w, id, 40))
+	require.Len(t, r.got(), 40)
+	var attempts int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt`).Scan(&attempts))
+	require.Equal(t, 80, attempts, "waiting for the limit is no attempt")
+}
