@@ -92,6 +92,7 @@ func (a *api) routes() []route {
 		{post, webhooks + "/{id}/secret/rotate", scoped("webhooks:write"), quota.Write, (*exchange).rotateEndpointSecret},
 		{post, webhooks + "/{id}/test", scoped("webhooks:write"), quota.Write, (*exchange).testEndpoint},
 		{post, webhooks + "/{id}/replay", scoped("webhooks:write", "leads:read"), quota.StreamWrite, (*exchange).replayEndpoint},
+		{post, webhooks + "/{id}/filter/preview", scoped("webhooks:write"), quota.Write, (*exchange).previewFilter},
 		{post, webhooks + "/{id}/retry-failed", scoped("webhooks:write"), quota.StreamWrite, (*exchange).retryFailed},
 		{get, webhooks + "/{id}/deliveries", scoped("webhooks:read"), quota.Read, (*exchange).listDeliveries},
 		{get, webhooks + "/{id}/deliveries/{deliveryId}", scoped("webhooks:read"), quota.Read, (*exchange).showDelivery},

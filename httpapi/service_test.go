@@ -29,6 +29,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -124,7 +125,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	signer, err := audit.NewSigner([]byte(jwtSecret))
 	require.NoError(t, err)
 	options := httpapi.Options{
-		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log,
+		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log, PreviewFilter: previewing(s.store),
 		Uses: sampling(t, s.store, log), Tree: signer, LogTree: logtree.Reader{Pool: pool, Log: s.store.below, Origin: logOrigin},
 		RateLimit: 10, RateBurst: 100, Quotas: patient{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
 	}
@@ -359,4 +360,17 @@ func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buffer.String()
+}
+
+// previewing returns the preview of filters as the service wires it.
+func previewing(store eventstore.Store) func(context.Context, []query.FeedEvent, string) (httpapi.FilterPreview, error) {
+	filters := delivery.NewFilters(store, nil)
+	return func(ctx context.Context, events []query.FeedEvent, filter string) (httpapi.FilterPreview, error) {
+		var places []delivery.Place
+		for _, e := range events {
+			places = append(places, delivery.Place{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type})
+		}
+		preview, err := filters.Preview(ctx, places, filter)
+		return httpapi.FilterPreview(preview), err
+	}
 }

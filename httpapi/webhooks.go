@@ -3,7 +3,10 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -219,6 +222,59 @@ func (x *exchange) retryFailed() (answer, error) {
 	return answer{status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: acceptedRetries{
 		WebhookID: id, Since: query.Timestamp(since.UTC()), Queued: len(ids), More: more,
 	}}}, err
+}
+
+// previewedEvents is how many of the last events of an account a filter is tried on.
+const previewedEvents = 1000
+
+// previewFilter tries a filter on the last events that the endpoint asks for.
+func (x *exchange) previewFilter() (answer, error) {
+	id, err := x.ulidID(webhook.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	body.only("filter", "since")
+	filter, since := body.text("filter"), body.time("since")
+	if filter == "" && body.wrong == nil {
+		body.wrong.Add("filter", "is required")
+	}
+	if body.wrong != nil {
+		return answer{}, body.wrong
+	}
+	endpoint, err := x.endpoint(id)
+	if err != nil {
+		return answer{}, err
+	}
+	preview, err := x.tryFilter(endpoint, filter, since)
+	return answer{body: envelope{Success: true, Data: preview}}, err
+}
+
+// tryFilter previews a filter for an endpoint. The errors are field.Errors, on filter, command.ErrLeadsHidden and those of reading.
+func (x *exchange) tryFilter(endpoint query.Endpoint, filter string, since time.Time) (preview FilterPreview, err error) {
+	if _, err := webhook.CompileFilter(filter); err != nil {
+		return preview, bad("filter", err.Error())
+	}
+	if webhook.AskForLeads(endpoint.Events) && !x.caller.ReadsLeads {
+		return preview, command.ErrLeadsHidden
+	}
+	release, err := x.load.mappings.take(x.ctx, x.caller.Account)
+	if err != nil {
+		return preview, err
+	}
+	defer release()
+	types := slices.Sorted(maps.Keys(webhook.SentTypes(endpoint.Events)))
+	events, err := x.Query.RecentEvents(x.ctx, x.caller.Account, types, since, previewedEvents)
+	if err != nil {
+		return preview, err
+	}
+	if preview, err = x.PreviewFilter(x.ctx, events, filter); len(preview.Sample) > 0 {
+		x.Commands.Search(x.ctx, x.caller, "events")
+	}
+	return preview, err
 }
 
 // replayEndpoint queues the events of a span of time again.

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -109,6 +110,50 @@ func TestWebhooks_OrderLimitHeaders(t *testing.T) {
 		require.NotContains(t, trail.raw+s.log.String(), secret)
 		require.NotContains(t, s.as(http.MethodGet, after("/api/v1/crm/events", none), "").raw, secret)
 	}
+}
+
+func TestWebhooks_FilterPreview(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path := s.endpoint()
+	for i, status := range []string{"new", "won", "won"} {
+		s.as(http.MethodPost, leads, fmt.Sprintf(`{"phone":"+91987650010%d","status":%q,"metadata":{"source":"website","utm_source":"google"}}`, i, status)).is(http.StatusCreated)
+	}
+	s.as(http.MethodPost, leads, `{"phone":"+919876500100","name":"Asha","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
+	preview := func(filter string) reply {
+		return s.as(http.MethodPost, path+"/filter/preview", fmt.Sprintf(`{"filter":%q}`, filter)).is(http.StatusOK)
+	}
+	for filter, want := range map[string][3]int{ // events, matched, failed
+		`type == 'lead.merged'`: {4, 1, 0},
+		`data.status == 'won'`:  {4, 2, 0},
+		`changes.exists(c, c.field == 'name' && c.new == 'Asha')`:              {4, 1, 0},
+		`has(touch.utmSource) && touch.utmSource == 'google'`:                  {4, 3, 0},
+		`data.customFields.plan == 'gold'`:                                     {4, 0, 4},
+		`has(data.customFields.plan) && data.customFields.plan == 'x'`:         {4, 0, 0},
+		`type.startsWith('lead.') || (has(data.prefix) && size(changes) == 0)`: {4, 4, 0},
+	} {
+		got := preview(filter)
+		require.EqualValues(t, want[0], got.at("data", "events"), filter)
+		require.EqualValues(t, want[1], got.at("data", "matched"), filter)
+		require.EqualValues(t, want[2], got.at("data", "failed"), filter)
+		require.Len(t, got.at("data", "sample"), want[1], filter)
+	}
+	sample := preview(`type == 'lead.merged'`).at("data", "sample").([]any)[0].(map[string]any)
+	require.Equal(t, "Asha", sample["data"].(map[string]any)["name"])
+	late := s.as(http.MethodPost, path+"/filter/preview", `{"filter":"true","since":"2999-01-01T00:00:00Z"}`).is(http.StatusOK)
+	require.EqualValues(t, 0, late.at("data", "events"))
+	for body, fields := range map[string][]string{
+		`{}`: {"filter"}, `{"filter":"type =="}`: {"filter"}, `{"filter":"'text'"}`: {"filter"}, `{"filter":"body.phone"}`: {"filter"},
+		`{"filter":"true","since":"today"}`: {"since"}, `{"filter":"true","limit":3}`: {"limit"},
+	} {
+		require.Equal(t, fields, s.as(http.MethodPost, path+"/filter/preview", body).is(http.StatusBadRequest).fieldsNamed(), body)
+	}
+	require.Equal(t, []string{"filter"}, s.as(http.MethodPatch, path, `{"filter":"type =="}`).is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"filter"},
+		s.as(http.MethodPatch, path, `{"filter":"changes.all(a, changes.all(b, changes.all(c, changes.all(d, a == b && c == d))))"}`).is(http.StatusBadRequest).fieldsNamed(), "it could cost too much")
+	set := s.as(http.MethodPatch, path, `{"filter":" data.status == 'won' "}`).is(http.StatusOK)
+	require.Equal(t, "data.status == 'won'", set.at("data", "filter"))
+	require.EqualValues(t, 0, set.at("data", "filtered"))
 }
 
 func TestWebhooks_SecretShownOnce(t *testing.T) {

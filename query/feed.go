@@ -197,6 +197,46 @@ func (r *Reader) FeedAll(ctx context.Context, account string, types []string, af
 	}
 }
 
+// RecentEvents returns the last events of an account's change feed since a time, of the stored types, oldest first. It reads ever more
+// of the feed, backwards by the index of the log by account, until there are as many as limit.
+func (r *Reader) RecentEvents(ctx context.Context, account string, types []string, since time.Time, limit int) (events []FeedEvent, err error) {
+	for blocks := 4; ; blocks *= 8 {
+		after, whole, err := r.blocksBack(ctx, account, kindsOf(types), blocks)
+		if err != nil {
+			return nil, err
+		}
+		events = events[:0]
+		for e, err := range r.FeedAll(ctx, account, types, after) {
+			if err != nil {
+				return nil, err
+			}
+			if !time.Time(e.At).Before(since) {
+				events = append(events, e)
+			}
+		}
+		if whole || len(events) >= limit || blocks > limit {
+			return events[max(0, len(events)-limit):], nil
+		}
+	}
+}
+
+// blocksBack returns a position behind which the index of the log by account has so many entries of an account, or that of the
+// beginning: then the whole feed lies behind it.
+func (r *Reader) blocksBack(ctx context.Context, account string, kinds []string, blocks int) (after eventstore.Position, whole bool, err error) {
+	var position *int64
+	err = r.pool.QueryRow(ctx, `
+		SELECT (SELECT max(b.position) FROM views.account_place b WHERE b.position < p.position)
+		  FROM (SELECT position FROM views.account_place WHERE account = $1 AND kind = ANY ($2) ORDER BY position DESC OFFSET $3 LIMIT 1) AS p`,
+		account, kinds, blocks-1).Scan(&position)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && position == nil {
+		return 0, true, nil
+	}
+	if err != nil {
+		return 0, false, schema.Unavailable(err)
+	}
+	return eventstore.Position(*position), false, nil
+}
+
 func kindsOf(types []string) []string {
 	kinds := map[string]struct{}{}
 	for _, t := range types {

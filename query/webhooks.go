@@ -32,6 +32,8 @@ type Endpoint struct {
 	LastSuccessAt  Timestamp       `json:"lastSuccessAt"`
 	LastFailureAt  Timestamp       `json:"lastFailureAt"`
 	FailingSince   Timestamp       `json:"failingSince"` // the first failure after the last success
+	Filtered       int64           `json:"filtered"`     // deliveries that were not made since the filter was set, as it did not match
+	FilterFailed   int64           `json:"filterFailed"` // nor those, as it could not be computed
 	Queued         int             `json:"queued"`       // deliveries still to be made; more than 10,000 are not counted
 	Replay         *EndpointReplay `json:"replay"`       // the latest; null: there was none
 }
@@ -52,10 +54,12 @@ const maxQueued = 10_000
 
 var endpointColumns = `
 	SELECT e.webhook_id, url, events, description, filter, ordering, rate_limit, header_names, created_at, disabled_reason, disabled_at, last_success_at, last_failure_at, failing_since,
+	       coalesce(f.filtered, 0), coalesce(f.failed, 0),
 	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id LIMIT ` + strconv.Itoa(maxQueued) + `) AS counted),
 	       p.generation, p.since, p.until, p.queued, p.finished_at, p.error
 	  FROM views.endpoint e
 	  LEFT JOIN delivery.health h ON h.webhook_id = e.webhook_id
+	  LEFT JOIN delivery.filter_count f ON f.webhook_id = e.webhook_id
 	  LEFT JOIN LATERAL (SELECT generation, since, until, queued, finished_at, error FROM delivery.replay r WHERE r.webhook_id = e.webhook_id ORDER BY generation DESC LIMIT 1) p ON true`
 
 // Endpoints lists an account's webhook endpoints, newest first. The error is ErrCursor for a cursor of another list.
@@ -88,6 +92,9 @@ func (r *Reader) EndpointAfter(ctx context.Context, id string, s webhook.State) 
 	e := NewEndpoint(id, s)
 	e.LastSuccessAt, e.LastFailureAt, e.Queued = known.LastSuccessAt, known.LastFailureAt, known.Queued
 	e.Replay = known.Replay
+	if known.Filter == e.Filter {
+		e.Filtered, e.FilterFailed = known.Filtered, known.FilterFailed
+	}
 	if time.Time(known.FailingSince).After(s.Since) {
 		e.FailingSince = known.FailingSince
 	}
@@ -131,7 +138,7 @@ func scanEndpoint(row pgx.CollectableRow) (e Endpoint, err error) {
 	var replay EndpointReplay
 	var names []string
 	err = row.Scan(&e.WebhookID, &e.URL, jsonOf{&e.Events}, &e.Description, &e.Filter, &e.Ordering, &e.RateLimit, &names, &e.CreatedAt, &e.DisabledReason, &e.DisabledAt,
-		&e.LastSuccessAt, &e.LastFailureAt, &e.FailingSince, &e.Queued,
+		&e.LastSuccessAt, &e.LastFailureAt, &e.FailingSince, &e.Filtered, &e.FilterFailed, &e.Queued,
 		&generation, &replay.Since, &replay.Until, (*zeronull.Int8)(&replay.Queued), &replay.FinishedAt, &replay.Error)
 	e.Headers, e.Ordering = hiddenHeaders(names), cmp.Or(e.Ordering, webhook.Unordered)
 	e.setState()

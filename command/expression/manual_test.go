@@ -1,6 +1,7 @@
 package expression_test
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"testing"
@@ -15,6 +16,7 @@ func TestManual_Examples(t *testing.T) {
 	t.Parallel()
 	manual, err := os.ReadFile("../../deploy/docs/expressions.md")
 	require.NoError(t, err)
+	manual, _, _ = bytes.Cut(manual, []byte("## Filters of webhook endpoints")) // package webhook evaluates those
 	sample := regexp.MustCompile("(?s)```json\n(.*?)```").FindSubmatch(manual)
 	require.NotNil(t, sample)
 	body, err := expression.Parse(sample[1])

@@ -72,7 +72,12 @@ func (c Change) apply(s event.WebhookSettings, privateTargets bool) (_ event.Web
 		note("description")
 	}
 	if c.Filter != nil {
-		s.Filter = strings.TrimSpace(*c.Filter)
+		if s.Filter, message = strings.TrimSpace(*c.Filter), ""; s.Filter != "" {
+			if _, err := CompileFilter(s.Filter); err != nil {
+				message = err.Error()
+			}
+		}
+		note("filter")
 	}
 	if c.Ordering != nil {
 		s.Ordering, message = ordered(*c.Ordering)

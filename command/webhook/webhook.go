@@ -48,6 +48,37 @@ func EventTypes() []string {
 	}
 }
 
+// SentAs returns the public type under which endpoints get an event; false if they do not get it.
+func SentAs(data event.Data) (name string, sent bool) {
+	switch data.(type) {
+	case event.LeadJoined: // of the surviving lead; the source lead has no more events
+		return event.PublicName(event.LeadUpdated{}.EventType()), true
+	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.LeadErased,
+		event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted, event.IntakeSilent, event.IntakeResumed:
+		return event.PublicName(data.EventType()), true
+	}
+	return "", false
+}
+
+// SentTypes returns, for an endpoint with these events, the stored types that it gets, with the public type of each.
+func SentTypes(events []string) map[string]string {
+	types := map[string]string{}
+	for _, data := range []event.Data{
+		event.LeadCreated{}, event.LeadMerged{}, event.LeadUpdated{}, event.LeadReleased{}, event.LeadErased{}, event.LeadJoined{},
+		event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.IntakeSilent{}, event.IntakeResumed{},
+	} {
+		if name, sent := SentAs(data); sent && AsksFor(events, name) {
+			types[data.EventType()] = name
+		}
+	}
+	return types
+}
+
+// AsksFor reports whether an endpoint with these events gets a public type.
+func AsksFor(events []string, name string) bool {
+	return slices.Contains(events, "*") || slices.Contains(events, name)
+}
+
 // AskForLeads reports whether an endpoint with these events is sent events of leads.
 func AskForLeads(events []string) bool {
 	return slices.ContainsFunc(events, func(name string) bool { return name == "*" || strings.HasPrefix(name, "lead.") })

@@ -110,10 +110,11 @@ func TestDocument_FailuresDescribed(t *testing.T) {
 
 // appendsNothing has the writes whose answers have no position.
 var appendsNothing = map[string]bool{
-	"/in/{intakeId}/visitors/{visitorId}/activity": true, // strangers learn no position
-	"/api/v1/crm/intakes/{intakeId}/preview":       true,
-	"/api/v1/crm/arrivals/resubmit":                true, // its effects follow in the background
-	"/in/{intakeId}":                               true, // the answer is the same for known and unknown people
+	"/in/{intakeId}/visitors/{visitorId}/activity":   true, // strangers learn no position
+	"/api/v1/crm/intakes/{intakeId}/preview":         true,
+	"/webhooks/endpoints/{webhookId}/filter/preview": true,
+	"/api/v1/crm/arrivals/resubmit":                  true, // its effects follow in the background
+	"/in/{intakeId}":                                 true, // the answer is the same for known and unknown people
 }
 
 func TestDocument_WebhookSignatures(t *testing.T) {

@@ -51,8 +51,9 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) erro
 //
 // It is not in view.All, so that a replay of the views sends nothing.
 type FanOut struct {
-	Epoch  string
-	Bodies *Bodies // shared with the courier in this process; nil: none
+	Epoch   string
+	Bodies  *Bodies  // shared with the courier in this process; nil: none
+	Filters *Filters // of endpoints; required where one has a filter
 }
 
 func (FanOut) Name() string { return schema.FanOut }
@@ -63,18 +64,6 @@ func (FanOut) Tables() []string { return []string{"endpoint"} }
 
 func (FanOut) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.IntakePrefix, event.WebhookPrefix}}
-}
-
-// public returns the type under which endpoints get an event; false if they do not get it.
-func public(data event.Data) (string, bool) {
-	switch data.(type) {
-	case event.LeadJoined: // of the surviving lead; the source lead has no more events
-		return event.PublicName(event.LeadUpdated{}.EventType()), true
-	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.LeadErased, event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted,
-		event.IntakeSilent, event.IntakeResumed:
-		return event.PublicName(data.EventType()), true
-	}
-	return "", false
 }
 
 // Choose skips events of accounts that never had an endpoint, as most never have.
@@ -93,7 +82,7 @@ func (FanOut) Choose(ctx context.Context, conn *pgx.Conn) (func(projection.Event
 			known[e.Metadata.Account] = true
 			return true
 		}
-		_, sent := public(e.Data)
+		_, sent := webhook.SentAs(e.Data)
 		return sent && known[e.Metadata.Account]
 	}, nil
 }
@@ -103,12 +92,12 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err != nil {
 		return err
 	}
-	o := changes{FanOut: f, origin: origin, endpoints: endpoints, changed: map[string]endpoint{}}
+	o := changes{FanOut: f, origin: origin, endpoints: endpoints, changed: map[string]endpoint{}, counts: filterCounts{}}
 	for _, e := range batch {
 		if id, ok := strings.CutPrefix(e.Stream, event.WebhookPrefix); ok {
 			o.evolve(id, e)
-		} else {
-			o.queue(e)
+		} else if err := o.queue(ctx, e); err != nil {
+			return err
 		}
 	}
 	if err := saveEndpoints(ctx, tx, o.changed); err != nil {
@@ -118,6 +107,9 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 		return err
 	}
 	if err := arrangeLanes(ctx, tx, o.ordered); err != nil {
+		return err
+	}
+	if err := o.counts.save(ctx, tx, o.refiltered); err != nil {
 		return err
 	}
 	if err := o.asked.save(ctx, tx); err != nil {
@@ -135,6 +127,8 @@ type changes struct {
 	rows               queue
 	asked              requests
 	ordered            []string // endpoints whose lanes have changed
+	refiltered         []string // endpoints whose filter has changed
+	counts             filterCounts
 	forgotten          []string // streams of leads
 }
 
@@ -146,6 +140,10 @@ func (o *changes) evolve(id string, e projection.Event) {
 		if now.lanes() != before.lanes() {
 			o.ordered = append(o.ordered, id)
 		}
+		if now.Filter != before.Filter {
+			o.refiltered = append(o.refiltered, id)
+			delete(o.counts, id)
+		}
 	}
 	if e.Position > o.origin {
 		o.asked.add(id, o.endpoints[id], e, &o.rows)
@@ -155,27 +153,36 @@ func (o *changes) evolve(id string, e projection.Event) {
 }
 
 // queue adds a row for each endpoint that wants an event.
-func (o *changes) queue(e projection.Event) {
+func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	if erased, ok := e.Data.(event.LeadErased); ok {
 		o.forgotten = append(o.forgotten, o.forgets(e.Stream, erased)...)
 	}
-	name, sent := public(e.Data)
+	name, sent := webhook.SentAs(e.Data)
 	if !sent || e.Erased || e.Position <= o.origin {
-		return
+		return nil
 	}
+	c := o.Filters.candidate(e, name)
 	wanted := len(o.rows.deliveries)
 	if o.ids == nil {
 		o.ids = slices.AppendSeq(make([]string, 0, len(o.endpoints)), maps.Keys(o.endpoints))
 		slices.Sort(o.ids)
 	}
 	for _, id := range o.ids {
-		if o.endpoints[id].wants(e.Metadata.Account, name) {
+		if !o.endpoints[id].wants(e.Metadata.Account, name) {
+			continue
+		}
+		decided, err := c.decide(ctx, o.endpoints[id].Filter)
+		if err != nil {
+			return err
+		}
+		if o.counts.add(id, decided); decided == matching {
 			o.rows.add(e.ID, id, name, 0, e)
 		}
 	}
-	if len(o.rows.deliveries) > wanted {
+	if len(o.rows.deliveries) > wanted && !c.made {
 		o.Bodies.add(name, e)
 	}
+	return nil
 }
 
 // forgets returns the streams whose deliveries are swept with an erasure.
@@ -351,6 +358,7 @@ type replay struct {
 	requestID  ulid.ULID
 	account    string
 	events     []string // types of the endpoint at the time of the request
+	filter     string   // of the endpoint at that time
 	since      time.Time
 	until      *time.Time // nil: up to the request
 	requested  eventstore.Position
@@ -401,7 +409,7 @@ func (r *requests) addEarlier(webhookID string, now endpoint, e projection.Event
 
 func newReplay(webhookID string, now endpoint, e projection.Event, data event.WebhookReplayed) replay {
 	p := replay{
-		webhookID: webhookID, generation: data.Generation, requestID: e.ID, account: now.account, events: now.Events,
+		webhookID: webhookID, generation: data.Generation, requestID: e.ID, account: now.account, events: now.Events, filter: now.Filter,
 		since: data.Since, requested: e.Position,
 	}
 	if data.Until.Before(e.At) {
@@ -418,9 +426,9 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, p := range r.replays {
 		batch.Queue(`
-			INSERT INTO replay (webhook_id, generation, request_id, account, events, since, until, requested, reached, error)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, '')) ON CONFLICT DO NOTHING`,
-			p.webhookID, p.generation, p.requestID.String(), p.account, p.events, p.since, p.until, int64(p.requested), p.reached, p.failure)
+			INSERT INTO replay (webhook_id, generation, request_id, account, events, filter, since, until, requested, reached, error)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, nullif($11, '')) ON CONFLICT DO NOTHING`,
+			p.webhookID, p.generation, p.requestID.String(), p.account, p.events, p.filter, p.since, p.until, int64(p.requested), p.reached, p.failure)
 	}
 	for _, e := range r.over {
 		batch.Queue(`
@@ -501,12 +509,7 @@ func (e endpoint) lanes() string {
 }
 
 func (e endpoint) wants(account, name string) bool {
-	return !e.deleted && !e.disabled && e.account == account && wanted(e.Events, name)
-}
-
-// wanted reports whether a type is among those of an endpoint.
-func wanted(events []string, name string) bool {
-	return slices.Contains(events, "*") || slices.Contains(events, name)
+	return !e.deleted && !e.disabled && e.account == account && webhook.AsksFor(e.Events, name)
 }
 
 // evolve folds an event of the endpoint's stream. Not ok: the event changes nothing in an endpoint.

@@ -34,7 +34,7 @@ func watchedFanOut(t testing.TB, w *projectiontest.World, watch func(projection.
 	epoch, err := w.Store.Epoch(t.Context())
 	require.NoError(t, err)
 	runner, err := projection.New(projection.Options{
-		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
+		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Filters: delivery.NewFilters(w.Store, nil)}},
 		Schema: schema.Deliveries, Watch: watch, Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -39,7 +40,7 @@ func TestBody_CachedFold(t *testing.T) {
 			require.Equal(t, string(whole.body), string(again.body))
 			fact, err := e.Fact()
 			require.NoError(t, err)
-			if _, sent := public(fact.Data); sent {
+			if _, sent := webhook.SentAs(fact.Data); sent {
 				requireChangesLeadTo(t, whole.body, leads, e.Stream)
 			}
 			if r.revision > 0 {
@@ -106,7 +107,7 @@ func renderedLatest(t *testing.T, w *projectiontest.World, stream string) string
 	require.NoError(t, err)
 	fact, err := last.Fact()
 	require.NoError(t, err)
-	name, _ := public(fact.Data)
+	name, _ := webhook.SentAs(fact.Data)
 	r := row{kind: name, stream: stream, revision: int64(last.Revision), position: int64(last.Position), renderer: rendererVersion}
 	body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -26,6 +27,8 @@ type Replayer struct {
 	Pool  *pgxpool.Pool
 	Store eventstore.Store
 	Log   *slog.Logger
+	// Filters are those of endpoints. Required where one has a filter.
+	Filters *Filters
 	// End appends the end of a replay to the log, once, after which its owner may ask for the next.
 	End func(context.Context, EndedReplay) error
 	// Budget takes up to the wanted number of deliveries from an account's budget, and returns how long to wait for more. Nil: no
@@ -115,7 +118,7 @@ type openReplay struct {
 // openReplays lists those whose endpoints the fan-out knows.
 func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
 	rows, err := conn.Query(ctx, `
-		SELECT p.webhook_id, p.generation, request_id, account, p.events, since, until, requested, reached, p.disabled, coalesce(error, ''),
+		SELECT p.webhook_id, p.generation, request_id, account, p.events, p.filter, since, until, requested, reached, p.disabled, coalesce(error, ''),
 		       p.due_at <= now() AND NOT EXISTS (SELECT FROM delivery.queue q WHERE q.webhook_id = p.webhook_id OFFSET $1),
 		       NOT EXISTS (SELECT FROM delivery.queue q
 		                    WHERE q.webhook_id = p.webhook_id AND q.generation = p.generation AND q.generation > 0 AND q.attempts = 0)
@@ -127,7 +130,7 @@ func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p openReplay, err error) {
 		var id string
-		err = row.Scan(&p.webhookID, &p.generation, &id, &p.account, &p.events, &p.since, &p.until, &p.requested, &p.reached, &p.disabled, &p.failure,
+		err = row.Scan(&p.webhookID, &p.generation, &id, &p.account, &p.events, &p.filter, &p.since, &p.until, &p.requested, &p.reached, &p.disabled, &p.failure,
 			&p.due, &p.attempted)
 		if err == nil {
 			p.requestID, err = ulid.ParseStrict(id)
@@ -191,7 +194,7 @@ func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved boo
 	if err != nil {
 		return false, err
 	}
-	rows, reached, err := r.read(ctx, p, after)
+	rows, against, reached, err := r.read(ctx, p, after)
 	if err != nil {
 		return false, unreadable{err}
 	}
@@ -225,6 +228,15 @@ func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved boo
 			moved = false
 			return err
 		}
+		counts := filterCounts{}
+		for _, d := range against {
+			if d.position <= reached.position {
+				counts.add(p.webhookID, d.verdict)
+			}
+		}
+		if err := counts.save(ctx, tx, nil); err != nil {
+			return err
+		}
 		return rows.save(ctx, tx)
 	})
 	return moved, err
@@ -236,23 +248,29 @@ type progress struct {
 	disabled bool // the endpoint was disabled there, since a time in the span
 }
 
-// read returns the matching events, up to a progress mark after enough of them.
-func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, reached progress, err error) {
+// decision is that a filter did not match an event.
+type decision struct {
+	position eventstore.Position
+	verdict  verdict
+}
+
+// read returns the matching events, and what the filter decided against, up to a progress mark after enough of them.
+func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, against []decision, reached progress, err error) {
 	reached = progress{after, p.disabled}
 	events := 0
 	for item, err := range r.Store.Subscribe(ctx, after, FanOut{}.Filter()) {
 		if err != nil {
-			return rows, reached, err
+			return rows, against, reached, err
 		}
 		if item.Position >= p.requested {
 			reached.position = p.requested
-			return rows, reached, nil
+			return rows, against, reached, nil
 		}
 		reached.position = item.Position
 		if item.Event != nil {
 			events++
-			if err := p.match(*item.Event, &reached, &rows); err != nil {
-				return rows, reached, err
+			if err := p.match(ctx, r.Filters, *item.Event, &reached, &rows, &against); err != nil {
+				return rows, against, reached, err
 			}
 		}
 		enough := len(rows.deliveries) >= replayRows || events >= replayEvents
@@ -260,12 +278,14 @@ func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position)
 			break
 		}
 	}
-	return rows, reached, ctx.Err()
+	return rows, against, reached, ctx.Err()
 }
 
 // match adds the row of an event that matches: its time is in the span, or it was appended while the endpoint was disabled. The
 // second goes by position, because an event may be appended later than its time.
-func (p replay) match(recorded eventstore.Recorded, reached *progress, rows *queue) error {
+func (p replay) match(
+	ctx context.Context, filters *Filters, recorded eventstore.Recorded, reached *progress, rows *queue, against *[]decision,
+) error {
 	within := !recorded.At.Before(p.since) && (p.until == nil || recorded.At.Before(*p.until))
 	if recorded.Stream == event.WebhookStream(p.webhookID) {
 		switch recorded.Type {
@@ -282,10 +302,18 @@ func (p replay) match(recorded eventstore.Recorded, reached *progress, rows *que
 	if err != nil {
 		return fmt.Errorf("event at position %d of stream %s: %w", recorded.Position, recorded.Stream, err)
 	}
-	if name, sent := public(data); sent && !recorded.Erased && wanted(p.events, name) {
-		rows.add(p.requestID, p.webhookID, name, p.generation, projection.Event{Recorded: &recorded, Data: data})
-		rows.reached = append(rows.reached, *reached)
+	name, sent := webhook.SentAs(data)
+	if !sent || recorded.Erased || !webhook.AsksFor(p.events, name) {
+		return nil
 	}
+	e := projection.Event{Recorded: &recorded, Data: data}
+	decided, err := filters.candidate(e, name).decide(ctx, p.filter)
+	if err != nil || decided != matching {
+		*against = append(*against, decision{recorded.Position, decided})
+		return err
+	}
+	rows.add(p.requestID, p.webhookID, name, p.generation, e)
+	rows.reached = append(rows.reached, *reached)
 	return nil
 }
 

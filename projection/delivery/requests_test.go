@@ -194,7 +194,7 @@ func replayAll() event.WebhookReplayed {
 }
 
 func replayer(w *projectiontest.World) delivery.Replayer {
-	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)}
+	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Filters: delivery.NewFilters(w.Store, nil)}
 }
 
 // sent finishes all that is queued, and returns how much it was.

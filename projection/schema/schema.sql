@@ -96,6 +96,14 @@ CREATE TABLE delivery.fetch_failure (
 );
 COMMENT ON TABLE delivery.fetch_failure IS 'Why the latest fetch of an intake failed. Its owner reads it; the next success removes it.';
 
+CREATE TABLE delivery.filter_count (
+    webhook_id text COLLATE "C" NOT NULL,
+    filtered bigint NOT NULL,
+    failed bigint NOT NULL,
+    CONSTRAINT filter_count_id PRIMARY KEY (webhook_id)
+);
+COMMENT ON TABLE delivery.filter_count IS 'Deliveries that were not made because an endpoint''s filter did not match, or could not be computed, since it was set.';
+
 CREATE TABLE delivery.health (
     webhook_id text COLLATE "C" NOT NULL,
     last_success_at timestamp with time zone,
@@ -150,6 +158,7 @@ CREATE TABLE delivery.replay (
     request_id text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,
     events text[] NOT NULL,
+    filter text NOT NULL DEFAULT ''::text,
     since timestamp with time zone NOT NULL,
     until timestamp with time zone,
     requested bigint NOT NULL,

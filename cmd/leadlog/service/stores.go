@@ -110,7 +110,7 @@ func (h *Stores) KeepUp(ctx context.Context) (leave func(), err error) {
 	if err := delivery.Begin(ctx, h.Pool, h.Store); err != nil {
 		return nil, err
 	}
-	fanOut := delivery.FanOut{Epoch: epoch}
+	fanOut := delivery.FanOut{Epoch: epoch, Filters: delivery.NewFilters(h.Store, nil)}
 	tail := projection.NewTail(h.Store, append(view.All(), fanOut)...)
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -49,6 +49,7 @@ type App struct {
 	fanOut        *projection.Runner // of the deliveries
 	courier       *delivery.Courier
 	fetcher       *fetch.Fetcher
+	filters       *delivery.Filters
 	fetched       *fetchMetrics
 	delivered     *deliveryMetrics
 	appends       *logMetrics
@@ -185,7 +186,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.below, Origin: a.logTree.Origin()}, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
-		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, Stopping: ctx.Done(),
+		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, Stopping: ctx.Done(),
 		BodyBytes: budget, BatchBytes: budget, Challenges: challenge.New(a.config.turnstileURL, a.config.hcaptchaURL, time.Now),
 	})
 	return nil
@@ -226,8 +227,9 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 		return err
 	}
 	bodies := delivery.NewBodies()
+	a.filters = delivery.NewFilters(a.store, bodies)
 	a.fanOut, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies}},
+		URL: views, Store: a.store, Tail: a.tail, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies, Filters: a.filters}},
 		Schema: schema.Deliveries, Rest: deliveryRest, Log: a.log, Watch: a.tracing.batches(),
 	})
 	if err != nil {
@@ -320,6 +322,16 @@ func (a *App) paceEndpoint(ctx context.Context, webhookID string, rate float64, 
 	limit := quota.Limit{Rate: rate, Burst: max(1, int(rate))}
 	lease, err := quota.Postgres{Pool: a.pool}.Lend(ctx, "webhook "+webhookID, limit, wanted)
 	return lease.Granted, schema.Unavailable(err)
+}
+
+// previewFilter applies a filter to events that endpoints get.
+func (a *App) previewFilter(ctx context.Context, events []query.FeedEvent, filter string) (httpapi.FilterPreview, error) {
+	places := make([]delivery.Place, len(events))
+	for i, e := range events {
+		places[i] = delivery.Place{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type}
+	}
+	preview, err := a.filters.Preview(ctx, places, filter)
+	return httpapi.FilterPreview(preview), err
 }
 
 func (t JWT) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {

@@ -720,6 +720,15 @@ CREATE INDEX IF NOT EXISTS endpoint_account ON delivery.endpoint (account) WHERE
 COMMENT ON TABLE delivery.endpoint IS 'Endpoints as of the checkpoint, for who gets what. Deleted ones stay while rows may wait for them.';
 COMMENT ON COLUMN delivery.endpoint.disabled IS 'Nothing is queued for it, and what is queued is cancelled when its turn comes.';
 
+CREATE TABLE IF NOT EXISTS delivery.filter_count (
+    webhook_id text   COLLATE "C" NOT NULL,
+    filtered   bigint NOT NULL,
+    failed     bigint NOT NULL,
+    CONSTRAINT filter_count_id PRIMARY KEY (webhook_id)
+);
+
+COMMENT ON TABLE delivery.filter_count IS 'Deliveries that were not made because an endpoint''s filter did not match, or could not be computed, since it was set.';
+
 CREATE TABLE IF NOT EXISTS delivery.health (
     webhook_id      text        COLLATE "C" NOT NULL,
     last_success_at timestamptz,
@@ -868,6 +877,7 @@ CREATE TABLE IF NOT EXISTS delivery.replay (
     request_id  text        COLLATE "C" NOT NULL,
     account     text        COLLATE "C" NOT NULL,
     events      text[]      NOT NULL,
+    filter      text        NOT NULL DEFAULT '',
     since       timestamptz NOT NULL,
     until       timestamptz,
     requested   bigint      NOT NULL,

@@ -1,0 +1,199 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+)
+
+// Filters decide which events the endpoints with a filter are sent. They are decided on once, when a delivery would be queued, by
+// the body that it would have. So a replay decides as the first time, unless the filter was changed.
+type Filters struct {
+	store    eventstore.Store
+	folds    *eventstore.Folds[subject]
+	bodies   *Bodies
+	compiled *lru.Cache[string, *webhook.Filter]
+}
+
+const cachedFilters = 1024
+
+// NewFilters returns filters that read leads from a store. Bodies, which may be nil, gets the bodies that were made.
+func NewFilters(store eventstore.Store, bodies *Bodies) *Filters {
+	compiled, err := lru.New[string, *webhook.Filter](cachedFilters)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return &Filters{store, eventstore.NewFolds(subjects), bodies, compiled}
+}
+
+// verdict is the decision of a filter.
+type verdict int
+
+const (
+	matching verdict = iota
+	filteredOut
+	filterFailed // counts as not matching
+	withdrawn    // the lead is erased: there is no body to decide by
+)
+
+// candidate is an event that may be delivered. Its body is made once for all filters.
+type candidate struct {
+	filters            *Filters
+	stream, kind       string
+	revision, position int64
+
+	made  bool
+	body  []byte
+	input map[string]any
+	err   error
+}
+
+// candidate returns an event that may be delivered under a name.
+func (f *Filters) candidate(e projection.Event, name string) *candidate {
+	return &candidate{filters: f, stream: e.Stream, kind: name, revision: int64(e.Revision), position: int64(e.Position)}
+}
+
+// decide applies a filter; an empty one matches everything. The error is that of the store.
+func (c *candidate) decide(ctx context.Context, source string) (verdict, error) {
+	if source == "" {
+		return matching, nil
+	}
+	if err := c.make(ctx); err != nil {
+		switch {
+		case errors.Is(err, errForgotten):
+			return withdrawn, nil
+		case errors.Is(err, errNotOnLog):
+			return matching, nil // the courier shows the owner that it is lost
+		}
+		return 0, err
+	}
+	filter, ok := c.filters.compiled.Get(source)
+	if !ok {
+		var err error
+		if filter, err = webhook.CompileFilter(source); err != nil {
+			return filterFailed, nil // this version does not know what it uses
+		}
+		c.filters.compiled.Add(source, filter)
+	}
+	matches, err := filter.Matches(c.input)
+	switch {
+	case err != nil:
+		return filterFailed, nil
+	case !matches:
+		return filteredOut, nil
+	}
+	return matching, nil
+}
+
+// make makes the body.
+func (c *candidate) make(ctx context.Context) error {
+	if c.made {
+		return c.err
+	}
+	c.made = true
+	r := row{kind: c.kind, stream: c.stream, revision: c.revision, position: c.position, renderer: rendererVersion}
+	known, ok := c.filters.bodies.get(r)
+	if !ok {
+		if known, c.err = render(ctx, c.filters.store, c.filters.folds, r); c.err != nil {
+			return c.err
+		}
+		c.filters.bodies.keep(r, known)
+	}
+	c.body = known.body
+	c.input, c.err = webhook.FilterInput(c.body)
+	return c.err
+}
+
+// filterCounts are what filters of endpoints have decided against.
+type filterCounts map[string]*filterCount
+
+type filterCount struct{ filtered, failed int64 }
+
+func (f filterCounts) add(webhookID string, v verdict) {
+	if v != filteredOut && v != filterFailed {
+		return
+	}
+	if f[webhookID] == nil {
+		f[webhookID] = &filterCount{}
+	}
+	if v == filterFailed {
+		f[webhookID].failed++
+	} else {
+		f[webhookID].filtered++
+	}
+}
+
+// save adds to the counts of endpoints. Changed are those whose filter was changed before: they begin again.
+func (f filterCounts) save(ctx context.Context, tx pgx.Tx, changed []string) error {
+	batch := &pgx.Batch{}
+	if len(changed) > 0 {
+		batch.Queue(`DELETE FROM delivery.filter_count WHERE webhook_id = ANY ($1)`, changed)
+	}
+	for _, id := range slices.Sorted(maps.Keys(f)) {
+		count := f[id]
+		batch.Queue(`
+			INSERT INTO delivery.filter_count AS c (webhook_id, filtered, failed) VALUES ($1, $2, $3)
+			    ON CONFLICT (webhook_id) DO UPDATE SET filtered = c.filtered + excluded.filtered, failed = c.failed + excluded.failed`,
+			id, count.filtered, count.failed)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// Preview is what a filter would have decided.
+type Preview struct {
+	Events  int              // looked at
+	Matched int              // of them
+	Failed  int              // for which the filter failed, which counts as not matching
+	Sample  []jsontext.Value // the bodies of the first that match
+}
+
+const previewSample = 10
+
+// Place is where an event is on the log.
+type Place struct {
+	Stream   string
+	Revision eventstore.Revision
+	Position eventstore.Position
+	Type     string // public name
+}
+
+// Preview applies a filter to events, which has no effect. Those of erased leads are left out. The error is that of the store.
+func (f *Filters) Preview(ctx context.Context, events []Place, source string) (Preview, error) {
+	preview := Preview{Sample: []jsontext.Value{}}
+	for _, e := range events {
+		c := &candidate{filters: f, stream: e.Stream, revision: int64(e.Revision), position: int64(e.Position), kind: e.Type}
+		if e.Type == event.PublicName(event.LeadJoined{}.EventType()) {
+			c.kind, _ = webhook.SentAs(event.LeadJoined{})
+		}
+		if err := c.make(ctx); errors.Is(err, errForgotten) || errors.Is(err, errNotOnLog) {
+			continue
+		}
+		decided, err := c.decide(ctx, source)
+		if err != nil {
+			return preview, err
+		}
+		preview.Events++
+		switch decided {
+		case filterFailed:
+			preview.Failed++
+		case matching:
+			if preview.Matched++; len(preview.Sample) < previewSample {
+				preview.Sample = append(preview.Sample, c.body)
+			}
+		}
+	}
+	return preview, nil
+}
