@@ -27,6 +27,8 @@ type webhooksBenchmark struct {
 	settings `embed:""`
 	Burst    int           `default:"5000" help:"Leads that are appended at once."`
 	Duration time.Duration `default:"10s" help:"Of the measurement at a steady rate."`
+	Filter   string        `help:"Of the endpoint, such as \"type == 'lead.created'\"."`
+	Ordering string        `help:"Of the endpoint: lead or endpoint."`
 }
 
 // Run is leadbench webhooks.
@@ -56,7 +58,7 @@ func (b *webhooksBenchmark) Run(ctx context.Context) error {
 	}
 	defer store.Close()
 	var created struct{ Data struct{ WebhookID string } }
-	if err := s.call(ctx, "POST", "/webhooks/endpoints", `{"url":"`+receiver.base+`"}`, &created); err != nil {
+	if err := s.call(ctx, "POST", "/webhooks/endpoints", fmt.Sprintf(`{"url":%q,"filter":%q,"ordering":%q}`, receiver.base, b.Filter, b.Ordering), &created); err != nil {
 		return err
 	}
 	var rates []float64

@@ -32,6 +32,17 @@ func Parse(raw []byte) (any, error) {
 	return value, nil
 }
 
+// Later returns a variable of JSON that is parsed once an expression reads it.
+func Later(raw []byte) any {
+	return func() any {
+		value, err := Parse(raw)
+		if err != nil {
+			return types.WrapErr(err)
+		}
+		return value
+	}
+}
+
 var (
 	errSyntax    = errors.New("is not valid JSON in UTF-8")
 	errTwice     = errors.New("has the same key twice")

@@ -1,7 +1,8 @@
 package webhook
 
 import (
-	"fmt"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/expression"
 )
@@ -23,22 +24,23 @@ func CompileFilter(source string) (*Filter, error) {
 	return &Filter{program}, nil
 }
 
-// FilterInput reads a body for filters. A body without changes has none, and one without a touch has an empty one.
+// FilterInput reads a body for filters, which parse what they use of it. A body without changes has none, and one without a touch has an
+// empty one.
 func FilterInput(body []byte) (map[string]any, error) {
-	parsed, err := expression.Parse(body)
-	if err != nil {
+	var members struct {
+		Type    string         `json:"type"`
+		Data    jsontext.Value `json:"data"`
+		Changes jsontext.Value `json:"changes"`
+		Touch   jsontext.Value `json:"touch"`
+	}
+	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, err
 	}
-	object, ok := parsed.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("the body is no object")
-	}
-	input := map[string]any{"type": object["type"], "data": object["data"], "changes": object["changes"], "touch": object["touch"]}
-	if input["changes"] == nil {
-		input["changes"] = []any{}
-	}
-	if input["touch"] == nil {
-		input["touch"] = map[string]any{}
+	input := map[string]any{"type": members.Type, "data": map[string]any{}, "changes": []any{}, "touch": map[string]any{}}
+	for name, raw := range map[string]jsontext.Value{"data": members.Data, "changes": members.Changes, "touch": members.Touch} {
+		if raw != nil {
+			input[name] = expression.Later(raw)
+		}
 	}
 	return input, nil
 }

@@ -51,6 +51,7 @@ type candidate struct {
 	filters            *Filters
 	stream, kind       string
 	revision, position int64
+	first              *projection.Event // of its stream; nil: it is not, or not known
 
 	made  bool
 	body  []byte
@@ -60,7 +61,11 @@ type candidate struct {
 
 // candidate returns an event that may be delivered under a name.
 func (f *Filters) candidate(e projection.Event, name string) *candidate {
-	return &candidate{filters: f, stream: e.Stream, kind: name, revision: int64(e.Revision), position: int64(e.Position)}
+	c := &candidate{filters: f, stream: e.Stream, kind: name, revision: int64(e.Revision), position: int64(e.Position)}
+	if e.Revision == 0 {
+		c.first = &e
+	}
+	return c
 }
 
 // decide applies a filter; an empty one matches everything. The error is that of the store.
@@ -104,7 +109,12 @@ func (c *candidate) make(ctx context.Context) error {
 	r := row{kind: c.kind, stream: c.stream, revision: c.revision, position: c.position, renderer: rendererVersion}
 	known, ok := c.filters.bodies.get(r)
 	if !ok {
-		if known, c.err = render(ctx, c.filters.store, c.filters.folds, r); c.err != nil {
+		if c.first != nil {
+			known, c.err = renderFirst(r, *c.first)
+		} else {
+			known, c.err = render(ctx, c.filters.store, c.filters.folds, r)
+		}
+		if c.err != nil {
 			return c.err
 		}
 		c.filters.bodies.keep(r, known)

@@ -184,6 +184,13 @@ func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds
 	return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
 }
 
+// renderFirst returns the body of a delivery whose event begins its stream.
+func renderFirst(r row, e projection.Event) (rendered, error) {
+	fact := e.Fact()
+	body, err := r.encode(fact, subject{}.evolve(fact))
+	return rendered{body: body, trace: e.Metadata.TraceParent}, err
+}
+
 // encode returns the body of an event and the state after it.
 func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
 	leadState, tokenState := about.Lead, about.Token
@@ -371,10 +378,8 @@ func (b *Bodies) add(name string, e projection.Event) {
 		return
 	}
 	r := row{kind: name, stream: e.Stream, position: int64(e.Position), renderer: rendererVersion}
-	fact := e.Fact()
-	body, err := r.encode(fact, subject{}.evolve(fact))
-	if err == nil { // an error is repeated when it is sent
-		b.keep(r, rendered{body: body, trace: e.Metadata.TraceParent})
+	if body, err := renderFirst(r, e); err == nil { // an error is repeated when it is sent
+		b.keep(r, body)
 	}
 }
 
