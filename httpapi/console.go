@@ -4,10 +4,12 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/quota"
+	"github.com/leadlog/leadlog/query"
 )
 
 const consolePath = "/console"
@@ -112,6 +114,17 @@ func (g gate) Follow(account string) (leave func(), err error) {
 
 func (g gate) Export(account string) (leave func(), err error) {
 	return g.api.load.exports.of(account).enter()
+}
+
+func (g gate) Map(ctx context.Context, account string) (release func(), err error) {
+	return g.api.load.mappings.take(ctx, account)
+}
+
+func (g gate) TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (console.FilterTrial, error) {
+	x := g.exchange(r)
+	x.caller = caller
+	preview, err := x.tryFilter(endpoint, filter, time.Time{})
+	return console.FilterTrial(preview), err
 }
 
 func (g gate) Note(r *http.Request, route, account string, err error) {

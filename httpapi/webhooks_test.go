@@ -112,6 +112,45 @@ func TestWebhooks_OrderLimitHeaders(t *testing.T) {
 	}
 }
 
+func TestConsole_EndpointSettings(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	s := b.service
+	path := s.endpoint()
+	page := "/console" + strings.Replace(path, "/endpoints", "", 1)
+	s.as(http.MethodPost, leads, `{"phone":"+919876500100","metadata":{"source":"website"}}`).is(http.StatusCreated)
+	require.Contains(t, b.get(page).body, "What is sent, and how")
+	tried := b.post(page+"/filter", "filter", "type == 'lead.created'", "ordering", "lead")
+	require.Equal(t, http.StatusOK, tried.status)
+	require.Regexp(t, `1 of the last \d+ events match`, tried.body)
+	require.Contains(t, tried.body, `<option value="lead" selected>`, "the form stays as it was sent")
+	require.Equal(t, "none", s.as(http.MethodGet, path, "").at("data", "ordering"), "nothing is changed")
+
+	require.Equal(t, http.StatusSeeOther, b.post(page+"/settings",
+		"filter", "type == 'lead.created'", "ordering", "lead", "rateLimit", "2.5", "headers", "Authorization: Bearer t0p\r\nX-Shop: 7").status)
+	set := s.as(http.MethodGet, path, "")
+	require.Equal(t, map[string]any{"Authorization": "***", "X-Shop": "***"}, set.at("data", "headers"))
+	require.Equal(t, 2.5, set.at("data", "rateLimit"))
+	shown := b.get(page).body
+	require.Contains(t, shown, "Set: Authorization, X-Shop.")
+	require.NotContains(t, shown, "t0p")
+	require.Equal(t, http.StatusSeeOther, b.post(page+"/settings", "ordering", "none").status)
+	kept := s.as(http.MethodGet, path, "")
+	require.Len(t, kept.at("data", "headers"), 2, "an empty field keeps them")
+	require.Equal(t, http.StatusSeeOther, b.post(page+"/settings", "noHeaders", "yes").status)
+	require.Empty(t, s.as(http.MethodGet, path, "").at("data", "headers"))
+	for name, c := range map[string]struct{ field, value, text string }{
+		"filter": {"filter", "type ==", "is not valid at"}, "rate": {"rateLimit", "fast", "must be a number"},
+		"order": {"ordering", "x", "must be none, lead or endpoint"}, "header": {"headers", "Host: a", "Host is set by leadlog"},
+		"line": {"headers", "nothing", "must be one header on each line"},
+	} {
+		again := b.post(page+"/settings", c.field, c.value)
+		require.Equal(t, http.StatusBadRequest, again.status, name)
+		require.Contains(t, again.body, c.text, name)
+	}
+	require.Equal(t, http.StatusBadRequest, b.post(page+"/filter", "filter", "type ==").status)
+}
+
 func TestWebhooks_FilterPreview(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -59,6 +59,8 @@ func pages() []page {
 		{get, "/webhooks/{id}", webhooks, quota.Read, (*visit).webhook},
 		{post, "/webhooks/{id}/test", webhooksWrite, quota.Write, (*visit).testEndpoint},
 		{post, "/webhooks/{id}/switch", webhooksWrite, quota.Write, (*visit).switchEndpoint},
+		{post, "/webhooks/{id}/settings", webhooksWrite, quota.Write, (*visit).changeEndpoint},
+		{post, "/webhooks/{id}/filter", webhooksWrite, quota.Write, (*visit).tryFilter},
 		{post, "/webhooks/{id}/replay", webhooksWrite + " " + leads, quota.StreamWrite, (*visit).replayEndpoint},
 		{get, "/webhooks/{id}/secret", webhooksWrite, quota.Read, (*visit).confirmSecret},
 		{post, "/webhooks/{id}/secret", webhooksWrite, quota.Write, (*visit).rotateSecret},

@@ -2,8 +2,10 @@ package console
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/leadlog/leadlog/command"
@@ -43,6 +45,122 @@ type endpointPage struct {
 	Secret     *shownSecret
 	Replay     replayForm
 	Retry      retryForm
+	Settings   settingsForm
+}
+
+// settingsForm is how an endpoint is sent its deliveries, as it is or was asked for, and what a filter would have decided.
+type settingsForm struct {
+	Filter, Ordering, RateLimit, Headers string
+	Own                                  []string // names of its own headers
+	NoHeaders                            bool
+	Wrong                                field.Errors
+	Trial                                *FilterTrial
+}
+
+func newSettingsForm(e query.Endpoint) settingsForm {
+	return settingsForm{
+		Filter: e.Filter, Ordering: e.Ordering, RateLimit: strconv.FormatFloat(e.RateLimit, 'f', -1, 64),
+		Own: slices.Sorted(maps.Keys(e.Headers)),
+	}
+}
+
+// settings reads the form. What is wrong with it is in Wrong.
+func (v *visit) settings() (form settingsForm, change webhook.Change, err error) {
+	values, err := v.form()
+	if err != nil {
+		return form, change, err
+	}
+	form = settingsForm{
+		Filter: values.Get("filter"), Ordering: values.Get("ordering"), RateLimit: strings.TrimSpace(values.Get("rateLimit")),
+		Headers: values.Get("headers"), NoHeaders: values.Get("noHeaders") != "",
+	}
+	change = webhook.Change{Filter: &form.Filter, Ordering: &form.Ordering, RateLimit: new(0.0)}
+	if form.RateLimit != "" {
+		if *change.RateLimit, err = strconv.ParseFloat(form.RateLimit, 64); err != nil {
+			form.Wrong.Add("rateLimit", "must be a number")
+		}
+	}
+	lines := strings.TrimSpace(form.Headers)
+	if lines != "" || form.NoHeaders {
+		change.Headers = map[string]string{}
+	}
+	for line := range strings.Lines(lines) {
+		name, value, found := strings.Cut(strings.TrimSpace(line), ":")
+		if _, twice := change.Headers[name]; !found || twice {
+			form.Wrong.Add("headers", "must be one header on each line, such as Authorization: Bearer …")
+			break
+		}
+		change.Headers[name] = value
+	}
+	if form.NoHeaders && lines != "" {
+		form.Wrong.Add("headers", "must be empty to remove all")
+	}
+	return form, change, nil
+}
+
+// changeEndpoint changes how an endpoint is sent its deliveries.
+func (v *visit) changeEndpoint() (screen, error) {
+	form, change, err := v.settings()
+	if err != nil {
+		return screen{}, err
+	}
+	if err = form.Wrong.Err(); err == nil {
+		var updated command.WebhookUpdated
+		updated, err = v.Commands.UpdateWebhookEndpoint(v.ctx, command.UpdateWebhookEndpoint{Caller: v.caller, WebhookID: v.id("id"), Change: change})
+		if err == nil {
+			v.waitForViews(updated.Position, query.EndpointView)
+			return v.toEndpoint(nil)
+		}
+	}
+	return v.settingsAgain(form, err)
+}
+
+// tryFilter shows what the form's filter would have decided. Nothing is changed.
+func (v *visit) tryFilter() (screen, error) {
+	form, _, err := v.settings()
+	if err != nil {
+		return screen{}, err
+	}
+	endpoint, err := v.Query.Endpoint(v.ctx, v.identity.Account, v.id("id"))
+	if err != nil {
+		return screen{}, missing(err, webhook.ErrNotFound)
+	}
+	form.Wrong = nil
+	trial, err := v.Gate.TryFilter(v.r, v.caller, endpoint, form.Filter)
+	if err == nil {
+		form.Trial = &trial
+	}
+	return v.settingsAgain(form, err)
+}
+
+// HeaderFaults returns what is wrong with own headers, with their names.
+func (f settingsForm) HeaderFaults() (faults []string) {
+	for _, e := range f.Wrong {
+		if name, own := strings.CutPrefix(e.Field, "headers."); own {
+			faults = append(faults, name+" "+e.Message)
+		} else if e.Field == "headers" {
+			faults = append(faults, e.Message)
+		}
+	}
+	return faults
+}
+
+// settingsAgain shows the endpoint with the form as it was sent.
+func (v *visit) settingsAgain(form settingsForm, err error) (screen, error) {
+	faults, is := wrong(err)
+	if err != nil && !is {
+		return screen{}, err
+	}
+	shown, err := v.endpoint(v.id("id"), replayForm{}, nil)
+	if page, is := shown.data.(endpointPage); is {
+		form.Own, form.Wrong = page.Settings.Own, faults
+		page.Settings = form
+		shown.data, shown.live = page, false
+	}
+	if faults != nil {
+		shown.status = http.StatusBadRequest
+	}
+	return shown, err
 }
 
 // shownSecret is a signing secret, on the one page that shows it.
@@ -131,6 +249,7 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 	}
 	shown := endpointPage{
 		Endpoint: endpoint, Deliveries: list.Items, MayWrite: v.identity.May("webhooks:write"), Secret: secret, Replay: replay,
+		Settings:  newSettingsForm(endpoint),
 		MayReplay: v.identity.May("webhooks:write") && v.caller.ReadsLeads,
 		parts:     p.parts(page, list.NextCursor),
 	}
