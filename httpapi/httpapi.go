@@ -24,6 +24,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi/challenge"
 	"github.com/leadlog/leadlog/httpapi/console"
+	"github.com/leadlog/leadlog/httpapi/oidc"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/resubmit"
@@ -78,6 +79,8 @@ type Options struct {
 	ConsoleKey []byte
 	// ConsoleCodes are the one-time codes that sign in to the console; nil: there are none.
 	ConsoleCodes *console.Codes
+	// ConsoleProvider is where people sign in to the console; nil: by JWTs alone.
+	ConsoleProvider *oidc.Provider
 	// Stopping, when closed, ends the streams of the console, and requests that wait for events. It may be nil.
 	Stopping <-chan struct{}
 

@@ -19,13 +19,14 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
+	"github.com/leadlog/leadlog/httpapi/oidc"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/query"
 )
 
-// Options configure the console. All but Codes and Stopping are required.
+// Options configure the console. All but Codes, Provider and Stopping are required.
 type Options struct {
 	Commands      *command.Handlers
 	Eraser        forget.Eraser
@@ -36,9 +37,10 @@ type Options struct {
 	Gate          Gate
 	Log           *slog.Logger
 	Now           func() time.Time
-	Base          string // path that the console is at, such as /console
-	Key           []byte // 32 bytes; what sessions are sealed with is made of it
-	Codes         *Codes // sign-in links that were given out; nil: none
+	Base          string         // path that the console is at, such as /console
+	Key           []byte         // 32 bytes; what sessions are sealed with is made of it
+	Codes         *Codes         // sign-in links that were given out; nil: none
+	Provider      *oidc.Provider // people can sign in at it; nil: none
 	// Troubles are what an operator must look at.
 	Troubles func(ctx context.Context) []Trouble
 	// Stopping, when closed, ends the streams of live pages. It may be nil.

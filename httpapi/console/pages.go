@@ -33,6 +33,8 @@ func pages() []page {
 	all := []page{
 		{get, "/sign-in", public, quota.Free, (*visit).signInForm},
 		{post, "/sign-in", public, quota.Free, (*visit).signIn},
+		{get, "/sign-in/provider", public, quota.Free, (*visit).beginProvider},
+		{get, "/sign-in/callback", public, quota.Free, (*visit).endProvider},
 		{post, "/sign-out", public, quota.Free, (*visit).signOut},
 
 		{get, "/", "", quota.Read, (*visit).overview},

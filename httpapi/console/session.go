@@ -13,13 +13,15 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
-// Identity is the user of a session, from the claims of a JWT. The session ends when the JWT expires.
+// Identity is the user of a session, from the claims of a JWT, with which the session ends, or from a sign-in provider.
 type Identity struct {
 	Account string    `json:"account"`
 	Subject string    `json:"subject"`
 	Scopes  []string  `json:"scopes"`
 	Issued  time.Time `json:"issued,omitzero"` // by which an account revokes JWTs
 	Expires time.Time `json:"expires"`
+
+	Provider bool `json:"provider,omitzero"` // signed in at the sign-in provider, and not by a JWT
 }
 
 // May reports whether the user has a scope. Every user has the empty scope.

@@ -18,11 +18,13 @@ type signIn struct {
 	Next    string // where to go then
 	Code    string // of a link
 	Message string // why it did not work
+
+	Provider bool // people can sign in at one
 }
 
 func (v *visit) signInForm() (screen, error) {
 	given := v.r.URL.Query()
-	form := signIn{Next: v.destination(given.Get("next")), Code: given.Get("code")}
+	form := signIn{Next: v.destination(given.Get("next")), Code: given.Get("code"), Provider: v.Provider != nil}
 	return screen{name: "signin", title: "Sign in", data: form}, nil
 }
 
@@ -78,13 +80,8 @@ func (v *visit) signIn() (screen, error) {
 
 func (v *visit) refusedSignIn(next, message string) screen {
 	return screen{
-		name: "signin", title: "Sign in", status: http.StatusUnauthorized, data: signIn{Next: next, Message: message},
+		name: "signin", title: "Sign in", status: http.StatusUnauthorized, data: signIn{Next: next, Message: message, Provider: v.Provider != nil},
 	}
-}
-
-func (v *visit) signOut() (screen, error) {
-	v.end(v.w, v.r)
-	return screen{redirect: v.path("/sign-in")}, nil
 }
 
 // destination returns the page to go to, which is always one of the console, whatever was asked for. Browsers also read other

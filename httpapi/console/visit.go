@@ -191,7 +191,9 @@ func (v *visit) fail(err error) {
 	if f.Status == http.StatusUnauthorized {
 		v.end(v.w, v.r)
 		v.signedIn = false
-		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{Next: v.path("/"), Message: "Your session has ended. Sign in again."}})
+		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{
+			Next: v.path("/"), Message: "Your session has ended. Sign in again.", Provider: v.Provider != nil,
+		}})
 		return
 	}
 	v.write(screen{name: "failure", title: f.Message, status: f.Status, data: failurePage{f, v.r.Method != http.MethodPost}})

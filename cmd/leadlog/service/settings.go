@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/httpapi/oidc"
 	"github.com/leadlog/leadlog/projection/transparency"
 )
 
@@ -42,11 +43,22 @@ type JWT struct {
 	JWTAdminScope   string `name:"jwt-admin-scope" env:"LEADLOG_JWT_ADMIN_SCOPE" default:"admin" help:"Scope that lets a JWT provision accounts, as the issuer names it."`
 }
 
+// OIDC has the settings of the provider that people sign in to the console at.
+type OIDC struct {
+	OIDCIssuer       string `name:"oidc-issuer" env:"LEADLOG_OIDC_ISSUER" placeholder:"URL" help:"OpenID Connect provider at which people sign in to the console. Default: they sign in by JWTs."`
+	OIDCClientID     string `name:"oidc-client-id" env:"LEADLOG_OIDC_CLIENT_ID" placeholder:"TEXT" help:"What the provider calls this service."`
+	OIDCClientSecret string `name:"oidc-client-secret" env:"LEADLOG_OIDC_CLIENT_SECRET" placeholder:"TEXT" help:"Secret of the client; none for a public one."`
+	OIDCScopes       string `name:"oidc-scopes" env:"LEADLOG_OIDC_SCOPES" placeholder:"TEXT" help:"Scopes to ask for besides openid, separated by spaces, such as those that bring the claims below."`
+	OIDCAccountClaim string `name:"oidc-account-claim" env:"LEADLOG_OIDC_ACCOUNT_CLAIM" default:"account_id" help:"Claim of the ID token that names the account."`
+	OIDCRoles        string `name:"oidc-roles" env:"LEADLOG_OIDC_ROLES" placeholder:"ROLE=SCOPES,…" help:"Scopes of each role, separated by spaces; * as a role is everyone, and as a scope all of the console."`
+}
+
 // service has the settings of serve and dev. They are all strings, so that check can refuse a bad one by the name of its
 // environment variable.
 type Settings struct {
 	SealedDatabase `embed:""`
 	JWT            `embed:""`
+	OIDC           `embed:""`
 
 	Addr                string `env:"LEADLOG_ADDR" default:"127.0.0.1:8080" help:"Listen address."`
 	BasePath            string `env:"LEADLOG_BASE_PATH" placeholder:"PATH" help:"Path prefix of every route."`
@@ -87,7 +99,8 @@ type Config struct {
 	sealKeys            [][]byte // the first is current
 	consoleKey          []byte
 	treeKey             []byte
-	logOrigin           string // empty: the one on the log
+	logOrigin           string         // empty: the one on the log
+	provider            *oidc.Provider // nil: none
 	witnesses           []transparency.Witness
 	witnessQuorum       int
 }
@@ -113,6 +126,7 @@ func (s Settings) Check(privateTargets bool) (Config, error) {
 		sealKeys:            parseKeys(&c, "LEADLOG_SEAL_KEY", s.SealKey),
 		treeKey:             parseKey(&c, "LEADLOG_TREE_KEY", s.TreeKey),
 		logOrigin:           parseOrigin(&c, "LEADLOG_LOG_ORIGIN", s.LogOrigin),
+		provider:            s.OIDC.provider(&c),
 		witnesses:           parseWitnesses(&c, "LEADLOG_WITNESSES", s.Witnesses),
 	}
 	out.witnessQuorum = parseQuorum(&c, "LEADLOG_WITNESS_QUORUM", s.WitnessQuorum, len(out.witnesses))
@@ -135,6 +149,62 @@ func (t JWT) Scopes() []string {
 	scopes := httpapi.Scopes()
 	scopes[len(scopes)-1] = t.JWTAdminScope
 	return scopes
+}
+
+// provider returns the sign-in provider; nil without settings.
+func (o OIDC) provider(c *cli.Checker) *oidc.Provider {
+	if o.OIDCIssuer == "" {
+		for name, value := range map[string]string{
+			"LEADLOG_OIDC_CLIENT_ID": o.OIDCClientID, "LEADLOG_OIDC_CLIENT_SECRET": o.OIDCClientSecret,
+			"LEADLOG_OIDC_SCOPES": o.OIDCScopes, "LEADLOG_OIDC_ROLES": o.OIDCRoles,
+		} {
+			if value != "" {
+				c.RefuseSecret(name, value, "unset without LEADLOG_OIDC_ISSUER")
+			}
+		}
+		return nil
+	}
+	if u, err := url.Parse(o.OIDCIssuer); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
+		u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
+		c.RefuseSecret("LEADLOG_OIDC_ISSUER", o.OIDCIssuer, "the https URL of an OpenID Connect provider, exactly as it names itself")
+	}
+	if o.OIDCClientID == "" {
+		c.Refuse("LEADLOG_OIDC_CLIENT_ID", "", "set with LEADLOG_OIDC_ISSUER: what the provider calls this service")
+	}
+	if o.OIDCAccountClaim == "" {
+		c.Refuse("LEADLOG_OIDC_ACCOUNT_CLAIM", "", "the name of a claim")
+	}
+	return oidc.New(oidc.Options{
+		Issuer: o.OIDCIssuer, ClientID: o.OIDCClientID, ClientSecret: o.OIDCClientSecret, Scopes: strings.Fields(o.OIDCScopes),
+		AccountClaim: o.OIDCAccountClaim, Roles: parseRoles(c, "LEADLOG_OIDC_ROLES", o.OIDCRoles), Now: time.Now,
+	})
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// parseRoles returns the scopes of each role. The scope admin is none of the console's.
+func parseRoles(c *cli.Checker, name, value string) map[string][]string {
+	const form = "ROLE=SCOPES, separated by commas, with spaces between scopes, such as sales=leads:read leads:write"
+	known := httpapi.Scopes()
+	known = known[:len(known)-1]
+	roles := map[string][]string{}
+	for part := range strings.SplitSeq(value, ",") {
+		role, list, found := strings.Cut(strings.TrimSpace(part), "=")
+		scopes := strings.Fields(list)
+		if slices.Equal(scopes, []string{"*"}) {
+			scopes = known
+		}
+		unknown := slices.ContainsFunc(scopes, func(scope string) bool { return !slices.Contains(known, scope) })
+		if _, twice := roles[role]; !found || role == "" || len(scopes) == 0 || unknown || twice {
+			c.Refuse(name, part, form+"; the scopes are * for all, or some of "+strings.Join(known, " "))
+			continue
+		}
+		roles[role] = scopes
+	}
+	return roles
 }
 
 func (t JWT) Check(c *cli.Checker) {

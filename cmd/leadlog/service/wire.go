@@ -186,7 +186,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.below, Origin: a.logTree.Origin()}, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
-		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, Stopping: ctx.Done(),
+		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, ConsoleProvider: a.config.provider, Stopping: ctx.Done(),
 		BodyBytes: budget, BatchBytes: budget, Challenges: challenge.New(a.config.turnstileURL, a.config.hcaptchaURL, time.Now),
 	})
 	return nil

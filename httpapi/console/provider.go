@@ -1,0 +1,151 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
+	"github.com/leadlog/leadlog/httpapi/oidc"
+)
+
+// Signing in at a provider leads the browser to another site and back. A cookie has what was begun, and not the service, so that any
+// process may end it. Unlike that of the session, browsers send it when another site leads here.
+
+const (
+	pendingCookie = "leadlog_signin"
+	pendingFor    = "sign-in at a provider" // with what it is sealed, so that it is no session
+)
+
+// onward is a page that leads to another address. The browser goes there as from this page: it sends the session's cookie to the
+// console, and the form before it may lead to another site.
+type onward struct {
+	Message, Label, Address string
+}
+
+func (v *visit) pendingCookie(value string, age int) *http.Cookie {
+	name := pendingCookie
+	if v.Gate.Secure(v.r) {
+		name = "__Secure-" + name
+	}
+	return &http.Cookie{
+		Name: name, Value: value, Path: v.path("/sign-in"), MaxAge: age, HttpOnly: true, Secure: v.Gate.Secure(v.r), SameSite: http.SameSiteLaxMode,
+	}
+}
+
+// origin returns the console's own scheme and host.
+func (v *visit) origin() string {
+	if v.Gate.Secure(v.r) {
+		return "https://" + v.r.Host
+	}
+	return "http://" + v.r.Host
+}
+
+// beginProvider sends the browser to the provider.
+func (v *visit) beginProvider() (screen, error) {
+	if v.Provider == nil {
+		return screen{}, errNoPage
+	}
+	address, pending, err := v.Provider.Begin(v.ctx, v.origin()+v.path("/sign-in/callback"), v.destination(v.r.URL.Query().Get("next")))
+	if err != nil {
+		return v.refusedBy(err)
+	}
+	encoded, err := json.Marshal(pending)
+	if err != nil {
+		return screen{}, err
+	}
+	sealed, err := v.box.Seal(encoded, []byte(pendingFor))
+	if err != nil {
+		return screen{}, err
+	}
+	http.SetCookie(v.w, v.pendingCookie(sealed.String(), int(pending.Until.Sub(v.Now()).Seconds())))
+	return screen{redirect: address}, nil
+}
+
+// endProvider begins a session when the browser returns from the provider.
+func (v *visit) endProvider() (screen, error) {
+	if v.Provider == nil {
+		return screen{}, errNoPage
+	}
+	pending := v.pending()
+	http.SetCookie(v.w, v.pendingCookie("", -1)) // whatever the outcome, it is used up
+	person, err := v.Provider.Finish(v.ctx, pending, v.r.URL.Query())
+	if err != nil {
+		return v.refusedBy(err)
+	}
+	v.identity = Identity{
+		Account: person.Account, Subject: person.Subject, Scopes: person.Scopes, Issued: person.Issued, Expires: person.Expires, Provider: true,
+	}
+	err = v.Directory.AdmitJWT(v.ctx, person.Account, person.Issued, command.NoCache)
+	switch {
+	case errors.Is(err, command.ErrNotProvisioned):
+		return v.refusedBy(&oidc.NotAllowedError{Reason: "Your user at the sign-in provider belongs to the account " + person.Account + ", which does not exist here."})
+	case errors.Is(err, command.ErrUnauthorized):
+		return v.refusedSignIn(pending.Next, "Your account has ended all sessions since you signed in at the provider. Sign in again."), nil
+	case err != nil:
+		return screen{}, err
+	}
+	if err := v.begin(v.w, v.r, v.identity); err != nil {
+		return screen{}, err
+	}
+	return screen{name: "onward", title: "Signed in", data: onward{"You are signed in.", "Continue", pending.Next}}, nil
+}
+
+// pending returns the sign-in that this browser has begun; a zero one, which is stale, without.
+func (v *visit) pending() (pending oidc.Pending) {
+	cookie, err := v.r.Cookie(v.pendingCookie("", 0).Name)
+	if err != nil {
+		return pending
+	}
+	sealed, err := sealbox.Parse(cookie.Value)
+	if err != nil {
+		return pending
+	}
+	encoded, err := v.box.Open(sealed, []byte(pendingFor))
+	if err != nil || json.Unmarshal(encoded, &pending) != nil {
+		return oidc.Pending{}
+	}
+	return pending
+}
+
+// refusedBy shows why a sign-in at the provider failed.
+func (v *visit) refusedBy(err error) (screen, error) {
+	var notAllowed *oidc.NotAllowedError
+	message, status := "", http.StatusUnauthorized
+	switch {
+	case errors.As(err, &notAllowed):
+		message, status = notAllowed.Reason+" Ask your administrator.", http.StatusForbidden
+	case errors.Is(err, oidc.ErrStale):
+		message = "This sign-in was begun in another browser, or has expired. Sign in again."
+	case errors.Is(err, oidc.ErrRefused):
+		message = "The sign-in provider refused. Sign in again, or ask your administrator."
+	case errors.Is(err, oidc.ErrUnavailable):
+		message, status = "The sign-in provider cannot be reached at present. Try again in a moment.", http.StatusServiceUnavailable
+	case errors.Is(err, oidc.ErrNotConfirmed):
+		message = "The sign-in provider did not confirm the sign-in. Sign in again."
+		if err := v.Gate.Guess(v.r); err != nil {
+			return screen{}, err
+		}
+	default:
+		return screen{}, err
+	}
+	shown := v.refusedSignIn(v.path("/"), message)
+	shown.status = status
+	return shown, nil
+}
+
+// signOut ends the session, and leads on to sign out at the provider if the person signed in there.
+func (v *visit) signOut() (screen, error) {
+	v.end(v.w, v.r)
+	if v.signedIn && v.identity.Provider && v.Provider != nil {
+		if address := v.Provider.SignOut(v.ctx, v.origin()+v.path("/sign-in")); address != "" {
+			v.signedIn = false
+			return screen{name: "onward", title: "Signed out", data: onward{
+				"You are signed out here. You are being signed out at the sign-in provider too.", "Sign out there", address,
+			}}, nil
+		}
+	}
+	return screen{redirect: v.path("/sign-in")}, nil
+}

@@ -1,0 +1,98 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/httpapi/oidc"
+	"github.com/leadlog/leadlog/httpapi/oidc/oidctest"
+)
+
+func TestConsole_SignInAtProvider(t *testing.T) {
+	t.Parallel()
+	at := oidctest.New(t)
+	at.Claims = func(c jwt.MapClaims) { c["account_id"] = ownAccount }
+	b := browse(t, func(o *httpapi.Options) {
+		o.ConsoleProvider = oidc.New(oidc.Options{
+			Issuer: at.URL, ClientID: "crm", Scopes: []string{"profile"}, AccountClaim: "account_id", Now: time.Now,
+			Roles: map[string][]string{"sales": {"leads:read"}},
+		})
+	})
+	require.Contains(t, b.get("/console/sign-in?next=/console/leads").body, "/console/sign-in/provider?next=%2fconsole%2fleads")
+	begin := func(b *browser) (answer url.Values, callback string) {
+		r := b.get("/console/sign-in/provider?next=/console/leads")
+		require.Equal(t, http.StatusSeeOther, r.status)
+		cookie := r.header.Get("Set-Cookie")
+		require.Contains(t, cookie, "HttpOnly")
+		require.Contains(t, cookie, "SameSite=Lax")
+		answer, to := at.Approve(t, r.goTo)
+		require.Equal(t, b.server.URL+"/console/sign-in/callback", to)
+		return answer, "/console/sign-in/callback?"
+	}
+	answer, callback := begin(b)
+	other := b.service.browser()
+	require.Contains(t, other.get(callback+answer.Encode()).body, "was begun in another browser")
+	in := b.get(callback + answer.Encode())
+	require.Equal(t, http.StatusOK, in.status, in.body)
+	require.Contains(t, in.body, `content="0;url=/console/leads"`)
+	leads := b.get("/console/leads")
+	require.Equal(t, http.StatusOK, leads.status)
+	require.Contains(t, leads.body, "<strong>"+ownAccount+"</strong>")
+	require.Equal(t, http.StatusForbidden, b.get("/console/tokens").status, "the role has no such scope")
+	require.Equal(t, http.StatusUnauthorized, b.get(callback+answer.Encode()).status, "what was begun is used up")
+
+	out := b.post("/console/sign-out")
+	require.Equal(t, http.StatusOK, out.status)
+	require.Contains(t, out.body, at.URL+"/end?client_id=crm")
+	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
+
+	for name, c := range map[string]struct {
+		claims func(jwt.MapClaims)
+		status int
+		text   string
+	}{
+		"role":    {func(c jwt.MapClaims) { c["account_id"] = ownAccount; c["roles"] = nil }, http.StatusForbidden, "none of the roles"},
+		"account": {func(c jwt.MapClaims) { c["account_id"] = "nowhere" }, http.StatusForbidden, "the account nowhere, which does not exist here"},
+		"nonce":   {func(c jwt.MapClaims) { c["nonce"] = "x" }, http.StatusUnauthorized, "did not confirm"},
+	} {
+		at.Claims = c.claims
+		answer, callback := begin(b)
+		refused := b.get(callback + answer.Encode())
+		require.Equal(t, c.status, refused.status, name)
+		require.Contains(t, refused.body, c.text, name)
+		require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status, "%s: there is no session", name)
+	}
+	require.NotContains(t, b.log.String(), answer.Get("code"))
+	require.NotContains(t, b.log.String(), answer.Get("state"))
+
+	// A sealed sign-in is no session, and a JWT still signs in.
+	begin(b)
+	pending := ""
+	address, err := url.Parse(b.server.URL + "/console/sign-in/callback")
+	require.NoError(t, err)
+	for _, cookie := range b.client.Jar.Cookies(address) {
+		if strings.Contains(cookie.Name, "signin") {
+			pending = cookie.Value
+		}
+	}
+	require.NotEmpty(t, pending)
+	b.client.Jar.SetCookies(address, []*http.Cookie{{Name: "leadlog_console", Value: pending, Path: "/console"}})
+	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
+	b.signIn(b.jwt)
+	require.Equal(t, http.StatusSeeOther, b.post("/console/sign-out").status, "by a JWT there is nothing more to sign out of")
+}
+
+func TestConsole_WithoutProvider(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	require.NotContains(t, b.get("/console/sign-in").body, "sign-in/provider")
+	require.Equal(t, http.StatusNotFound, b.get("/console/sign-in/provider").status)
+	require.Equal(t, http.StatusNotFound, b.get("/console/sign-in/callback?state=x").status)
+}

@@ -1,0 +1,244 @@
+// Package oidc signs people in by OpenID Connect: the authorization code flow with PKCE (RFC 7636), state and nonce, and sign-out at
+// the provider (OpenID Connect RP-Initiated Logout 1.0).
+package oidc
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/leadlog/leadlog/command/account"
+)
+
+// Options configure a Provider. Issuer, ClientID, AccountClaim and Roles are required.
+type Options struct {
+	Issuer       string
+	ClientID     string
+	ClientSecret string              // empty: a public client
+	Scopes       []string            // beside openid
+	AccountClaim string              // the claim that names the account
+	Roles        map[string][]string // scopes by role; the role * is everyone's
+	Now          func() time.Time
+}
+
+// Provider is the provider that people sign in at. It is looked up when it is first needed, and again after a failure.
+type Provider struct {
+	options Options
+	client  *http.Client
+
+	mu        sync.Mutex
+	found     *oidc.Provider
+	failure   error
+	triedLast time.Time
+}
+
+const (
+	timeout = 10 * time.Second // of a request to the provider
+	again   = 5 * time.Second  // after a failed look-up
+	// pendingLife is how long a sign-in may take.
+	pendingLife = 10 * time.Minute
+	// SessionLife is how long a session lasts.
+	SessionLife = 8 * time.Hour
+)
+
+// New returns a provider. It makes no request.
+func New(o Options) *Provider { return &Provider{options: o, client: &http.Client{Timeout: timeout}} }
+
+var (
+	// ErrUnavailable says that the provider does not answer, or not as one.
+	ErrUnavailable = errors.New("the sign-in provider cannot be reached")
+	// ErrStale says that a sign-in was begun in another browser, has ended, or took too long.
+	ErrStale = errors.New("this sign-in was begun in another browser, or has expired")
+	// ErrRefused says that the provider, or the person there, refused the sign-in.
+	ErrRefused = errors.New("the sign-in provider refused")
+	// ErrNotConfirmed says that the provider's answer does not prove who the person is.
+	ErrNotConfirmed = errors.New("the sign-in provider did not confirm the sign-in")
+)
+
+// NotAllowedError says that a person is known to the provider, and has no access here. The text is for the person.
+type NotAllowedError struct{ Reason string }
+
+func (e *NotAllowedError) Error() string { return e.Reason }
+
+// Pending is a sign-in that has begun. The browser keeps it, sealed.
+type Pending struct {
+	State    string    `json:"state"`
+	Nonce    string    `json:"nonce"`
+	Verifier string    `json:"verifier"` // of PKCE
+	Redirect string    `json:"redirect"` // address of the answer, which the provider compares exactly
+	Next     string    `json:"next"`     // where to go then
+	Until    time.Time `json:"until"`
+}
+
+// Begin begins a sign-in. The person is to be sent to the returned address. The error is ErrUnavailable.
+func (p *Provider) Begin(ctx context.Context, redirect, next string) (address string, pending Pending, err error) {
+	config, err := p.config(ctx, redirect)
+	if err != nil {
+		return "", Pending{}, err
+	}
+	pending = Pending{
+		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Redirect: redirect, Next: next,
+		Until: p.options.Now().Add(pendingLife),
+	}
+	return config.AuthCodeURL(pending.State, oidc.Nonce(pending.Nonce), oauth2.S256ChallengeOption(pending.Verifier)), pending, nil
+}
+
+// Person is who has signed in.
+type Person struct {
+	Account string
+	Subject string
+	Scopes  []string
+	Issued  time.Time
+	Expires time.Time // of the session
+}
+
+// Finish ends a sign-in with the provider's answer. The errors are ErrStale, ErrRefused, ErrNotConfirmed, ErrUnavailable and
+// *NotAllowedError.
+func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Values) (Person, error) {
+	now := p.options.Now()
+	if pending.State == "" || !now.Before(pending.Until) || subtle.ConstantTimeCompare([]byte(answer.Get("state")), []byte(pending.State)) != 1 {
+		return Person{}, ErrStale
+	}
+	if answer.Get("error") != "" {
+		return Person{}, ErrRefused
+	}
+	if issuer := answer.Get("iss"); issuer != "" && issuer != p.options.Issuer { // RFC 9207
+		return Person{}, ErrNotConfirmed
+	}
+	config, err := p.config(ctx, pending.Redirect)
+	if err != nil {
+		return Person{}, err
+	}
+	ctx = oidc.ClientContext(ctx, p.client)
+	token, err := config.Exchange(ctx, answer.Get("code"), oauth2.VerifierOption(pending.Verifier))
+	if refused := (*oauth2.RetrieveError)(nil); errors.As(err, &refused) {
+		return Person{}, fmt.Errorf("%w: %s", ErrNotConfirmed, refused.ErrorCode)
+	} else if err != nil {
+		return Person{}, ErrUnavailable // its text may have the code
+	}
+	raw, _ := token.Extra("id_token").(string)
+	idToken, err := p.found.Verifier(&oidc.Config{ClientID: p.options.ClientID, Now: p.options.Now}).Verify(ctx, raw)
+	if err != nil || subtle.ConstantTimeCompare([]byte(idToken.Nonce), []byte(pending.Nonce)) != 1 {
+		return Person{}, ErrNotConfirmed
+	}
+	var claims map[string]any
+	if err := idToken.Claims(&claims); err != nil {
+		return Person{}, ErrNotConfirmed
+	}
+	return p.person(idToken, claims, now)
+}
+
+const maxSubject = 255 // characters, as of JWTs
+
+func (p *Provider) person(idToken *oidc.IDToken, claims map[string]any, now time.Time) (Person, error) {
+	of, _ := claims[p.options.AccountClaim].(string)
+	roles := rolesOf(claims)
+	scopes := p.scopes(roles)
+	switch {
+	case !utf8.ValidString(idToken.Subject) || idToken.Subject == "" || utf8.RuneCountInString(idToken.Subject) > maxSubject:
+		return Person{}, ErrNotConfirmed
+	case of == "":
+		return Person{}, &NotAllowedError{"Your user at the sign-in provider belongs to no account here: the claim " + p.options.AccountClaim + " is missing."}
+	case !account.ValidID(of):
+		return Person{}, &NotAllowedError{"The claim " + p.options.AccountClaim + " of your user at the sign-in provider is not the id of an account."}
+	case len(scopes) == 0:
+		return Person{}, &NotAllowedError{"Your user at the sign-in provider has none of the roles that may use this console."}
+	}
+	issued := idToken.IssuedAt
+	if issued.After(now) {
+		issued = now
+	}
+	return Person{Account: of, Subject: idToken.Subject, Scopes: scopes, Issued: issued, Expires: now.Add(SessionLife)}, nil
+}
+
+// rolesOf returns the roles of a person: those of the claims roles and groups, which are lists or texts with spaces, and those that
+// Keycloak puts into realm_access.
+func rolesOf(claims map[string]any) (roles []string) {
+	realm, _ := claims["realm_access"].(map[string]any)
+	for _, claim := range []any{claims["roles"], claims["groups"], realm["roles"]} {
+		switch claim := claim.(type) {
+		case string:
+			roles = append(roles, strings.Fields(claim)...)
+		case []any:
+			for _, role := range claim {
+				if name, ok := role.(string); ok {
+					roles = append(roles, name)
+				}
+			}
+		}
+	}
+	return roles
+}
+
+func (p *Provider) scopes(roles []string) (scopes []string) {
+	for _, role := range append(roles, "*") {
+		scopes = append(scopes, p.options.Roles[role]...)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(scopes)))
+}
+
+// SignOut returns the address at which the person signs out at the provider too, and from which the provider leads to another; empty
+// if the provider has none, or is not reached.
+func (p *Provider) SignOut(ctx context.Context, after string) string {
+	found, err := p.provider(ctx)
+	if err != nil {
+		return ""
+	}
+	var offers struct {
+		EndSession string `json:"end_session_endpoint"`
+	}
+	if found.Claims(&offers) != nil {
+		return ""
+	}
+	address, err := url.Parse(offers.EndSession)
+	if err != nil || address.Scheme != "https" && address.Scheme != "http" {
+		return ""
+	}
+	query := address.Query()
+	query.Set("client_id", p.options.ClientID)
+	query.Set("post_logout_redirect_uri", after)
+	address.RawQuery = query.Encode()
+	return address.String()
+}
+
+func (p *Provider) config(ctx context.Context, redirect string) (*oauth2.Config, error) {
+	found, err := p.provider(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &oauth2.Config{
+		ClientID: p.options.ClientID, ClientSecret: p.options.ClientSecret, Endpoint: found.Endpoint(), RedirectURL: redirect,
+		Scopes: append([]string{oidc.ScopeOpenID}, p.options.Scopes...),
+	}, nil
+}
+
+// provider looks the provider up, unless it was found before or was just tried.
+func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found != nil {
+		return p.found, nil
+	}
+	if p.failure != nil && p.options.Now().Sub(p.triedLast) < again {
+		return nil, p.failure
+	}
+	found, err := oidc.NewProvider(oidc.ClientContext(ctx, p.client), p.options.Issuer)
+	if p.triedLast = p.options.Now(); err != nil {
+		p.failure = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, p.failure
+	}
+	p.found = found
+	return found, nil
+}

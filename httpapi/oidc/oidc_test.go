@@ -1,0 +1,173 @@
+package oidc_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi/oidc"
+	"github.com/leadlog/leadlog/httpapi/oidc/oidctest"
+)
+
+func provider(i *oidctest.Issuer, now func() time.Time) *oidc.Provider {
+	return oidc.New(oidc.Options{
+		Issuer: i.URL, ClientID: "crm", Scopes: []string{"profile"}, AccountClaim: "account_id", Now: now,
+		Roles: map[string][]string{"sales": {"leads:read", "leads:write"}, "audit": {"audit:read", "leads:read"}},
+	})
+}
+
+// approve signs in at the provider, which leads back to the callback.
+func approve(t *testing.T, i *oidctest.Issuer, address string) url.Values {
+	t.Helper()
+	answer, to := i.Approve(t, address)
+	require.Equal(t, callback, to)
+	return answer
+}
+
+const callback = "https://crm.example/console/sign-in/callback"
+
+func TestProvider_SignIn(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	p := provider(i, time.Now)
+	address, pending, err := p.Begin(t.Context(), callback, "/console/leads")
+	require.NoError(t, err)
+	require.Equal(t, "/console/leads", pending.Next)
+	i.Claims = func(c jwt.MapClaims) { c["groups"] = "audit other" }
+	person, err := p.Finish(t.Context(), pending, approve(t, i, address))
+	require.NoError(t, err)
+	require.Equal(t, "acme", person.Account)
+	require.Equal(t, "ann", person.Subject)
+	require.Equal(t, []string{"audit:read", "leads:read", "leads:write"}, person.Scopes)
+	require.WithinDuration(t, time.Now().Add(oidc.SessionLife), person.Expires, time.Minute)
+	out, err := url.Parse(p.SignOut(t.Context(), "https://crm.example/console/sign-in"))
+	require.NoError(t, err)
+	require.Equal(t, "/end", out.Path)
+	require.Equal(t, url.Values{"from": {"here"}, "client_id": {"crm"}, "post_logout_redirect_uri": {"https://crm.example/console/sign-in"}}, out.Query())
+}
+
+func TestProvider_Refusals(t *testing.T) {
+	t.Parallel()
+	notAllowed := func(text string) func(*testing.T, error) {
+		return func(t *testing.T, err error) {
+			var why *oidc.NotAllowedError
+			require.ErrorAs(t, err, &why)
+			require.Contains(t, why.Reason, text)
+		}
+	}
+	is := func(want error) func(*testing.T, error) {
+		return func(t *testing.T, err error) { require.ErrorIs(t, err, want) }
+	}
+	with := func(name string, value any) func(*oidctest.Issuer, *oidc.Pending, url.Values) {
+		return func(i *oidctest.Issuer, _ *oidc.Pending, _ url.Values) {
+			i.Claims = func(c jwt.MapClaims) { c[name] = value }
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*oidctest.Issuer, *oidc.Pending, url.Values)
+		want   func(*testing.T, error)
+	}{
+		"another state": {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) { a.Set("state", "x") }, is(oidc.ErrStale)},
+		"no state":      {func(_ *oidctest.Issuer, p *oidc.Pending, a url.Values) { p.State = ""; a.Del("state") }, is(oidc.ErrStale)},
+		"too late":      {func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) { p.Until = time.Now() }, is(oidc.ErrStale)},
+		"denied": {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) {
+			a.Set("error", "access_denied")
+			a.Del("code")
+		}, is(oidc.ErrRefused)},
+		"another issuer":   {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) { a.Set("iss", "https://evil.example") }, is(oidc.ErrNotConfirmed)},
+		"unknown code":     {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) { a.Set("code", "x") }, is(oidc.ErrNotConfirmed)},
+		"another verifier": {func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) { p.Verifier = rand.Text() + rand.Text() }, is(oidc.ErrNotConfirmed)},
+		"another nonce":    {func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) { p.Nonce = "x" }, is(oidc.ErrNotConfirmed)},
+		"another audience": {with("aud", "shop"), is(oidc.ErrNotConfirmed)},
+		"expired":          {with("exp", time.Now().Add(-time.Hour).Unix()), is(oidc.ErrNotConfirmed)},
+		"foreign issuer":   {with("iss", "https://evil.example"), is(oidc.ErrNotConfirmed)},
+		"no subject":       {with("sub", ""), is(oidc.ErrNotConfirmed)},
+		"unsigned": {func(i *oidctest.Issuer, _ *oidc.Pending, _ url.Values) {
+			i.Sign = func(c jwt.MapClaims) string {
+				text, _ := jwt.NewWithClaims(jwt.SigningMethodNone, c).SignedString(jwt.UnsafeAllowNoneSignatureType)
+				return text
+			}
+		}, is(oidc.ErrNotConfirmed)},
+		"another key": {func(i *oidctest.Issuer, _ *oidc.Pending, _ url.Values) {
+			other, _ := rsa.GenerateKey(rand.Reader, 2048)
+			i.Sign = func(c jwt.MapClaims) string {
+				text, _ := jwt.NewWithClaims(jwt.SigningMethodRS256, c).SignedString(other)
+				return text
+			}
+		}, is(oidc.ErrNotConfirmed)},
+		"no token": {func(i *oidctest.Issuer, _ *oidc.Pending, _ url.Values) {
+			i.Sign = func(jwt.MapClaims) string { return "" }
+		}, is(oidc.ErrNotConfirmed)},
+		"no account":      {with("account_id", nil), notAllowed("account_id is missing")},
+		"odd account":     {with("account_id", "a/b c"), notAllowed("is not the id of an account")},
+		"no known role":   {with("roles", []string{"guest"}), notAllowed("none of the roles")},
+		"roles of a type": {with("roles", 7), notAllowed("none of the roles")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := oidctest.New(t)
+			p := provider(i, time.Now)
+			address, pending, err := p.Begin(t.Context(), callback, "")
+			require.NoError(t, err)
+			answer := approve(t, i, address)
+			c.change(i, &pending, answer)
+			_, err = p.Finish(t.Context(), pending, answer)
+			require.Error(t, err)
+			c.want(t, err)
+		})
+	}
+}
+
+func TestProvider_CodeWorksOnce(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	p := provider(i, time.Now)
+	address, pending, err := p.Begin(t.Context(), callback, "")
+	require.NoError(t, err)
+	answer := approve(t, i, address)
+	_, err = p.Finish(t.Context(), pending, answer)
+	require.NoError(t, err)
+	_, err = p.Finish(t.Context(), pending, answer)
+	require.ErrorIs(t, err, oidc.ErrNotConfirmed)
+}
+
+// A provider that is down when the service starts is found later.
+func TestProvider_FoundLater(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	now := time.Now()
+	p := provider(i, func() time.Time { return now })
+	i.Down = true
+	_, _, err := p.Begin(t.Context(), callback, "")
+	require.ErrorIs(t, err, oidc.ErrUnavailable)
+	require.Empty(t, p.SignOut(t.Context(), callback))
+	i.Down = false
+	_, _, err = p.Begin(t.Context(), callback, "")
+	require.ErrorIs(t, err, oidc.ErrUnavailable, "it was just tried")
+	now = now.Add(time.Minute)
+	_, _, err = p.Begin(t.Context(), callback, "")
+	require.NoError(t, err)
+}
+
+func TestProvider_RolesOfEveryone(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	p := oidc.New(oidc.Options{
+		Issuer: i.URL, ClientID: "crm", Scopes: []string{"profile"}, AccountClaim: "account_id", Now: time.Now,
+		Roles: map[string][]string{"*": {"leads:read"}, "boss": {"tokens:read"}},
+	})
+	address, pending, err := p.Begin(t.Context(), callback, "")
+	require.NoError(t, err)
+	i.Claims = func(c jwt.MapClaims) {
+		delete(c, "roles")
+		c["realm_access"] = map[string]any{"roles": []string{"boss"}}
+	}
+	person, err := p.Finish(t.Context(), pending, approve(t, i, address))
+	require.NoError(t, err)
+	require.Equal(t, []string{"leads:read", "tokens:read"}, person.Scopes)
+}

@@ -1,0 +1,101 @@
+// Package oidctest has an OpenID Connect provider for tests.
+package oidctest
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// Issuer is a provider whose answers a test decides on.
+type Issuer struct {
+	*httptest.Server
+	Claims func(jwt.MapClaims)        // changes those of the next ID token
+	Sign   func(jwt.MapClaims) string // makes it
+	Down   bool                       // it does not answer as a provider
+
+	codes map[string]string // nonce and challenge by code, each once
+}
+
+// New starts a provider with a user ann of the account acme, who has the role sales, and a client crm.
+func New(t *testing.T) *Issuer {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	i := &Issuer{codes: map[string]string{}, Claims: func(jwt.MapClaims) {}}
+	i.Sign = func(claims jwt.MapClaims) string {
+		token := jwt.NewWithClaims(jwt.SigningMethodRS256, claims)
+		token.Header["kid"] = "k"
+		signed, err := token.SignedString(key)
+		require.NoError(t, err)
+		return signed
+	}
+	answer := func(w http.ResponseWriter, body any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		if i.Down {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		answer(w, map[string]any{
+			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
+			"end_session_endpoint": i.URL + "/end?from=here", "id_token_signing_alg_values_supported": []string{"RS256"},
+		})
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{"keys": []any{map[string]any{
+			"kty": "RSA", "kid": "k", "alg": "RS256", "use": "sig", "n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
+			"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
+		}}})
+	})
+	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
+		of, known := i.codes[r.PostFormValue("code")]
+		delete(i.codes, r.PostFormValue("code"))
+		verifier := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
+		nonce, challenge, _ := strings.Cut(of, " ")
+		if !known || challenge != base64.RawURLEncoding.EncodeToString(verifier[:]) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write([]byte(`{"error":"invalid_grant"}`))
+			return
+		}
+		claims := jwt.MapClaims{
+			"iss": i.URL, "aud": "crm", "sub": "ann", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix(),
+			"account_id": "acme", "roles": []string{"sales"},
+		}
+		i.Claims(claims)
+		answer(w, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": i.Sign(claims)})
+	})
+	i.Server = httptest.NewServer(mux)
+	t.Cleanup(i.Close)
+	return i
+}
+
+// Approve is the person who signs in at an address of the provider. It returns the answer, and where it is to be sent.
+func (i *Issuer) Approve(t *testing.T, address string) (answer url.Values, to string) {
+	t.Helper()
+	asked, err := url.Parse(address)
+	require.NoError(t, err)
+	require.Equal(t, i.URL+"/authorize", asked.Scheme+"://"+asked.Host+asked.Path)
+	q := asked.Query()
+	require.Equal(t, "code", q.Get("response_type"))
+	require.Equal(t, "S256", q.Get("code_challenge_method"))
+	require.Equal(t, "openid profile", q.Get("scope"))
+	code := rand.Text()
+	i.codes[code] = q.Get("nonce") + " " + q.Get("code_challenge")
+	return url.Values{"code": {code}, "state": {q.Get("state")}}, q.Get("redirect_uri")
+}
