@@ -177,7 +177,7 @@ func TestOrdering_GivesWay(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: failed})
 	good := event.LeadStream(w.NewID())
 	w.Append(t, "acme", good, newLead("Bea"))
-	projectiontest.CatchUp(t, spreading)
+	projectiontest.Await(t, spreading)
 	stateOf(t, w, good, "lead.created", "delivered")
 	require.Len(t, laneRows(t, w), 0)
 }
@@ -225,7 +225,7 @@ func TestOrdering_Changed(t *testing.T) {
 		w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{
 			WebhookSettings: event.WebhookSettings{URL: r.URL, Events: []string{"*"}, Ordering: ordering}, Changed: []string{"ordering"},
 		})
-		projectiontest.CatchUp(t, spreading)
+		projectiontest.Await(t, spreading)
 	}
 	w.Append(t, "acme", stuck, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
 	w.Append(t, "acme", other, newLead("Bea"))
@@ -239,14 +239,17 @@ func TestOrdering_Changed(t *testing.T) {
 
 	change("endpoint")
 	w.Append(t, "acme", late, newLead("Cleo"))
-	projectiontest.CatchUp(t, spreading)
+	projectiontest.Await(t, spreading)
 	require.Equal(t, []string{"lead.created", "lead.released", "lead.created"}, laneRows(t, w))
 	w.Append(t, "acme", stuck, event.LeadErased{}) // what is erased holds up nothing
 	stateOf(t, w, late, "lead.created", "delivered")
-	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET due_at = now() WHERE due_at < 'infinity'`)
-
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookDisabled{Reason: "owner"})
-	projectiontest.CatchUp(t, spreading)
+	projectiontest.Await(t, spreading)
+	require.Empty(t, laneRows(t, w))
+	require.Eventually(t, func() bool { // what is queued is cancelled when it is due
+		pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET due_at = now()`)
+		return pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.queue`) == 0
+	}, projectiontest.Soon, 20*time.Millisecond)
 	require.Equal(t, map[string]int{"cancelled": 3, "delivered": 2}, states(t, w, id, 5))
 }
 
