@@ -198,7 +198,7 @@ func (r *Reader) FeedAll(ctx context.Context, account string, types []string, af
 }
 
 // RecentEvents returns the last events of an account's change feed since a time, of the stored types, oldest first. It reads ever more
-// of the feed, backwards by the index of the log by account, until there are as many as limit.
+// of the feed, backwards by the index of the log by account, until there are as many as limit, or one is earlier.
 func (r *Reader) RecentEvents(ctx context.Context, account string, types []string, since time.Time, limit int) (events []FeedEvent, err error) {
 	for blocks := 4; ; blocks *= 8 {
 		after, whole, err := r.blocksBack(ctx, account, kindsOf(types), blocks)
@@ -206,15 +206,18 @@ func (r *Reader) RecentEvents(ctx context.Context, account string, types []strin
 			return nil, err
 		}
 		events = events[:0]
+		earlier := false
 		for e, err := range r.FeedAll(ctx, account, types, after) {
 			if err != nil {
 				return nil, err
 			}
-			if !time.Time(e.At).Before(since) {
-				events = append(events, e)
+			if time.Time(e.At).Before(since) {
+				earlier = true
+				continue
 			}
+			events = append(events, e)
 		}
-		if whole || len(events) >= limit || blocks > limit {
+		if whole || earlier || len(events) >= limit || blocks > limit {
 			return events[max(0, len(events)-limit):], nil
 		}
 	}

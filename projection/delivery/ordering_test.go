@@ -135,6 +135,26 @@ func TestOrdering_LaneByLane(t *testing.T) {
 	}
 }
 
+// What a replay queues is behind what waits already.
+func TestOrdering_Replay(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	id := inOrder(t, w, "https://example.com", "lead")
+	lead := event.LeadStream(w.NewID())
+	w.Append(t, "acme", lead, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1})
+	spread(t, w)
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE type = 'lead.created'`) // it was sent
+	pgtest.Exec(t, w.Pool, `SELECT delivery.advance(ARRAY[$1], ARRAY[$2])`, id, lead)
+	for moved := true; moved; {
+		var err error
+		moved, err = replayer(w).Turn(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"lead.released 0 true", "lead.created 1 false"}, pgtest.Rows[string](t, w.Pool,
+		`SELECT concat(type, ' ', generation, ' ', CASE WHEN due_at < 'infinity' THEN 'true' ELSE 'false' END) FROM delivery.queue ORDER BY place`))
+}
+
 // endedCourier runs a courier for a few milliseconds.
 func endedCourier(t *testing.T, w *projectiontest.World) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

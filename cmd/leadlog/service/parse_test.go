@@ -53,3 +53,40 @@ func TestSettings_Witnesses(t *testing.T) {
 		refused("LEADLOG_LOG_ORIGIN", func(c *cli.Checker, name string) { parseOrigin(c, name, value) })
 	}
 }
+
+func TestSettings_OIDC(t *testing.T) {
+	t.Parallel()
+	var c cli.Checker
+	roles := parseRoles(&c, "LEADLOG_OIDC_ROLES", "sales=leads:read leads:write, auditors=audit:read,owners=*")
+	require.NoError(t, c.Err())
+	require.Equal(t, []string{"leads:read", "leads:write"}, roles["sales"])
+	require.Equal(t, []string{"audit:read"}, roles["auditors"])
+	require.Contains(t, roles["owners"], "tokens:write")
+	require.NotContains(t, roles["owners"], "admin")
+	for _, value := range []string{"", "sales", "=leads:read", "sales=", "sales=lead", "sales=admin", "sales=leads:read,sales=leads:read", "sales=* leads:read"} {
+		var c cli.Checker
+		parseRoles(&c, "LEADLOG_OIDC_ROLES", value)
+		require.ErrorContains(t, c.Err(), "LEADLOG_OIDC_ROLES", value)
+	}
+	whole := OIDC{OIDCIssuer: "https://id.example.com/realms/crm", OIDCClientID: "crm", OIDCAccountClaim: "account_id", OIDCRoles: "*=leads:read"}
+	for name, change := range map[string]func(*OIDC){
+		"LEADLOG_OIDC_ISSUER":        func(o *OIDC) { o.OIDCIssuer = "http://id.example.com" },
+		"LEADLOG_OIDC_CLIENT_ID":     func(o *OIDC) { o.OIDCClientID = "" },
+		"LEADLOG_OIDC_ACCOUNT_CLAIM": func(o *OIDC) { o.OIDCAccountClaim = "" },
+		"LEADLOG_OIDC_ROLES":         func(o *OIDC) { o.OIDCRoles = "" },
+		"LEADLOG_OIDC_CLIENT_SECRET": func(o *OIDC) { *o = OIDC{OIDCClientSecret: "s3cret"} },
+	} {
+		var c cli.Checker
+		wrong := whole
+		change(&wrong)
+		wrong.provider(&c)
+		require.ErrorContains(t, c.Err(), name)
+		require.NotContains(t, c.Err().Error(), "s3cret")
+	}
+	var fine cli.Checker
+	require.NotNil(t, whole.provider(&fine))
+	require.Nil(t, OIDC{OIDCAccountClaim: "account_id"}.provider(&fine))
+	whole.OIDCIssuer = "http://localhost:8180"
+	require.NotNil(t, whole.provider(&fine))
+	require.NoError(t, fine.Err())
+}
