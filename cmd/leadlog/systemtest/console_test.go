@@ -224,9 +224,9 @@ func (c *chromium) arrival(intake string) string {
 	}
 	body, err := json.Marshal(tooMany)
 	require.NoError(c.t, err)
-	mustCall(c.t, "POST", c.base+strings.Replace(intake, "/intakes/", "/in/", 1), "", string(body)).is(c.t, 200)
 	c.open("/console/arrivals")
-	c.waitText("#quarantine", "customFields")
+	mustCall(c.t, "POST", c.base+strings.Replace(intake, "/intakes/", "/in/", 1), "", string(body)).is(c.t, 200)
+	c.waitText("#quarantine", "customFields") // the page is kept up to date
 	c.follow(`document.querySelector("#arrivals th a")`)
 	var at string
 	c.do(chromedp.Location(&at))
