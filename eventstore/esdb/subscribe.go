@@ -439,7 +439,7 @@ func (s *Store) attend(ctx context.Context, sub *subscription, at eventstore.Pos
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return outcome(ctx, context.Cause(ctx))
 		}
 	}
 }
