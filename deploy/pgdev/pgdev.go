@@ -224,7 +224,8 @@ func (s *Server) Restart(ctx context.Context, settings map[string]string) error 
 	return nil
 }
 
-// Promote makes a standby the primary, and returns when it is.
+// Promote makes a standby the primary, and returns when it is. It asks again and again: what the standby still replays cancels a
+// statement that waits.
 func (s *Server) Promote(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -233,15 +234,19 @@ func (s *Server) Promote(ctx context.Context) error {
 		return fmt.Errorf("pgdev: promotion: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	var done bool
-	err = conn.QueryRow(ctx, `SELECT pg_promote(true, 110)`).Scan(&done)
-	if err == nil && !done {
-		err = errors.New("not finished in time")
-	}
-	if err != nil {
+	if _, err := conn.Exec(ctx, `SELECT pg_promote(false)`); err != nil {
 		return fmt.Errorf("pgdev: promotion: %w", err)
 	}
-	return nil
+	for standby := true; ; {
+		if err = conn.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err == nil && !standby {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("pgdev: promotion: %w", errors.Join(ctx.Err(), err))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // watchAdopted closes done when an adopted postmaster, which is no child of this process, has ended.
