@@ -154,12 +154,12 @@ func (t JWT) Scopes() []string {
 // provider returns the sign-in provider; nil without settings.
 func (o OIDC) provider(c *cli.Checker) *oidc.Provider {
 	if o.OIDCIssuer == "" {
-		for name, value := range map[string]string{
-			"LEADLOG_OIDC_CLIENT_ID": o.OIDCClientID, "LEADLOG_OIDC_CLIENT_SECRET": o.OIDCClientSecret,
-			"LEADLOG_OIDC_SCOPES": o.OIDCScopes, "LEADLOG_OIDC_ROLES": o.OIDCRoles,
+		for _, set := range []struct{ name, value string }{
+			{"LEADLOG_OIDC_CLIENT_ID", o.OIDCClientID}, {"LEADLOG_OIDC_CLIENT_SECRET", o.OIDCClientSecret},
+			{"LEADLOG_OIDC_SCOPES", o.OIDCScopes}, {"LEADLOG_OIDC_ROLES", o.OIDCRoles},
 		} {
-			if value != "" {
-				c.RefuseSecret(name, value, "unset without LEADLOG_OIDC_ISSUER")
+			if set.value != "" {
+				c.RefuseSecret(set.name, set.value, "unset without LEADLOG_OIDC_ISSUER")
 			}
 		}
 		return nil
