@@ -246,7 +246,7 @@ type slot struct {
 	stream string
 	expect eventstore.Expected
 	since  time.Time // of the claim's latest fact
-	taken  bool
+	holder string    // empty: it is free
 }
 
 // free finds the first free slot of an account. The error is s.full when there is none. Since the slots are read one after the
@@ -259,7 +259,7 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 			return slot{}, err
 		}
 		for _, p := range places {
-			if !p.taken {
+			if p.holder == "" {
 				return p, nil
 			}
 			checks = append(checks, eventstore.Check(p.stream, p.expect))
@@ -282,7 +282,7 @@ func (h *Handlers) look(ctx context.Context, s slots, account string, first, n i
 		looking.Go(func() error {
 			stream := h.claims.Slot(account, s.kind, first+i)
 			claimed, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
-			places[i] = slot{first + i, stream, expect, claimed.UpdatedAt, claimed.Holder != ""}
+			places[i] = slot{first + i, stream, expect, claimed.UpdatedAt, claimed.Holder}
 			return err
 		})
 	}

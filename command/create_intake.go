@@ -33,6 +33,8 @@ type IntakeSecrets interface {
 type CreateIntake struct {
 	Caller Caller
 	Intake intake.Update // nil fields get their defaults
+	// Demo asks for the intake of demo data. An account has one at most: if it is there, the answer has its ID alone.
+	Demo bool
 }
 
 // IntakeCreated is the answer. Only this one and that of a rotation contain the secret.
@@ -51,7 +53,8 @@ func (h *Handlers) CreateIntake(ctx context.Context, cmd CreateIntake) (answer I
 	if err != nil {
 		return answer, err
 	}
-	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.IntakeSlot, 0)} // no intake ever has slot 0: creators of one account queue by its name
+	created.Demo = cmd.Demo
+	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.IntakeSlot, 0)} // creators of one account queue by this name
 	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
 		answer, err = h.createIntake(ctx, cmd.Caller, created, secrets)
 		return err
@@ -71,9 +74,12 @@ func (h *Handlers) createIntake(ctx context.Context, caller Caller, created even
 	if !plan.State.Has(account.FeatureAPI) {
 		return IntakeCreated{}, ErrFeatureDisabled
 	}
-	free, err := h.free(ctx, intakeSlots, caller.Account)
+	free, err := h.freeIntakeSlot(ctx, caller.Account, created.Demo)
 	if err != nil {
 		return IntakeCreated{}, err
+	}
+	if free.holder != "" {
+		return IntakeCreated{ID: free.holder}, nil
 	}
 	id, err := h.newID()
 	if err != nil {
@@ -100,6 +106,15 @@ func (h *Handlers) createIntake(ctx context.Context, caller Caller, created even
 		h.destroyIntakeSecrets(ctx, answer.ID)
 	}
 	return answer, err
+}
+
+// freeIntakeSlot returns a slot for a new intake. That of demo data is always slot 0, which another may hold.
+func (h *Handlers) freeIntakeSlot(ctx context.Context, account string, demo bool) (slot, error) {
+	if !demo {
+		return h.free(ctx, intakeSlots, account)
+	}
+	places, err := h.look(ctx, intakeSlots, account, 0, 1)
+	return places[0], err
 }
 
 func (h *Handlers) newIntakeSecret() (string, error) {

@@ -34,6 +34,7 @@ type ReceiveArrival struct {
 	Raw        event.ArrivalRaw // without proofs and credentials
 	Mapped     Mapped           // what the intake's mapping makes of it
 	Pending    bool             // its content has to be fetched first
+	ReceivedAt time.Time        // of demo data: some time ago; zero is now
 	AskPerson  bool             // wrong phones and emails are returned instead of kept: the sender is a person who can correct them
 }
 
@@ -69,14 +70,16 @@ func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (Arri
 	if err != nil {
 		return ArrivalReceived{}, err
 	}
-	received := event.ArrivalReceived{
-		IntakeID: cmd.IntakeID, ReceivedAt: h.timestamp(), DeliveryID: cmd.DeliveryID, Raw: cmd.Raw,
+	now := h.timestamp()
+	received := event.ArrivalReceived{IntakeID: cmd.IntakeID, ReceivedAt: now, DeliveryID: cmd.DeliveryID, Raw: cmd.Raw}
+	if !cmd.ReceivedAt.IsZero() {
+		received.ReceivedAt = cmd.ReceivedAt
 	}
 	received.ExpiresAt = received.ReceivedAt.AddDate(0, 0, account.State.QuarantineDays)
 	c := &capture{Handlers: h, CaptureLead: CaptureLead{
 		Admission: Admission{Caller: cmd.Caller, Account: account}, Body: cmd.Mapped.Body, Source: cmd.Source,
 	}}
-	if c.kept, err = h.newKept(cmd.Caller, id.String(), received, cmd.Intake); err != nil {
+	if c.kept, err = h.newKept(cmd.Caller, id.String(), now, received, cmd.Intake); err != nil {
 		return ArrivalReceived{}, err
 	}
 	c.kept.askPerson = cmd.AskPerson
@@ -134,12 +137,13 @@ type kept struct {
 	askPerson bool // as in ReceiveArrival
 }
 
-// newKept returns a new arrival. Its caller is recorded with the address that it came from, since the stream is sealed.
-func (h *Handlers) newKept(caller Caller, id string, received event.ArrivalReceived, intake eventstore.Write) (*kept, error) {
-	first, err := h.stamp(caller, received.ReceivedAt, received)
+// newKept returns a new arrival, which is recorded now. Its caller is recorded with the address that it came from, since the stream is
+// sealed.
+func (h *Handlers) newKept(caller Caller, id string, now time.Time, received event.ArrivalReceived, intake eventstore.Write) (*kept, error) {
+	first, err := h.stamp(caller, now, received)
 	first.Decoded = received
 	return &kept{
-		caller: caller, stream: event.ArrivalStream(id), expect: eventstore.NoStream, since: received.ReceivedAt,
+		caller: caller, stream: event.ArrivalStream(id), expect: eventstore.NoStream, since: now,
 		before: []eventstore.Event{first}, intake: intake,
 		ref: event.KeptArrival{IntakeID: received.IntakeID, ArrivalID: id, ReceivedAt: received.ReceivedAt},
 	}, err
@@ -255,8 +259,9 @@ func (c *capture) keepRequest() error {
 	if err != nil {
 		return err
 	}
+	now := c.timestamp()
 	received := event.ArrivalReceived{
-		ReceivedAt: c.timestamp(), Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody(body),
+		ReceivedAt: now, Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody(body),
 	}
 	if rawSize(received.Raw) > maxRaw {
 		return nil
@@ -269,7 +274,7 @@ func (c *capture) keepRequest() error {
 	if err != nil {
 		return err
 	}
-	c.kept, err = c.newKept(c.Admission.Caller, id.String(), received, eventstore.Write{})
+	c.kept, err = c.newKept(c.Admission.Caller, id.String(), now, received, eventstore.Write{})
 	return err
 }
 

@@ -58,10 +58,14 @@ func (h *Handlers) RetryDelivery(ctx context.Context, cmd RetryDelivery) (Sendin
 	})
 }
 
-// RetryFailedDeliveries accepts retries. The errors are those of a test and field.Errors.
+// RetryFailedDeliveries accepts retries; without deliveries, nothing is appended. The errors are those of a test and field.Errors.
 func (h *Handlers) RetryFailedDeliveries(ctx context.Context, cmd RetryFailedDeliveries) (SendingAccepted, error) {
 	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, now time.Time) (event.Data, error) {
-		return state.RetryFailed(cmd.Caller.Account, cmd.Since, cmd.DeliveryIDs, now)
+		retried, err := state.RetryFailed(cmd.Caller.Account, cmd.Since, cmd.DeliveryIDs, now)
+		if len(cmd.DeliveryIDs) == 0 {
+			return nil, err
+		}
+		return retried, err
 	})
 }
 
@@ -94,7 +98,9 @@ func (h *Handlers) EndReplay(ctx context.Context, cmd EndReplay) error {
 func (h *Handlers) accept(ctx context.Context, caller Caller, id string,
 	decide func(webhook.State, time.Time) (event.Data, error)) (accepted SendingAccepted, err error) {
 	changed, err := h.changeEndpoint(ctx, caller, id, func(state webhook.State, at time.Time) (_ []event.Data, err error) {
-		accepted.Fact, err = decide(state, at)
+		if accepted.Fact, err = decide(state, at); accepted.Fact == nil {
+			return nil, err
+		}
 		return []event.Data{accepted.Fact}, err
 	})
 	if err != nil {

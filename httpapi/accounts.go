@@ -18,11 +18,11 @@ func (x *exchange) configureAccount() (answer, error) {
 	}
 	// A missing setting gets its default, so a misspelt name would reset it. The account as it was answered may be sent
 	// back.
-	body.only("name", "features", "stages", "region", "rateLimit", "rateBurst", "tokensSeeLeads", "visitorDays", "quarantine", "quarantineDays", "wonStages",
+	body.only("name", "features", "stages", "region", "currency", "rateLimit", "rateBurst", "tokensSeeLeads", "visitorDays", "quarantine", "quarantineDays", "wonStages",
 		"jwtNotBefore", "accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
-		Region: body.text("region"), RateLimit: body.number("rateLimit"), RateBurst: body.integer("rateBurst"),
+		Region: body.text("region"), Currency: body.text("currency"), RateLimit: body.number("rateLimit"), RateBurst: body.integer("rateBurst"),
 		TokensSeeLeads: body.boolean("tokensSeeLeads"), VisitorDays: body.integer("visitorDays"),
 		Quarantine: body.boolean("quarantine"), QuarantineDays: body.integer("quarantineDays"), WonStages: body.texts("wonStages"),
 	}
@@ -36,7 +36,7 @@ func (x *exchange) configureAccount() (answer, error) {
 		Caller: x.caller, AccountID: id, Settings: settings, JWTNotBefore: notBefore,
 	})
 	return answer{position: position, body: envelope{Success: true, Data: query.Account{
-		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
+		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region, Currency: state.Currency,
 		RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
 		Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages,
 		JWTNotBefore: query.Timestamp(state.JWTNotBefore),

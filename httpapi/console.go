@@ -120,11 +120,10 @@ func (g gate) Map(ctx context.Context, account string) (release func(), err erro
 	return g.api.load.mappings.take(ctx, account)
 }
 
-func (g gate) TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (console.FilterTrial, error) {
+func (g gate) TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (query.FilterPreview, error) {
 	x := g.exchange(r)
 	x.caller = caller
-	preview, err := x.tryFilter(endpoint, filter, time.Time{})
-	return console.FilterTrial(preview), err
+	return x.tryFilter(endpoint, filter, time.Time{})
 }
 
 func (g gate) Note(r *http.Request, route, account string, err error) {

@@ -119,7 +119,7 @@ func TestSession_ScopesOfJWT(t *testing.T) {
 	b.signIn(b.mint(ownAccount, "tokens:read"))
 	r = b.get("/console/tokens")
 	require.Equal(t, http.StatusOK, r.status)
-	require.Contains(t, r.body, "API Tokens")
+	require.Contains(t, r.body, "API tokens")
 	require.NotContains(t, r.body, "Create a token")
 	require.NotContains(t, r.body, `href="/console/leads"`)
 	for path, scope := range map[string]string{

@@ -3,6 +3,8 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
+	"html"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -12,9 +14,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -125,7 +129,7 @@ func TestConsoleLead_AsOfEachEvent(t *testing.T) {
 	}
 	for revision, status := range []string{"new", "contacted", "won"} {
 		r := b.get(fmt.Sprintf("/console/leads/%s?revision=%d", id, revision))
-		now, _, _ := strings.Cut(r.body, ">Events<")
+		now, _, _ := strings.Cut(r.body, ">Story<")
 		require.Contains(t, now, `<span class="state `+status+`">`)
 		require.Contains(t, r.body, `<td class="old">contacted</td><td class="new">won</td>`)
 	}
@@ -215,7 +219,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	secret := regexp.MustCompile(`>(whsec_[^<]+)<`)
 	first := secret.FindStringSubmatch(r.body)[1]
 	at := regexp.MustCompile(`data-address="(/console/webhooks/[0-9A-Z]{26})"`).FindStringSubmatch(r.body)[1]
-	require.Contains(t, r.body, "lead.created, lead.merged")
+	require.Contains(t, r.body, `<span title="lead.created">Lead created</span>, <span title="lead.merged">Lead merged</span>`)
 	require.NotContains(t, b.get(at).body, first, "it is shown once")
 	for _, r := range []seen{b.get(at + "/deliveries/none"), b.post(at + "/deliveries/none/retry")} {
 		require.Equal(t, http.StatusNotFound, r.status, r.body)
@@ -225,7 +229,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	require.Contains(t, b.get(at+"/secret").body, "24 hours")
 	r = b.post(at + "/secret")
 	require.NotEqual(t, first, secret.FindStringSubmatch(r.body)[1])
-	require.Contains(t, r.body, "The previous secret also signs until")
+	require.Contains(t, r.body, "Requests are also signed with the previous secret until")
 
 	require.Equal(t, at, b.post(at+"/test").goTo)
 	require.Equal(t, at, b.post(at+"/replay", "since", "2026-01-02T03:04").goTo)
@@ -289,6 +293,104 @@ func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	require.Contains(t, r.body, "Only the first rows are shown.")
 }
 
+// The period before is compared when the address says so, and what is missing of it is said.
+func TestConsole_ComparesPeriods(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	const none = "There are no data to compare with yet."
+	require.Contains(t, b.get("/console/?compare=previous").body, none)
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	arrive := func(daysAgo, website, whatsapp int) {
+		pgtest.Exec(t, b.pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused)
+			VALUES ('acme', $1, 'website', $2, 0, 1), ('acme', $1, 'whatsapp', 0, $3, 0)`, today.AddDate(0, 0, -daysAgo), website, whatsapp)
+	}
+	named := func(daysAgo int) string { return today.AddDate(0, 0, -daysAgo).Format("Mon 2 Jan 2006") }
+	arrive(0, 10, 5)
+	arrive(1, 7, 0)
+	for _, page := range []string{"/console/", "/console/sources"} {
+		r := b.get(page + "?compare=previous").body
+		require.Contains(t, r, "The first data are of "+today.AddDate(0, 0, -1).Format(time.DateOnly)+". The period before, "+today.AddDate(0, 0, -59).Format(time.DateOnly), page)
+		require.NotContains(t, r, `class="before"`, page)
+	}
+	arrive(30, 3, 2)
+	r := b.get("/console/").body
+	require.NotContains(t, r, `class="before"`)
+	require.NotContains(t, r, " %")
+	require.Contains(t, r, `href="?compare=previous"`)
+	require.Contains(t, r, `aria-label="`+named(0)+`: 16; Website 11; WhatsApp 5"`)
+	r = b.get("/console/?compare=previous").body
+	require.Contains(t, r, `href="?">Don’t compare`)
+	require.Contains(t, r, "The first data are of "+today.AddDate(0, 0, -30).Format(time.DateOnly)+", within the period before")
+	require.Contains(t, r, `aria-label="`+named(0)+`: 16; Website 11; WhatsApp 5; &#43;166.7 % from 6, `+named(30)+`"`)
+	require.Contains(t, r, `aria-label="`+named(2)+`: 0; from 0, `+named(32)+`"`, "a day without arrivals can be read too")
+	require.Contains(t, r, `<span class="hint" data-of="then">&#43;300.0 % from 6, `+today.AddDate(0, 0, -59).Format(time.DateOnly)+" to ")
+	require.Contains(t, r, "&#43;300.0 % from 6 in the 30 days before")
+	require.Contains(t, r, "8 in all of yesterday")
+	require.Equal(t, 1, strings.Count(r, `<path class="before"`))
+
+	r = b.get("/console/sources?compare=previous&source=website").body
+	require.Contains(t, r, `href="?source=website">Don’t compare`)
+	require.Contains(t, r, `<input type="hidden" name="compare" value="previous">`)
+	require.Contains(t, r, `<td class="num">&#43;466.7 % from 3</td>`, "touches, not refusals")
+	// A chart of the end of a long period is compared with the end of the one before.
+	since, until := today.AddDate(0, 0, -160), today
+	r = b.get("/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" + until.Format(time.DateOnly)).body
+	require.NotContains(t, r, `<path class="before"`)
+	pgtest.Exec(t, b.pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused) VALUES ('acme', $1, 'website', 4, 0, 0), ('acme', $2, 'website', 9, 0, 0)`,
+		today.AddDate(0, 0, -161-119), today.AddDate(0, 0, -161-160))
+	r = b.get("/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" + until.Format(time.DateOnly)).body
+	require.Contains(t, r, `from 4, `+today.AddDate(0, 0, -161-119).Format(time.DateOnly)+" to "+today.AddDate(0, 0, -161).Format(time.DateOnly))
+	require.Contains(t, r, ` from 13</td>`)
+}
+
+// Each filter that is set has a chip, which leads to the list with all the others.
+func TestConsole_ChipsRemoveFilters(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	intake := b.as(http.MethodPost, "/api/v1/crm/intakes", `{"name":"Shop <1>","kind":"form"}`).is(http.StatusCreated).at("data", "intakeId").(string)
+	made := b.as(http.MethodPost, "/api/v1/crm/tokens", `{"name":"shop","expiresInDays":30}`).is(http.StatusCreated)
+	token := made.at("data", "tokenId").(string)
+	b.as(http.MethodGet, after("/api/v1/crm/tokens", made), "").is(http.StatusOK)
+	chip := regexp.MustCompile(`<a class="chip" href="([^"]+)"><span class="hint">([^<]+)</span> ([^<]+) <span`)
+	type chips = map[string]string // from what they show to where they lead
+	on := func(path string) chips {
+		r := b.get(path)
+		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest}, r.status, path)
+		found := chips{}
+		for _, one := range chip.FindAllStringSubmatch(r.body, -1) {
+			found[html.UnescapeString(one[2]+" "+one[3])] = html.UnescapeString(one[1])
+		}
+		require.Equal(t, len(found) > 1, strings.Contains(r.body, `">Remove all</a>`), path)
+		return found
+	}
+	for page, want := range map[string][]string{
+		"/leads": nil,
+		"/leads?q=%3Cb%3E+x&status=new&source=google_ad&leadTemperature=hot&phone=98765+43210&email=a@b.example&createdSince=2026-01-02&createdUntil=2026-01-03": {
+			"Search <b> x", "Status new", "Source Google Ads", "Temperature hot", "Phone 98765 43210", "Email a@b.example", "Created from 2026-01-02", "Created to 2026-01-03",
+		},
+		"/leads?phone=12&status=": {"Phone 12"}, // which is wrong
+		"/sources":                nil,
+		"/sources?since=2026-01-02&until=2026-01-03&interval=week&source=google_ad&compare=previous": {"From 2026-01-02", "To 2026-01-03", "By Week", "Source Google Ads"},
+		"/arrivals?state=captured&intakeId=" + intake + "&reason=phone&since=2026-01-02":             {"Status captured", "Intake Shop <1>", "Field to correct phone", "From 2026-01-02"},
+		"/audit?type=token.created&tokenId=" + token + "&until=2026-01-03":                           {"Event Token created", "Token shop", "To 2026-01-03"},
+		"/audit/trail?type=lead.updated&actor=user:ann&subject=x":                                    {"Event Lead updated", "User user:ann", "Object x"},
+		"/sources/attribution?since=2026-01-02&asOf=1&model=linear":                                  {"From 2026-01-02", "As of 1"},
+	} {
+		path, _, _ := strings.Cut(page, "?")
+		found := on("/console" + page)
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(found)), page)
+		for removed, to := range found {
+			rest := maps.Clone(found)
+			delete(rest, removed)
+			require.ElementsMatch(t, slices.Collect(maps.Keys(rest)), slices.Collect(maps.Keys(on("/console"+path+to))), "%s without %s", page, removed)
+		}
+	}
+	require.Contains(t, on("/console/sources?since=2026-01-02&compare=previous")["From 2026-01-02"], "compare=previous", "what is no filter stays")
+	require.Contains(t, b.get("/console/sources?since=2026-01-02&source=api&compare=previous").body, `<a href="?compare=previous">Remove all</a>`)
+	require.Regexp(t, `<details class="more" open>`, b.get("/console/leads?phone=12").body, "what is wrong is in sight")
+	require.NotRegexp(t, `<details class="more" open>`, b.get("/console/leads?status=new").body)
+}
+
 func TestConsoleAttribution_AsOf(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
@@ -297,7 +399,7 @@ func TestConsoleAttribution_AsOf(t *testing.T) {
 	b.as(http.MethodGet, after(attribution, won), "").is(http.StatusOK)
 	r := b.get("/console/sources/attribution?model=linear&by=campaign")
 	require.Equal(t, http.StatusOK, r.status)
-	require.Contains(t, r.body, `<th scope="row">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1.000000</td><td class="num">100.0000</td>`)
+	require.Contains(t, r.body, `<th scope="row">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1.000000</td><td class="num"><data class="money" value="100" data-currency="INR">INR 100</data></td>`)
 	require.Contains(t, r.body, `<td>&lt;b&gt;diwali&lt;/b&gt;</td><td><strong>won</strong></td><td class="num">1</td>`)
 	require.Contains(t, b.get("/console/sources/attribution?asOf="+before.header.Get("X-Log-Position")).body, "No lead was won in this period.")
 	for _, asOf := range []string{"x", "999999999", "2999-01-01T00:00:00Z"} {
@@ -314,7 +416,7 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 	}
 	page := "/console/leads/" + made.at("data", "leadId").(string)
 	credits := func(query string) (found []string) {
-		for _, row := range regexp.MustCompile(`<td class="num">([0-9.–]+)</td><td class="num">([0-9.–]+)</td><td class="mono">user:ann`).FindAllStringSubmatch(b.get(page+query).body, -1) {
+		for _, row := range regexp.MustCompile(`<td class="num">([0-9.–]+)</td><td class="num">(?:<data [^>]+>)?([INR0-9. –]+)(?:</data>)?</td><td class="mono">user:ann`).FindAllStringSubmatch(b.get(page+query).body, -1) {
 			found = append(found, row[1]+" "+row[2])
 		}
 		return found
@@ -326,15 +428,15 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 	last := b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
 	last.is(http.StatusOK)
 	b.caughtUp()
-	require.Equal(t, []string{"0.000000 0.0000", "0.000000 0.0000", "1.000000 100.0000", "– –"}, credits(""), "of the last touch before it was won")
-	require.Equal(t, []string{"0.333334 33.3334", "0.333333 33.3333", "0.333333 33.3333", "– –"}, credits("?model=linear"))
+	require.Equal(t, []string{"0.000000 INR 0", "0.000000 INR 0", "1.000000 INR 100", "– –"}, credits(""), "of the last touch before it was won")
+	require.Equal(t, []string{"0.333334 INR 33.3334", "0.333333 INR 33.3333", "0.333333 INR 33.3333", "– –"}, credits("?model=linear"))
 	require.Contains(t, b.get(page+"?model=linear").body, `<option value="linear" selected>`)
-	require.Contains(t, b.get(page).body, `<time datetime="`+won.at("data", "updatedAt").(string))
+	require.Contains(t, b.get(page).body, `<time class="at" datetime="`+won.at("data", "updatedAt").(string))
 
 	steps := regexp.MustCompile(`<tr><td>([^<]+)</td><td>(?:<strong>)?([^<]+)(?:</strong>)?</td><td class="num">1</td><td class="measure" aria-hidden="true">`).
 		FindAllStringSubmatch(b.get("/console/sources/attribution").body, -1)
 	require.Len(t, steps, 3)
-	for i, want := range []string{"google_ad whatsapp", "website google_ad", "whatsapp won"} {
+	for i, want := range []string{"Google Ads WhatsApp", "Website Google Ads", "WhatsApp won"} {
 		require.Equal(t, want, steps[i][1]+" "+steps[i][2])
 	}
 }
@@ -396,11 +498,11 @@ func TestConsoleLead_LinksJoinedLeads(t *testing.T) {
 	b.join(into, from).is(http.StatusOK)
 	link := func(id string) string { return `href="/console/leads/` + id + `">` + id + `</a>` }
 	page := b.get("/console/leads/" + into).body
-	require.Contains(t, page, `<dd><a class="mono small" `+link(from))
-	require.Contains(t, page, `<p><a class="mono" `+link(from)+` was joined into this lead.</p>`)
+	require.Contains(t, page, `Joined leads</span> <a class="mono" `+link(from))
+	require.Contains(t, page, `Joined: <a class="mono" `+link(from))
 	page = b.get("/console/leads/" + from).body
 	require.Contains(t, page, `<a href="/console/leads/`+into+`">Show that lead</a>`)
-	require.Contains(t, page, `<p>Joined into <a class="mono" `+link(into)+`.</p>`)
+	require.Contains(t, page, `Joined into <a class="mono" `+link(into))
 }
 
 func TestConsoleLead_MasksReleasedContact(t *testing.T) {
@@ -415,11 +517,11 @@ func TestConsoleLead_MasksReleasedContact(t *testing.T) {
 	}
 	masked, revealed := b.get("/console/leads/"+id).body, b.post("/console/leads/"+id+"/reveal").body
 	for _, page := range []string{masked, revealed} {
-		require.Contains(t, page, `<p>The email stays with <a class="mono" href="/console/leads/`+holder+`">`+holder+`</a>.</p>`)
+		require.Contains(t, page, `The email stays with <a class="mono" href="/console/leads/`+holder+`">`+holder+`</a>.</p>`)
 	}
-	require.Contains(t, masked, "<p>The phone &#43;91•••10 was released.</p>")
-	require.Contains(t, masked, "<p>The email a•••@•••.com was released.</p>")
-	require.Contains(t, revealed, "<p>The phone &#43;919876543210 was released.</p>")
+	require.Contains(t, masked, ">The phone &#43;91•••10 was released<")
+	require.Contains(t, masked, ">The email a•••@•••.com was released<")
+	require.Contains(t, revealed, ">The phone &#43;919876543210 was released<")
 }
 
 func TestConsoleLead_MasksActivity(t *testing.T) {
@@ -447,16 +549,18 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	for i := range 3 {
 		b.post("/console/tokens", "name", fmt.Sprintf("token %d", i), "expiresInDays", "30")
 	}
-	verified := func(texts ...string) func() bool {
-		return func() bool {
-			page := b.get("/console/audit").body
-			return !slices.ContainsFunc(append(texts, "✓ Verified"), func(text string) bool { return !strings.Contains(page, text) })
+	verified := func(texts ...string) {
+		t.Helper()
+		b.caughtUp() // a page seen meanwhile may compare with a later tree
+		page := b.get("/console/audit").body
+		for _, text := range append(texts, "✓ Verified") {
+			require.Contains(t, page, text)
 		}
 	}
-	require.Eventually(t, verified("All 3 events shown are leaves"), soon, pause)
+	verified("All 3 events shown are leaves")
 	b.post("/console/tokens", "name", "token 4", "expiresInDays", "30")
-	require.Eventually(t, verified("All 4 events shown are leaves", "begins with the tree of 3 events"), soon, pause)
-	require.Equal(t, 4, strings.Count(b.get("/console/audit").body, "✓ proven"))
+	verified("All 4 events shown are leaves", "begins with the tree of 3 events")
+	require.Equal(t, 4, strings.Count(b.get("/console/audit").body, "✓ verified"))
 
 	db := pgtest.Connect(t, b.url)
 	change := func(sql string) {
@@ -466,7 +570,7 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	r := b.get("/console/audit")
 	require.Contains(t, r.body, "✗ Not verified")
 	require.Equal(t, 1, strings.Count(r.body, "✗ does not match the signed tree"))
-	require.Equal(t, 3, strings.Count(r.body, "✓ proven"))
+	require.Equal(t, 3, strings.Count(r.body, "✓ verified"))
 	require.Empty(t, r.header.Values("Set-Cookie"), "a tree that is not as it was signed is not what to compare with")
 	change(`UPDATE views.token_event SET actor = 'user:ann' WHERE leaf = 1`)
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
@@ -477,7 +581,7 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 		r = b.get("/console/audit")
 		require.NotContains(t, r.body, "✓ Verified", leaf)
 		require.Contains(t, r.body, "1 event shown here is not in the tree", leaf)
-		require.Equal(t, 3, strings.Count(r.body, "✓ proven"))
+		require.Equal(t, 3, strings.Count(r.body, "✓ verified"))
 		change(`UPDATE views.token_event SET actor = 'user:ann', leaf = 1 WHERE leaf = ` + leaf)
 	}
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
@@ -498,6 +602,10 @@ func TestConsoleUsage_SeparatesBatchLines(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(b.get("/console/usage.ndjson").body, `"captures":2,"batchLines":3,"refused":2,"deliveries":0}`)
 	}, soon, pause, "of lines those that arrived, whatever became of them")
+	days := b.as(http.MethodGet, "/api/v1/crm/usage", "").is(http.StatusOK).at("data").([]any)
+	require.Len(t, days, 30)
+	today := days[0].(map[string]any)
+	require.Equal(t, []any{2.0, 3.0, 2.0, 0.0}, []any{today["captures"], today["batchLines"], today["refused"], today["deliveries"]})
 }
 
 func TestConsole_ExportsEveryPage(t *testing.T) {
@@ -558,9 +666,9 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	require.Contains(t, shown, "Nothing has arrived yet.")
 
 	r = b.post(at+"/preview", "body", `{"who":"Asha","form_response":{"token":"t","answers":[{"type":"email","email":"Asha@Example.com","field":{"id":"a"}}]}}`)
-	require.Contains(t, r.body, "It would be captured")
+	require.Contains(t, r.body, "This would become a lead")
 	require.Contains(t, r.body, "asha@example.com")
-	require.Contains(t, b.post(at+"/preview", "body", `{`).body, "It would be quarantined")
+	require.Contains(t, b.post(at+"/preview", "body", `{`).body, "This would be quarantined")
 
 	require.Contains(t, b.get(at+"/edit").body, "body.who")
 	require.Equal(t, at, b.post(at+"/edit", "kind", "typeform", "name", "Survey", "expectEvery", "", "mapping.name", "").goTo)
@@ -642,7 +750,7 @@ func TestConsoleArrivals_Quarantine(t *testing.T) {
 
 	require.Contains(t, b.get(second+"/discard").body, "cannot be undone")
 	require.Equal(t, second, b.post(second+"/discard").goTo)
-	require.Contains(t, b.get(second).body, "It is deleted.")
+	require.Contains(t, b.get(second).body, "The received data was deleted.")
 	require.Equal(t, http.StatusConflict, b.post(second+"/resubmit", "email", "bela@example.com").status)
 
 	require.Equal(t, "/console/arrivals?intakeId="+intakeID, b.post("/console/arrivals/resubmit", "intakeId", intakeID).goTo)
@@ -659,4 +767,234 @@ func TestConsoleArrivals_Quarantine(t *testing.T) {
 	reader := b.service.browser().signIn(b.mint(ownAccount, "leads:read"))
 	require.NotContains(t, reader.get(third).body, "Correct and resubmit")
 	require.Equal(t, http.StatusForbidden, reader.post(third+"/resubmit").status)
+}
+
+// tale returns the sentences of the story on a page, in their order.
+func tale(page string) (sentences []string) {
+	tags := regexp.MustCompile(`<[^>]+>`)
+	for _, one := range regexp.MustCompile(`<span class="says">(.*?)</span> <time`).FindAllStringSubmatch(page, -1) {
+		sentences = append(sentences, html.UnescapeString(tags.ReplaceAllString(one[1], "")))
+	}
+	return sentences
+}
+
+// What happened to a lead is told in sentences, in the order that the reader chooses, without ids and personal data.
+func TestConsoleLead_TellsStory(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	form := b.as(http.MethodPost, "/api/v1/crm/intakes", `{"name":"Contact <us>","kind":"form"}`).is(http.StatusCreated)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+form.at("data", "url").(string),
+		strings.NewReader(`{"name":"Asha Rao","phone":"9876543210","landing_page":"https://example.com/asha","utm_campaign":"spring"}`))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := b.client.Do(request)
+	require.NoError(t, err)
+	answer.Body.Close()
+	require.Less(t, answer.StatusCode, 300)
+	var id string
+	require.Eventually(t, func() bool {
+		found := regexp.MustCompile(`<tr data-key="([0-9A-Z]{26})"`).FindStringSubmatch(b.get("/console/leads").body)
+		if found != nil {
+			id = found[1]
+		}
+		return found != nil
+	}, soon, pause)
+	b.capture(`{"phone":"9876543210","email":"asha@example.com","city":"Pune","visitorId":"v","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
+	b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
+	b.act("v", `{"type":"page_view","url":"https://shop.example/asha?utm_campaign=sale","title":"Asha"}`).is(http.StatusAccepted)
+	b.act("v", `{"type":"click","at":"2020-01-02T03:04:05Z"}`).is(http.StatusAccepted)
+	at := "/api/v1/crm/leads/" + id
+	b.as(http.MethodPatch, at, `{"leadTemperature":"hot","opportunityValue":12000}`).is(http.StatusOK)
+	b.as(http.MethodPatch, at, `{"status":"won"}`).is(http.StatusOK)
+	b.as(http.MethodPost, at+"/contacts/release", `{"email":"asha@example.com"}`).is(http.StatusOK)
+	b.caughtUp()
+	want := []string{
+		"Clicked",
+		"Came in through the form “Contact <us>” on example.com, campaign spring",
+		"Came again through the chatbot: email added, city added",
+		"Came again through the chatbot: nothing new",
+		"Viewed a page on shop.example, campaign sale",
+		"Changed: temperature hot, value added",
+		"Won, worth INR 12,000",
+		"The email a•••@•••.com was released",
+	}
+	page := b.get("/console/leads/" + id).body
+	require.Equal(t, want, tale(page))
+	require.NotContains(t, page, "Asha")
+	require.NotContains(t, page, "Pune")
+	require.Equal(t, 2, strings.Count(page, `<h3 class="day">`), "2020 and today")
+	require.Contains(t, page, `<h3 class="day">2020-01-02</h3>`)
+	told, _, _ := strings.Cut(page, `<details id="calls"`)
+	shown := regexp.MustCompile(`(?s)<details.*?</details>|<[^>]*>`).ReplaceAllString(told, "")
+	require.NotRegexp(t, `[0-9A-Z]{26}`, shown[strings.Index(shown, "Now"):], "ids are folded")
+	slices.Reverse(want)
+	require.Equal(t, want, tale(b.get("/console/leads/"+id+"?order=newest").body))
+	want[0] = "The email asha@example.com was released"
+	require.Equal(t, want, tale(b.post("/console/leads/"+id+"/reveal?order=newest").body))
+
+	b.as(http.MethodDelete, at, "").is(http.StatusOK)
+	require.Equal(t, http.StatusNotFound, b.get("/console/leads/"+id).status, "an erased lead has no story")
+}
+
+func TestConsoleLead_StoryOfJoin(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	into, from := b.twoLeads()
+	b.join(into, from).is(http.StatusOK)
+	b.caughtUp()
+	require.Equal(t, []string{
+		"Came in through the website",
+		"Came through a Google ad, as the lead that was joined later",
+		"Came through the website, as the lead that was joined later",
+		"Another lead was joined into this one: name changed, email added, value added, size added",
+	}, tale(b.get("/console/leads/"+into).body))
+	require.Equal(t, []string{
+		"Came in through a Google ad", "Came again through the website: nothing new", "Joined into another lead",
+	}, tale(b.get("/console/leads/"+from).body))
+}
+
+// Each event and each visit of a long story is on one of its pages, in order, whichever comes first.
+func TestConsoleLead_PagesOfStory(t *testing.T) {
+	t.Parallel()
+	b := browse(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	b.signIn(b.jwt)
+	id := b.capture(`{"phone":"9876543210","visitorId":"v","metadata":{"source":"website"}}`).at("data", "leadId").(string)
+	for n := range 119 {
+		if n%40 == 20 {
+			b.act("v", `{"type":"click"}`).is(http.StatusAccepted)
+		}
+		b.as(http.MethodPatch, "/api/v1/crm/leads/"+id, fmt.Sprintf(`{"opportunityValue":%d}`, n)).is(http.StatusOK)
+	}
+	b.caughtUp()
+	entry := regexp.MustCompile(`<li id="(event-\d+|activity)`)
+	next := regexp.MustCompile(`href="([^"]+)" rel="next"`)
+	follow := func(query string) (all []string, pages int) {
+		for {
+			page := b.get("/console/leads/" + id + query).body
+			for _, found := range entry.FindAllStringSubmatch(page, -1) {
+				all = append(all, found[1])
+			}
+			require.Equal(t, pages > 0, strings.Contains(page, `aria-label="Start of the story"`))
+			pages++
+			found := next.FindStringSubmatch(page)
+			if found == nil {
+				return all, pages
+			}
+			query = html.UnescapeString(found[1])
+		}
+	}
+	var want []string
+	for n := range 120 {
+		if n%40 == 21 {
+			want = append(want, "activity")
+		}
+		want = append(want, fmt.Sprintf("event-%d", n))
+	}
+	oldest, pages := follow("")
+	require.Equal(t, want, oldest)
+	require.Equal(t, 3, pages)
+	newest, pages := follow("?order=newest")
+	slices.Reverse(newest)
+	require.Equal(t, want, newest)
+	require.Equal(t, 3, pages)
+}
+
+func TestConsole_FirstSteps(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	overview := func() string {
+		b.caughtUp()
+		return b.get("/console").body
+	}
+	require.Regexp(t, `(?s)Create a form</a>.*<button disabled>Send a test lead.*shows up here by itself`, overview())
+	require.Equal(t, http.StatusSeeOther, b.post("/console/test-lead").status, "without a form there is nothing to send it to")
+	require.Contains(t, overview(), "shows up here by itself")
+
+	form := b.as(http.MethodPost, intakes, `{"name":"Site","kind":"form","mapping":{"phone":"'1'"}}`).is(http.StatusCreated).at("data", "intakeId").(string)
+	require.Contains(t, overview(), `<button>Send a test lead`)
+	b.post("/console/test-lead")
+	require.Contains(t, overview(), "is kept in quarantine", "the form makes a wrong phone of it")
+	b.as(http.MethodPatch, intakes+"/"+form, `{"mapping":{}}`).is(http.StatusOK)
+	b.post("/console/test-lead")
+	require.Regexp(t, `(?s)done</span> <a href="/console/intakes/`+form+`">Site</a>.*done</span>.*done</span> <a href="/console/leads/[0-9A-Z]{26}">`, overview())
+	b.capture(`{"phone":"9876543210"}`)
+	require.NotContains(t, overview(), "Capture your first lead")
+}
+
+func TestConsole_DemoData(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	own := b.capture(`{"phone":"9876543210","metadata":{"source":"landing"}}`).is(http.StatusCreated).at("data", "leadId").(string)
+	require.Contains(t, b.get("/console/demo").body, "Add 40 made-up leads")
+	all := func() []any {
+		b.caughtUp()
+		return b.as(http.MethodGet, leads+"?limit=100", "").is(http.StatusOK).at("data").([]any)
+	}
+	b.post("/console/demo")
+	require.Len(t, all(), 41)
+	head := storetest.Head(t, b.store)
+	b.post("/console/demo")
+	require.Equal(t, head, storetest.Head(t, b.store), "it is there already: nothing is appended")
+
+	body := b.get("/console").body
+	require.Contains(t, body, "This account has demo data: 40 leads.")
+	require.NotContains(t, body, "Capture your first lead")
+	won := b.as(http.MethodGet, leads+"?status=won", "").at("data").([]any)
+	require.Len(t, won, 7)
+	touches := b.as(http.MethodGet, "/api/v1/crm/touches?limit=100", "").is(http.StatusOK).at("data").([]any)
+	require.Len(t, touches, 56)
+	first, err := time.Parse(time.RFC3339, touches[len(touches)-1].(map[string]any)["at"].(string))
+	require.NoError(t, err)
+	last, err := time.Parse(time.RFC3339, touches[0].(map[string]any)["at"].(string))
+	require.NoError(t, err)
+	require.Greater(t, last.Sub(first).Abs(), 20*24*time.Hour)
+
+	// A lead that has also arrived in another way stays.
+	kept := won[0].(map[string]any)["email"].(string)
+	b.capture(`{"email":"` + kept + `","metadata":{"source":"website"}}`).is(http.StatusOK)
+	require.Contains(t, b.get("/console/demo/remove").body, "Remove the demo data")
+	b.caughtUp()
+	b.post("/console/demo/remove")
+	left := all()
+	require.Len(t, left, 2)
+	require.Equal(t, []any{kept, own}, []any{left[0].(map[string]any)["email"], left[1].(map[string]any)["leadId"]})
+	require.NotContains(t, b.get("/console").body, "has demo data")
+	require.Empty(t, b.as(http.MethodGet, intakes, "").at("data"))
+	require.Contains(t, b.get("/console/arrivals?state=quarantined").body, "No arrival")
+	b.post("/console/demo/remove")
+	require.Len(t, all(), 2)
+}
+
+func TestConsole_DemoDataAtOnce(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	press := func(page string) {
+		var both errgroup.Group
+		for range 4 {
+			both.Go(func() error {
+				b.post(page)
+				return nil
+			})
+		}
+		require.NoError(t, both.Wait())
+		b.caughtUp()
+	}
+	press("/console/demo")
+	made := b.as(http.MethodGet, leads+"?limit=100", "").is(http.StatusOK).at("data").([]any)
+	require.Len(t, made, 40)
+	require.Len(t, b.as(http.MethodGet, intakes, "").at("data"), 1)
+	require.Len(t, b.as(http.MethodGet, "/api/v1/crm/touches?limit=100", "").at("data"), 55)
+
+	// A status that a user gave stays.
+	id := made[0].(map[string]any)["leadId"].(string)
+	b.as(http.MethodPatch, leads+"/"+id, `{"status":"lost"}`).is(http.StatusOK)
+	b.caughtUp()
+	b.post("/console/demo")
+	require.Equal(t, "lost", b.as(http.MethodGet, leads+"/"+id, "").at("data", "status"))
+
+	press("/console/demo/remove")
+	require.Empty(t, b.as(http.MethodGet, leads, "").at("data"))
+	require.Contains(t, b.get("/console").body, "Capture your first lead")
+	b.post("/console/demo")
+	require.Contains(t, b.get("/console").body, "40 leads")
 }

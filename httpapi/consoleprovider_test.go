@@ -38,7 +38,7 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	}
 	answer, callback := begin(b)
 	other := b.service.browser()
-	require.Contains(t, other.get(callback+answer.Encode()).body, "was begun in another browser")
+	require.Contains(t, other.get(callback+answer.Encode()).body, "was started in another browser")
 	in := b.get(callback + answer.Encode())
 	require.Equal(t, http.StatusOK, in.status, in.body)
 	require.Contains(t, in.body, `content="0;url=/console/leads"`)

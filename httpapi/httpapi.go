@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 
@@ -85,21 +84,13 @@ type Options struct {
 	Stopping <-chan struct{}
 
 	// PreviewFilter applies the filter of an endpoint to events, of the stored types that endpoints get. It has no effect.
-	PreviewFilter func(ctx context.Context, events []query.FeedEvent, filter string) (FilterPreview, error)
+	PreviewFilter func(ctx context.Context, events []query.FeedEvent, filter string) (query.FilterPreview, error)
 	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.
 	Ready func(context.Context) []Component
 	// Trace starts the trace of a request and of what it causes; nil traces none.
 	Trace Trace
 	// Metrics gets the request metrics and is served at /metrics; nil is neither.
 	Metrics *prometheus.Registry
-}
-
-// FilterPreview is what a filter would have decided.
-type FilterPreview struct {
-	Events  int              `json:"events"`  // looked at
-	Matched int              `json:"matched"` // of them
-	Failed  int              `json:"failed"`  // for which the filter could not be computed, which counts as not matching
-	Sample  []jsontext.Value `json:"sample"`  // the bodies of the first that match
 }
 
 // api is the state of the handler, shared by all requests.

@@ -150,11 +150,11 @@ func (x *exchange) showLead() (answer, error) {
 }
 
 func (x *exchange) listLeadSources() (answer, error) {
-	return listOf(x, lead.ErrNotFound, x.Query.LeadSources, query.LeadView, query.TouchView)
+	return listOf(x, x.params(), lead.ErrNotFound, x.Query.LeadSources, query.LeadView, query.TouchView)
 }
 
 func (x *exchange) listLeadEvents() (answer, error) {
-	return listOf(x, lead.ErrNotFound, x.Query.LeadEvents)
+	return listOf(x, x.params(), lead.ErrNotFound, x.Query.LeadEvents)
 }
 
 // Headers of idempotent captures.

@@ -144,12 +144,11 @@ func one[T any](x *exchange, p *params, none error, find func(ctx context.Contex
 }
 
 // listOf answers with a list of what belongs to the one thing that the path names.
-func listOf[T any](x *exchange, none error, list func(context.Context, string, string, query.Page) (query.List[T], error), views ...string) (answer, error) {
+func listOf[T any](x *exchange, p *params, none error, list func(context.Context, string, string, query.Page) (query.List[T], error), views ...string) (answer, error) {
 	id, err := x.ulidID(none)
 	if err != nil {
 		return answer{}, err
 	}
-	p := x.params()
 	page := p.page()
 	if err := x.waitFor(p, views...); err != nil {
 		return answer{}, err

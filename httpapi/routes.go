@@ -69,6 +69,7 @@ func (a *api) routes() []route {
 		{get, "/api/v1/crm/touches", scoped("leads:read"), quota.Read, searching("touches", (*exchange).touches)},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), quota.Read, (*exchange).sourceReport},
 		{get, "/api/v1/crm/attribution", scoped("leads:read"), quota.Stream, (*exchange).attribution},
+		{get, "/api/v1/crm/usage", scoped("leads:read"), quota.Read, (*exchange).listUsage},
 
 		{post, tokens, scoped("tokens:write"), quota.Write, (*exchange).createToken},
 		{get, tokens, scoped("tokens:read"), quota.Read, (*exchange).listTokens},

@@ -36,6 +36,15 @@ func (x *exchange) sourceReport() (answer, error) {
 	}, query.SourceDayView, query.LeadView)
 }
 
+// listUsage answers with the account's captures and deliveries of each of the last days, the latest first.
+func (x *exchange) listUsage() (answer, error) {
+	if err := x.waitFor(x.params(), query.SourceDayView, query.DeliveryQueue); err != nil {
+		return answer{}, err
+	}
+	days, err := x.Query.Usage(x.ctx, x.caller.Account)
+	return listed(query.List[query.UsageDay]{Items: days}, err)
+}
+
 // listRefused lists the arrivals of the account that were answered with a conflict.
 func (x *exchange) listRefused() (answer, error) {
 	p := x.params()

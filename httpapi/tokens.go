@@ -68,5 +68,5 @@ func (x *exchange) showToken() (answer, error) {
 }
 
 func (x *exchange) listTokenEvents() (answer, error) {
-	return listOf(x, errNoToken, x.Query.TokenEvents, query.TokenEventView)
+	return listOf(x, x.params(), errNoToken, x.Query.TokenEvents, query.TokenEventView)
 }

@@ -33,7 +33,9 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 	configure(`{"name":"Acme","features":["crm_api"],"region":"DE"}`)
 	records := s.trail("&type=account.configured&actor=user:ann", 2)
 	changed := records[1]
-	require.Equal(t, map[string]any{"region": map[string]any{"old": "IN", "new": "DE"}}, changed["data"])
+	require.Equal(t, map[string]any{
+		"region": map[string]any{"old": "IN", "new": "DE"}, "currency": map[string]any{"old": "INR", "new": "EUR"}, // by default that of the region
+	}, changed["data"])
 	require.Equal(t, ownAccount, changed["subject"])
 	require.NotEmpty(t, changed["ip"])
 

@@ -38,5 +38,5 @@ func (x *exchange) deleteVisitor() (answer, error) {
 
 // listLeadActivity lists what the visitors of a lead did.
 func (x *exchange) listLeadActivity() (answer, error) {
-	return listOf(x, lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
+	return listOf(x, x.params(), lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
 }

@@ -129,10 +129,12 @@ func (x *exchange) endpoint(id string) (query.Endpoint, error) {
 var errNoDelivery = errors.New("no such delivery")
 
 func (x *exchange) listDeliveries() (answer, error) {
-	deliveries := func(ctx context.Context, account, webhookID string, p query.Page) (query.List[query.Delivery], error) {
-		return x.Query.Deliveries(ctx, account, webhookID, x.caller.ReadsLeads, p)
+	p := x.params()
+	filter := query.DeliveryFilter{State: p.oneOf("state", query.DeliveryStates()...), Type: p.oneOf("type", query.DeliveryTypes()...)}
+	deliveries := func(ctx context.Context, account, webhookID string, page query.Page) (query.List[query.Delivery], error) {
+		return x.Query.Deliveries(ctx, account, webhookID, x.caller.ReadsLeads, filter, page)
 	}
-	return listOf(x, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
+	return listOf(x, p, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
 }
 
 func (x *exchange) showDelivery() (answer, error) {
@@ -254,7 +256,7 @@ func (x *exchange) previewFilter() (answer, error) {
 }
 
 // tryFilter previews a filter for an endpoint. The errors are field.Errors, on filter, command.ErrLeadsHidden and those of reading.
-func (x *exchange) tryFilter(endpoint query.Endpoint, filter string, since time.Time) (preview FilterPreview, err error) {
+func (x *exchange) tryFilter(endpoint query.Endpoint, filter string, since time.Time) (preview query.FilterPreview, err error) {
 	if _, err := webhook.CompileFilter(filter); err != nil {
 		return preview, bad("filter", err.Error())
 	}

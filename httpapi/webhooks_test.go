@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // endpoint registers one, which the view shows, and returns its path.
@@ -119,7 +120,7 @@ func TestConsole_EndpointSettings(t *testing.T) {
 	path := s.endpoint()
 	page := "/console" + strings.Replace(path, "/endpoints", "", 1)
 	s.as(http.MethodPost, leads, `{"phone":"+919876500100","metadata":{"source":"website"}}`).is(http.StatusCreated)
-	require.Contains(t, b.get(page).body, "What is sent, and how")
+	require.Contains(t, b.get(page).body, "Delivery settings")
 	tried := b.post(page+"/filter", "filter", "type == 'lead.created'", "ordering", "lead")
 	require.Equal(t, http.StatusOK, tried.status)
 	require.Regexp(t, `1 of the last \d+ events match`, tried.body)
@@ -275,6 +276,20 @@ func TestWebhooks_RetryFailed(t *testing.T) {
 		return states
 	}
 	again()
+	for query, found := range map[string][]string{
+		"": {deliveries[2], deliveries[1], deliveries[0]}, "state=failed": {deliveries[1], deliveries[0]}, "state=Delivered&type=webhook.test": {deliveries[2]},
+		"type=lead.created": nil,
+	} {
+		listed := s.as(http.MethodGet, path+"/deliveries?"+query, "").is(http.StatusOK)
+		console := b.get("/console" + strings.Replace(path, endpoints, "/webhooks", 1) + "?" + strings.ToLower(query)).body
+		require.Len(t, listed.at("data"), len(found), query)
+		for i, id := range found {
+			require.Equal(t, id, listed.at("data").([]any)[i].(map[string]any)["deliveryId"], query)
+		}
+		require.Equal(t, len(found), strings.Count(console, "<tr data-key"), query)
+		require.Equal(t, strings.Count(query, "="), strings.Count(console, `class="chip"`), query)
+	}
+	require.Equal(t, []string{"state", "type", "limit"}, s.as(http.MethodGet, path+"/deliveries?state=lost&type=x&limit=0", "").is(http.StatusBadRequest).fieldsNamed())
 	r := s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-01T16:30:00+05:30"}`).is(http.StatusAccepted)
 	require.Equal(t, map[string]any{
 		"webhookId": strings.TrimPrefix(path, endpoints+"/"), "since": "2026-03-01T11:00:00.000Z", "queued": 1.0, "more": false,
@@ -294,6 +309,12 @@ func TestWebhooks_RetryFailed(t *testing.T) {
 	} {
 		require.Equal(t, fields, s.as(http.MethodPost, path+"/retry-failed", body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
+	before := storetest.Head(t, s.store)
+	r = s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-02T00:00:00Z"}`).is(http.StatusAccepted)
+	require.Equal(t, 0.0, r.at("data", "queued"))
+	require.NotEmpty(t, r.header.Get("X-Log-Position"))
+	require.Equal(t, before, storetest.Head(t, s.store), "nothing has failed since: nothing is appended")
+
 	s.as(http.MethodPatch, path, `{"enabled":false}`)
 	r = s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-01T00:00:00Z"}`).is(http.StatusConflict)
 	require.Equal(t, "WEBHOOK_DISABLED", r.at("code"))

@@ -17,6 +17,7 @@ type Account struct {
 	Features  []string `json:"features"`
 	Stages    []string `json:"stages"`
 	Region    string   `json:"region"`
+	Currency  string   `json:"currency"`  // ISO 4217, of the values of leads
 	RateLimit *float64 `json:"rateLimit"` // null: the service's default
 	RateBurst *int     `json:"rateBurst"`
 	// TokensSeeLeads lets answers to API tokens show what earlier arrivals stored.
@@ -41,14 +42,14 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 		return Account{}, ErrNotFound
 	}
 	return one(ctx, r, scanAccount, `
-		SELECT account_id, name, features, stages, region, rate_limit, rate_burst, tokens_see_leads, visitor_days,
+		SELECT account_id, name, features, stages, region, currency, rate_limit, rate_burst, tokens_see_leads, visitor_days,
 		       quarantine, quarantine_days, won_stages, jwt_not_before, created_at, updated_at
 		  FROM views.account
 		 WHERE account_id = $1`, id)
 }
 
 func scanAccount(row pgx.CollectableRow) (a Account, err error) {
-	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.RateLimit, &a.RateBurst, &a.TokensSeeLeads,
+	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.Currency, &a.RateLimit, &a.RateBurst, &a.TokensSeeLeads,
 		&a.VisitorDays, &a.Quarantine, &a.QuarantineDays, jsonOf{&a.WonStages}, &a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)
 	return a, err
 }
@@ -71,9 +72,13 @@ const usage = `
 	  LEFT JOIN delivery.account_day AS sent ON sent.account = $1 AND sent.day = days.day
 	 ORDER BY days.day DESC`
 
-// Usage returns how much an account did on each of some days, the latest first.
-func (r *Reader) Usage(ctx context.Context, account string, first time.Time, days int) ([]UsageDay, error) {
-	rows, err := r.pool.Query(ctx, usage, account, first, days)
+// UsageDays is how many days usage is reported of: as many as deliveries are kept.
+const UsageDays = 30
+
+// Usage returns how much an account did on each of the last UsageDays days in UTC, the latest first.
+func (r *Reader) Usage(ctx context.Context, account string) ([]UsageDay, error) {
+	first := r.now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-UsageDays)
+	rows, err := r.pool.Query(ctx, usage, account, first, UsageDays)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}

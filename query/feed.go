@@ -197,6 +197,14 @@ func (r *Reader) FeedAll(ctx context.Context, account string, types []string, af
 	}
 }
 
+// FilterPreview is what a filter would have decided.
+type FilterPreview struct {
+	Events  int              `json:"events"`  // looked at
+	Matched int              `json:"matched"` // of them
+	Failed  int              `json:"failed"`  // for which the filter could not be computed, which counts as not matching
+	Sample  []jsontext.Value `json:"sample"`  // the bodies of the first that match
+}
+
 // RecentEvents returns the last events of an account's change feed since a time, of the stored types, oldest first. It reads ever more
 // of the feed, backwards by the index of the log by account, until there are as many as limit, or one is earlier.
 func (r *Reader) RecentEvents(ctx context.Context, account string, types []string, since time.Time, limit int) (events []FeedEvent, err error) {

@@ -89,6 +89,39 @@ func (r *Reader) IntakeAfter(ctx context.Context, id string, s intake.State) (In
 	return i, nil
 }
 
+// DemoData is what an account has of demo data.
+type DemoData struct {
+	IntakeID string // of its intake; empty: there is none, or it is deleted
+	Leads    []DemoLead
+}
+
+// DemoLead is a lead of demo data.
+type DemoLead struct {
+	LeadID string
+	Status string // in lower case
+}
+
+// DemoData returns an account's demo data: the leads whose every arrival came by its intakes of demo data, deleted ones included, in
+// the order in which they came. Leads into which others were joined are left out.
+func (r *Reader) DemoData(ctx context.Context, account string) (d DemoData, err error) {
+	rows, err := r.pool.Query(ctx, `
+		WITH demo AS MATERIALIZED (SELECT intake_id FROM views.intake WHERE account = $1 AND demo)
+		SELECT l.lead_id, l.status
+		  FROM demo JOIN views.arrival a USING (intake_id) JOIN views.lead l USING (lead_id)
+		 WHERE NOT EXISTS (SELECT FROM views.touch t WHERE t.lead_id = l.lead_id AND t.intake_id NOT IN (SELECT intake_id FROM demo))
+		   AND NOT EXISTS (SELECT FROM views.touch_join j WHERE j.into_id = l.lead_id)
+		 GROUP BY l.lead_id ORDER BY min(a.position)`, account)
+	if err != nil {
+		return d, schema.Unavailable(err)
+	}
+	if d.Leads, err = pgx.CollectRows(rows, pgx.RowToStructByPos[DemoLead]); err != nil {
+		return d, schema.Unavailable(err)
+	}
+	err = r.pool.QueryRow(ctx, `
+		SELECT coalesce(min(intake_id), '') FROM views.intake WHERE account = $1 AND demo AND NOT deleted`, account).Scan(&d.IntakeID)
+	return d, schema.Unavailable(err)
+}
+
 // WatchedIntake is an intake that may have fallen silent, or whose silence may have ended.
 type WatchedIntake struct {
 	IntakeID  string

@@ -75,13 +75,55 @@ func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 	reader := query.New(w.Pool, w.Store)
 	tried := 0
 	require.Equal(t, deliveries, walkWithin(t, most*5/4, func(p query.Page) (int, any, string, error) {
-		part, err := reader.Deliveries(t.Context(), "acme", endpoint, true, p)
+		part, err := reader.Deliveries(t.Context(), "acme", endpoint, true, query.DeliveryFilter{}, p)
 		for _, d := range part.Items {
 			tried += len(d.Attempts)
 		}
 		return len(part.Items), part.Items, part.NextCursor, err
 	}))
 	require.Equal(t, deliveries*3/4*attempts, tried)
+}
+
+// A page with a filter looks at some of the deliveries, and the pages together at all.
+func TestDeliveries_FilteredPages(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	endpoint, other := w.NewID(), w.NewID()
+	for slot, id := range []string{endpoint, other} {
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: slot + 1})
+	}
+	w.Project(t)
+	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
+	first := ulid.Make().String()[:18] // of ids in the order of n
+	pgtest.Exec(t, w.Pool, `
+		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, state)
+		SELECT $1 || to_char(n, 'FM00000000'), CASE n % 10 WHEN 9 THEN $2 ELSE $3 END, 'e', 0, CASE WHEN n % 1000 = 7 THEN 'token.created' ELSE 'lead.created' END, 's', 0, 1, 1,
+		       CASE WHEN n IN (3, 7, 9, 30000, 30007, 30008) THEN 'failed' ELSE 'delivered' END
+		  FROM generate_series(1, 50000) AS n`, first, other, endpoint)
+	pgtest.Exec(t, w.Pool, `ANALYZE delivery.delivery`)
+	reader := query.New(w.Pool, w.Store)
+	walk := func(filter query.DeliveryFilter) (found []string, pages int) {
+		for p := (query.Page{Limit: 40}); pages == 0 || p.Cursor != ""; pages++ {
+			list, err := reader.Deliveries(t.Context(), "acme", endpoint, true, filter, p)
+			require.NoError(t, err)
+			for _, d := range list.Items {
+				found = append(found, strings.TrimLeft(strings.TrimPrefix(d.DeliveryID, first), "0"))
+			}
+			p.Cursor = list.NextCursor
+		}
+		return found, pages
+	}
+	found, pages := walk(query.DeliveryFilter{State: "failed"})
+	require.Equal(t, []string{"30008", "30007", "30000", "7", "3"}, found)
+	require.Equal(t, 3, pages, "of 45,000")
+	found, _ = walk(query.DeliveryFilter{State: "failed", Type: "token.created"})
+	require.Equal(t, []string{"30007", "7"}, found)
+	found, pages = walk(query.DeliveryFilter{Type: "token.created"})
+	require.Len(t, found, 50)
+	require.Equal(t, "49007", found[0])
+	require.Equal(t, 3, pages, "a page ends with what it looked at")
+	found, _ = walk(query.DeliveryFilter{State: "cancelled"})
+	require.Empty(t, found)
 }
 
 // walkWithin goes through a list part by part, and counts its items. No part is as JSON larger than most bytes.

@@ -169,7 +169,7 @@ func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 		got, err := reader.Account(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, text(t, query.Account{
-			AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
+			AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region, Currency: state.Currency,
 			RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
 			Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
 			CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
@@ -274,7 +274,7 @@ func TestIsolation_BetweenEndpoints(t *testing.T) {
 		endpoint, err := reader.Endpoint(t.Context(), "acme", id)
 		require.NoError(t, err)
 		require.Len(t, own, endpoint.Queued)
-		list, err := reader.Deliveries(t.Context(), "acme", id, true, whole)
+		list, err := reader.Deliveries(t.Context(), "acme", id, true, query.DeliveryFilter{}, whole)
 		require.NoError(t, err)
 		require.ElementsMatch(t, own, ids(list.Items, func(d query.Delivery) string { return d.DeliveryID }))
 		for of, theirs := range sent {

@@ -238,6 +238,16 @@ func (r *Reader) Days(ctx context.Context, account string, since time.Time) ([]D
 	return days, schema.Unavailable(err)
 }
 
+// FirstDay returns the first day on which something arrived at an account, the zero time if nothing did.
+func (r *Reader) FirstDay(ctx context.Context, account string) (time.Time, error) {
+	var first *time.Time
+	err := r.pool.QueryRow(ctx, `SELECT min(day) FROM views.source_day WHERE account = $1`, account).Scan(&first)
+	if err != nil || first == nil {
+		return time.Time{}, schema.Unavailable(err)
+	}
+	return *first, nil
+}
+
 // Between is how long leads took from their first touch until a source touched them too.
 type Between struct {
 	Source string

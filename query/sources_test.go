@@ -54,12 +54,13 @@ func TestSourceReport_SumsDays(t *testing.T) {
 		require.Equal(t, report(filter), text(t, walked), "page by page")
 	}
 
-	days, err := reader.Usage(t.Context(), "acme", first.AddDate(0, 0, 1), 3)
+	days, err := query.New(w.Pool, w.Store, query.WithClock(func() time.Time { return first.AddDate(0, 0, 3).Add(time.Hour) })).Usage(t.Context(), "acme")
 	require.NoError(t, err)
+	require.Len(t, days, query.UsageDays)
 	require.Equal(t, `[`+
 		`{"day":"2026-03-04T00:00:00.000Z","captures":0,"batchLines":0,"refused":0,"deliveries":0},`+
 		`{"day":"2026-03-03T00:00:00.000Z","captures":880,"batchLines":8,"refused":800,"deliveries":20},`+
-		`{"day":"2026-03-02T00:00:00.000Z","captures":440,"batchLines":4,"refused":400,"deliveries":10}]`, text(t, days))
+		`{"day":"2026-03-02T00:00:00.000Z","captures":440,"batchLines":4,"refused":400,"deliveries":10}]`, text(t, days[:3]))
 }
 
 // Leads that were joined are one in the history.

@@ -54,10 +54,15 @@ const leadActivity = `
 // LeadActivity lists what a lead's visitors did, before and after the lead arrived, oldest first. The errors are ErrNotFound and
 // ErrCursor.
 func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (List[Activity], error) {
+	return r.LeadActivitySince(ctx, account, id, time.Time{}, p)
+}
+
+// LeadActivitySince lists those of LeadActivity from a time on, by the sender's clock.
+func (r *Reader) LeadActivitySince(ctx context.Context, account, id string, since time.Time, p Page) (List[Activity], error) {
 	if !event.ValidID(id) {
 		return List[Activity]{}, ErrNotFound
 	}
-	kind, after := cursorOf(activityCursor, account), timeCursor{}
+	kind, after := cursorOf(activityCursor, account), timeCursor{at: since}
 	if p.Cursor != "" {
 		var err error
 		if after, err = decodeTimeCursor(kind, p.Cursor); err != nil {

@@ -184,9 +184,23 @@ const deliveryColumns = `
 	SELECT d.delivery_id, d.webhook_id, d.event_id, d.type, d.state, d.created_at, d.finished_at, nullif(q.due_at, 'infinity'), d.gave_way
 	  FROM delivery.delivery d LEFT JOIN delivery.queue q USING (delivery_id)`
 
-// Deliveries lists what was queued for an endpoint, newest first. Responses of receivers, which may repeat a lead, are empty
+// DeliveryFilter selects deliveries. Empty fields select all.
+type DeliveryFilter struct{ State, Type string }
+
+// DeliveryStates are the states of deliveries.
+func DeliveryStates() []string { return []string{"queued", "delivered", "failed", "cancelled"} }
+
+// DeliveryTypes are the types of events that deliveries can be of.
+func DeliveryTypes() []string { return append(webhook.EventTypes(), "webhook.test") }
+
+// filteredDeliveries is how many deliveries a page with a filter looks at. An index of states would cost each delivery a second
+// entry when it is sent.
+const filteredDeliveries = 20_000
+
+// Deliveries lists what was queued for an endpoint, newest first. With a filter, a page may have fewer items than its limit, or none,
+// and be followed by others. Responses of receivers, which may repeat a lead, are empty
 // without readsLeads. The errors are ErrNotFound, when the account has no such endpoint or no longer has it, and ErrCursor.
-func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, readsLeads bool, p Page) (List[Delivery], error) {
+func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, readsLeads bool, filter DeliveryFilter, p Page) (List[Delivery], error) {
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return List[Delivery]{}, err
 	}
@@ -200,15 +214,38 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, read
 		s.and(`d.delivery_id < ?`, last[0])
 	}
 	after := func(d Delivery) string { return encodeCursor(cursorOf(deliveryCursor, account), d.DeliveryID) }
+	var last Delivery // that the page looks at, if others follow
+	if filter != (DeliveryFilter{}) {
+		var err error
+		if last.DeliveryID, err = r.lastFiltered(ctx, s); err != nil {
+			return List[Delivery]{}, err
+		}
+		s.and(`d.delivery_id >= ?`, last.DeliveryID)
+		s.equal(`d.state`, filter.State)
+		s.equal(`d.type`, filter.Type)
+	}
 	list, err := page(ctx, r, s, p.Limit, scanDelivery, after)
 	if err != nil {
 		return list, err
+	}
+	if list.NextCursor == "" && last.DeliveryID != "" {
+		list.NextCursor = after(last)
 	}
 	with, err := r.addAttempts(ctx, readsLeads, list.Items)
 	if with < len(list.Items) {
 		list = List[Delivery]{Items: list.Items[:with], NextCursor: after(list.Items[with-1])}
 	}
 	return list, err
+}
+
+// lastFiltered returns the id of the last of the deliveries that a page with a filter looks at, empty if that is all of a selection.
+func (r *Reader) lastFiltered(ctx context.Context, s selection) (id string, err error) {
+	s.from = `SELECT d.delivery_id FROM delivery.delivery d`
+	err = r.pool.QueryRow(ctx, s.sql(1)+` OFFSET `+strconv.Itoa(filteredDeliveries-1), s.args...).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return id, schema.Unavailable(err)
 }
 
 // Delivery returns one delivery of an endpoint, as Deliveries does. The error is ErrNotFound when there is no such delivery.

@@ -27,6 +27,7 @@ type accountSetCommand struct {
 	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated. An empty one removes all features."`
 	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. An empty one sets the default, which a new account has: new, contacted, qualified, negotiation, won, lost."`
 	Region    string   `placeholder:"CODE" help:"Country whose phone numbers need no country code. Default of a new account: IN."`
+	Currency  string   `placeholder:"CODE" help:"ISO 4217 code of the currency that values of leads are in. Default of a new account: that of its region."`
 	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default of a new account: the service's."`
 	RateBurst *int     `placeholder:"N" help:"Burst of captures. Default of a new account: the service's."`
 
@@ -70,7 +71,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 		Caller:    command.Caller{Actor: "system:cli"},
 		AccountID: a.ID,
 		Settings: account.Settings{
-			Name: a.Name, Features: named(a.Feature), Stages: named(a.Stage), Region: a.Region,
+			Name: a.Name, Features: named(a.Feature), Stages: named(a.Stage), Region: a.Region, Currency: a.Currency,
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
 			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
 		},
@@ -83,8 +84,8 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; won stages %s; region %s%s; visitors for %d days; arrivals for %d days%s%s (position %d)\n", a.ID,
-		orNone(state.Features), strings.Join(state.Stages, ", "), strings.Join(state.WonStages, ", "), state.Region, hidesLeads(state),
+	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; won stages %s; region %s; currency %s%s; visitors for %d days; arrivals for %d days%s%s (position %d)\n", a.ID,
+		orNone(state.Features), strings.Join(state.Stages, ", "), strings.Join(state.WonStages, ", "), state.Region, state.Currency, hidesLeads(state),
 		state.VisitorDays, state.QuarantineDays, quarantines(state), revoked(state), position)
 	return nil
 }

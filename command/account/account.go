@@ -10,6 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/currency"
+	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/leadlog/leadlog/command/field"
@@ -34,6 +36,7 @@ type State struct {
 	Features    []string
 	Stages      []string // first to last; never empty once provisioned
 	Region      string
+	Currency    string   // ISO 4217 code of the values of leads
 	RateLimit   *float64 // captures a second; nil is the service's default, 0 no limit
 	RateBurst   *int
 	// TokensSeeLeads lets answers to API tokens show what earlier arrivals stored.
@@ -61,7 +64,7 @@ func Evolve(s State, fact event.Fact) State {
 		}
 		s = State{
 			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
-			Region: data.Region, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
+			Region: data.Region, Currency: data.Currency, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
 			TokensSeeLeads: data.LetsTokensSeeLeads(), VisitorDays: data.KeepsVisitorsFor(),
 			Quarantine: data.Quarantine, QuarantineDays: data.KeepsArrivalsFor(), WonStages: data.CountsAsWon(),
 		}
@@ -126,6 +129,7 @@ type Settings struct {
 	Features  []string
 	Stages    []string // empty: the default ones
 	Region    string   // empty: DefaultRegion
+	Currency  string   // empty: that of the region
 	RateLimit *float64
 	RateBurst *int
 	// TokensSeeLeads is true when it is nil.
@@ -145,7 +149,7 @@ func (s State) Keeping(want Settings) Settings {
 	if want.Stages == nil {
 		want.Stages = s.Stages
 	}
-	want.Name, want.Region = cmp.Or(want.Name, s.Name), cmp.Or(want.Region, s.Region)
+	want.Name, want.Region, want.Currency = cmp.Or(want.Name, s.Name), cmp.Or(want.Region, s.Region), cmp.Or(want.Currency, s.Currency)
 	want.RateLimit, want.RateBurst = cmp.Or(want.RateLimit, s.RateLimit), cmp.Or(want.RateBurst, s.RateBurst)
 	if want.TokensSeeLeads == nil && s.Provisioned && !s.TokensSeeLeads {
 		want.TokensSeeLeads = new(false)
@@ -195,6 +199,10 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	if !knownRegion(region) {
 		refuse("region", "must be a two-letter country code such as IN")
 	}
+	unit, known := currencyOf(want.Currency, region)
+	if !known {
+		refuse("currency", "must be an ISO 4217 code such as INR")
+	}
 	if r := want.RateLimit; r != nil && !(*r >= 0 && *r <= MaxRate) {
 		refuse("rateLimit", "must be between 0 and 1000000")
 	}
@@ -215,7 +223,7 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 		return nil, wrong
 	}
 	configured := event.AccountConfigured{
-		Name: name, Features: features, Stages: stages, Region: region,
+		Name: name, Features: features, Stages: stages, Region: region, Currency: unit,
 		RateLimit: want.RateLimit, RateBurst: want.RateBurst,
 		TokensSeeLeads: want.TokensSeeLeads, VisitorDays: orZero(want.VisitorDays),
 		Quarantine: orZero(want.Quarantine), QuarantineDays: orZero(want.QuarantineDays), WonStages: wonStages,
@@ -224,6 +232,21 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 		return nil, nil
 	}
 	return &configured, nil
+}
+
+// currencyOf returns the ISO 4217 code that a setting names. An empty one is the currency of the region, or USD for a region
+// without one of its own.
+func currencyOf(setting, region string) (code string, known bool) {
+	if setting = strings.TrimSpace(setting); setting != "" {
+		unit, err := currency.ParseISO(setting)
+		return unit.String(), err == nil
+	}
+	if parsed, err := language.ParseRegion(region); err == nil {
+		if unit, ok := currency.FromRegion(parsed); ok {
+			return unit.String(), true
+		}
+	}
+	return currency.USD.String(), true
 }
 
 // wonStages returns the stages that count as a conversion, as the account spells them, or what is wrong with them. One that is no
@@ -258,7 +281,7 @@ func orZero[T any](value *T) (v T) {
 }
 
 func (s State) is(c event.AccountConfigured) bool {
-	return s.Name == c.Name && s.Region == c.Region &&
+	return s.Name == c.Name && s.Region == c.Region && s.Currency == c.Currency &&
 		slices.Equal(s.Features, c.Features) && slices.Equal(s.Stages, c.Stages) &&
 		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst) &&
 		s.TokensSeeLeads == c.LetsTokensSeeLeads() && s.VisitorDays == c.KeepsVisitorsFor() &&

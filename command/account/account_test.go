@@ -31,7 +31,7 @@ func names(n int) []string {
 
 func TestConfigure_Normalizes(t *testing.T) {
 	t.Parallel()
-	base := event.AccountConfigured{Features: []string{}, Stages: defaultStages, Region: "IN"}
+	base := event.AccountConfigured{Features: []string{}, Stages: defaultStages, Region: "IN", Currency: "INR"}
 	with := func(change func(*event.AccountConfigured)) event.AccountConfigured {
 		c := base
 		change(&c)
@@ -54,7 +54,9 @@ func TestConfigure_Normalizes(t *testing.T) {
 		{"a stage of 50 characters", Settings{Stages: []string{strings.Repeat("é", 50)}}, with(func(c *event.AccountConfigured) { c.Stages = []string{strings.Repeat("é", 50)} })},
 		{"and one whose accents stand apart", Settings{Stages: []string{strings.Repeat("e\u0301", 50)}}, with(func(c *event.AccountConfigured) { c.Stages = []string{strings.Repeat("e\u0301", 50)} })},
 		{"a name of 200 characters whose accents stand apart", Settings{Name: strings.Repeat("e\u0301", 200)}, with(func(c *event.AccountConfigured) { c.Name = strings.Repeat("e\u0301", 200) })},
-		{"a region in any case", Settings{Region: " de "}, with(func(c *event.AccountConfigured) { c.Region = "DE" })},
+		{"a region in any case", Settings{Region: " de "}, with(func(c *event.AccountConfigured) { c.Region, c.Currency = "DE", "EUR" })},
+		{"a currency in any case", Settings{Currency: " usd "}, with(func(c *event.AccountConfigured) { c.Currency = "USD" })},
+		{"a region with a currency", Settings{Region: "US"}, with(func(c *event.AccountConfigured) { c.Region, c.Currency = "US", "USD" })},
 		{"a rate of 0 is no limit", Settings{RateLimit: p(0.0)}, with(func(c *event.AccountConfigured) { c.RateLimit = p(0.0) })},
 		{"a rate below one a second", Settings{RateLimit: p(0.5), RateBurst: p(1)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = p(0.5), p(1) })},
 		{"the highest rate", Settings{RateLimit: p(1e6), RateBurst: p(1000000)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = p(1e6), p(1000000) })},
@@ -97,6 +99,8 @@ func TestConfigure_Refuses(t *testing.T) {
 		{"a stage with a control character", Settings{Stages: []string{"a\x07b"}}, "stages"},
 		{"51 stages", Settings{Stages: names(51)}, "stages"},
 		{"an unknown region", Settings{Region: "XX"}, "region"},
+		{"an unknown currency", Settings{Currency: "QQQ"}, "currency"},
+		{"a currency by its sign", Settings{Currency: "₹"}, "currency"},
 		{"a region by its long name", Settings{Region: "India"}, "region"},
 		{"a negative rate", Settings{RateLimit: p(-0.1)}, "rateLimit"},
 		{"a rate beyond sense", Settings{RateLimit: p(1e6 + 1)}, "rateLimit"},
@@ -135,7 +139,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	}
 	s := configure(t, State{}, first(), at)
 	require.Equal(t, State{
-		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE",
+		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", Currency: "EUR",
 		RateLimit: p(5.0), RateBurst: p(9), TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, CreatedAt: at, UpdatedAt: at,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
@@ -150,7 +154,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	require.False(t, s.TokensSeeLeads)
 	replaced := configure(t, s, Settings{}, later)
 	require.Equal(t, State{
-		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"},
+		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", Currency: "INR", TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"},
 		CreatedAt: at, UpdatedAt: later,
 	}, replaced, "what is not said again is gone")
 	require.False(t, replaced.Has(FeatureAPI))
@@ -159,7 +163,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 func TestConfigure_KeepsOmitted(t *testing.T) {
 	t.Parallel()
 	has := State{
-		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US",
+		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US", Currency: "EUR",
 		RateLimit: p(2.0), RateBurst: p(3), TokensSeeLeads: true, VisitorDays: 30,
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
 	}
@@ -169,13 +173,13 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	changed, err := has.Configure(has.Keeping(Settings{Region: "DE", RateLimit: p(0.0), Stages: []string{}}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
-		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", RateLimit: p(0.0), RateBurst: p(3), VisitorDays: 30,
+		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", Currency: "EUR", RateLimit: p(0.0), RateBurst: p(3), VisitorDays: 30,
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
 	}, changed)
 	renamed, err := has.Configure(has.Keeping(Settings{Name: "Globex", RateBurst: p(4)}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
-		Name: "Globex", Features: []string{FeatureAPI}, Stages: has.Stages, Region: "US", RateLimit: p(2.0), RateBurst: p(4), VisitorDays: 30,
+		Name: "Globex", Features: []string{FeatureAPI}, Stages: has.Stages, Region: "US", Currency: "EUR", RateLimit: p(2.0), RateBurst: p(4), VisitorDays: 30,
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
 	}, renamed)
 	has.TokensSeeLeads = false
@@ -188,7 +192,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	require.Equal(t, has.Stages, none.Stages)
 	fresh, err := State{}.Configure(State{}.Keeping(Settings{Features: []string{FeatureAPI}}), knownRegion)
 	require.NoError(t, err)
-	require.Equal(t, &event.AccountConfigured{Features: []string{FeatureAPI}, Stages: defaultStages, Region: "IN"}, fresh)
+	require.Equal(t, &event.AccountConfigured{Features: []string{FeatureAPI}, Stages: defaultStages, Region: "IN", Currency: "INR"}, fresh)
 }
 
 func TestConfigure_EachSetting(t *testing.T) {
@@ -201,6 +205,7 @@ func TestConfigure_EachSetting(t *testing.T) {
 		"no feature":         func(w *Settings) { w.Features = nil },
 		"order of stages":    func(w *Settings) { w.Stages = []string{"b", "a"} },
 		"spelling of stages": func(w *Settings) { w.Stages = []string{"A", "b"} },
+		"currency":           func(w *Settings) { w.Currency = "USD" },
 		"region":             func(w *Settings) { w.Region = "" },
 		"rate":               func(w *Settings) { w.RateLimit = p(6.0) },
 		"no rate":            func(w *Settings) { w.RateLimit = nil },

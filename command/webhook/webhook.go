@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,29 +49,29 @@ func EventTypes() []string {
 	}
 }
 
+// sentAs has the stored types that endpoints get, each with its public type.
+var sentAs = func() map[string]string {
+	public := map[string]string{}
+	for _, data := range []event.Data{
+		event.LeadCreated{}, event.LeadMerged{}, event.LeadUpdated{}, event.LeadReleased{}, event.LeadErased{},
+		event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.IntakeSilent{}, event.IntakeResumed{},
+	} {
+		public[data.EventType()] = event.PublicName(data.EventType())
+	}
+	public[event.LeadJoined{}.EventType()] = event.PublicName(event.LeadUpdated{}.EventType()) // of the surviving lead; the source lead has no more events
+	return public
+}()
+
 // SentAs returns the public type under which endpoints get an event; false if they do not get it.
 func SentAs(data event.Data) (name string, sent bool) {
-	switch data.(type) {
-	case event.LeadJoined: // of the surviving lead; the source lead has no more events
-		return event.PublicName(event.LeadUpdated{}.EventType()), true
-	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.LeadErased,
-		event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted, event.IntakeSilent, event.IntakeResumed:
-		return event.PublicName(data.EventType()), true
-	}
-	return "", false
+	name, sent = sentAs[data.EventType()]
+	return name, sent
 }
 
 // SentTypes returns, for an endpoint with these events, the stored types that it gets, with the public type of each.
 func SentTypes(events []string) map[string]string {
-	types := map[string]string{}
-	for _, data := range []event.Data{
-		event.LeadCreated{}, event.LeadMerged{}, event.LeadUpdated{}, event.LeadReleased{}, event.LeadErased{}, event.LeadJoined{},
-		event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.IntakeSilent{}, event.IntakeResumed{},
-	} {
-		if name, sent := SentAs(data); sent && AsksFor(events, name) {
-			types[data.EventType()] = name
-		}
-	}
+	types := maps.Clone(sentAs)
+	maps.DeleteFunc(types, func(_, name string) bool { return !AsksFor(events, name) })
 	return types
 }
 

@@ -11,6 +11,7 @@ type AccountConfigured struct {
 	Features  []string `json:"features"`
 	Stages    []string `json:"stages"`             // of the pipeline, first to last; never empty
 	Region    string   `json:"region"`             // ISO 3166 code by which national phone numbers are read
+	Currency  string   `json:"currency"`           // ISO 4217 code of the values of leads
 	RateLimit *float64 `json:"rateLimit,omitzero"` // captures a second; 0 is no limit, absent the service's default
 	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
 	// TokensSeeLeads says whether an answer to an API token shows what earlier arrivals stored. Absent is true.

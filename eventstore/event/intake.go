@@ -32,7 +32,8 @@ type IntakeSignature struct {
 // IntakeCreated says that an account has a new intake.
 type IntakeCreated struct {
 	IntakeSettings
-	Slot int `json:"slot"` // which of the account's slots it holds, from 1
+	Slot int  `json:"slot"`          // which of the account's slots it holds, from 1; 0 is that of demo data
+	Demo bool `json:"demo,omitzero"` // it has the account's demo data
 }
 
 // IntakeChanged says that an intake's owner changed it. It has all of the intake's settings from here on.

@@ -91,7 +91,7 @@ var declared = map[string]declaration{
 	event.WebhookDeleted{}.EventType():     {},
 
 	event.IntakeCreated{}.EventType(): {
-		plain: list("name kind source enabled origins redirect honeypot challenge rateLimit expectEvery mapping signature graphUrl slot"),
+		plain: list("name kind source enabled origins redirect honeypot challenge rateLimit expectEvery mapping signature graphUrl slot demo"),
 	},
 	event.IntakeChanged{}.EventType(): {
 		plain: list("name kind source enabled origins redirect honeypot challenge rateLimit expectEvery mapping signature graphUrl changed"),
@@ -102,7 +102,7 @@ var declared = map[string]declaration{
 	event.IntakeResumed{}.EventType(): {plain: list("arrivedAt")},
 
 	event.AccountConfigured{}.EventType(): {
-		plain: list("name features stages region rateLimit rateBurst tokensSeeLeads visitorDays quarantine quarantineDays wonStages"),
+		plain: list("name features stages region currency rateLimit rateBurst tokensSeeLeads visitorDays quarantine quarantineDays wonStages"),
 	},
 	event.JWTsRevoked{}.EventType(): {plain: list("notBefore")},
 }

@@ -50,6 +50,8 @@ func (v *visit) arrivals() (screen, error) {
 	if shown.Intakes, shown.Names, err = v.intakeNames(); err != nil {
 		return screen{}, err
 	}
+	shown.show("intakeId", shown.Names.Of)
+	shown.show("state", words)
 	list, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, filter, page)
 	if err != nil {
 		return screen{}, err
@@ -61,7 +63,9 @@ func (v *visit) arrivals() (screen, error) {
 	if shown.Resubmitted, err = v.Resubmissions.Latest(v.ctx, v.identity.Account, resubmissionsShown); err != nil {
 		return screen{}, err
 	}
-	return screen{name: "arrivals", title: "Arrivals", data: shown, live: page.Cursor == ""}, nil
+	these := v.get("leads:read", "These arrivals", "/api/v1/crm/arrivals", "state", filter.State, "intakeId", filter.IntakeID, "reason", filter.Reason,
+		"since", stamp(filter.Since), "until", stamp(filter.Until))
+	return screen{name: "arrivals", title: "Arrivals", data: shown, live: page.Cursor == "", calls: v.calls(these.but(oldestFirst))}, nil
 }
 
 // namesOfIntakes are those of an account's intakes, by id.
@@ -70,7 +74,7 @@ type namesOfIntakes map[string]string
 // Of returns what to call an intake. Without one it is the API that captures.
 func (n namesOfIntakes) Of(id string) string {
 	if id == "" {
-		return "the API"
+		return "API"
 	}
 	return cmp.Or(n[id], id)
 }
@@ -173,6 +177,7 @@ func (v *visit) arrivalScreen(more func(*arrivalPage, query.ArrivalShown) error,
 		}
 	}
 	page := screen{name: "arrival", title: "Arrival", data: shown, live: v.reads()}
+	page.calls = v.calls(v.get("leads:read", "This arrival", "/api/v1/crm/arrivals/"+of.ArrivalID).but("The answer has the received data, unmasked, and is recorded in the audit log."))
 	if faults != nil {
 		page.status = http.StatusBadRequest
 	}
@@ -223,7 +228,7 @@ func (v *visit) confirmDiscard() (screen, error) {
 	at := v.path("/arrivals/" + of.ArrivalID)
 	return screen{name: "confirm", title: "Discard an arrival", data: confirmation{
 		Title: "Discard an arrival", Question: "Discard the arrival of " + time.Time(of.ReceivedAt).UTC().Format("2006-01-02 15:04:05") + "?",
-		Consequence: "What was posted is deleted and never becomes a lead. This cannot be undone.", Verb: "Discard",
+		Consequence: "The received data is deleted and never becomes a lead. This cannot be undone.", Verb: "Discard",
 		Action: at + "/discard", Back: at, Grave: true,
 	}}, nil
 }

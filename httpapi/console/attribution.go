@@ -16,8 +16,17 @@ type attributionPage struct {
 	Filter       map[string]string
 	Wrong        field.Errors
 	Models, Keys []string
+	Chips        []chip
 	Report       query.Attribution
 	Steps        []stepBar
+}
+
+// Named returns the display name of a row: a source has one, other keys are shown as they were sent.
+func (p attributionPage) Named(key string) string {
+	if p.Filter["by"] == string(attribution.BySource) {
+		return words(key)
+	}
+	return key
 }
 
 // stepBar is a step of the paths that led to conversions, drawn as a bar.
@@ -53,7 +62,7 @@ func (v *visit) attribution() (screen, error) {
 		p.wrong.Add("asOf", err.Error())
 	}
 	shown := attributionPage{
-		Wrong: p.wrong, Models: attribution.Models(), Keys: attribution.Keys(),
+		Wrong: p.wrong, Models: attribution.Models(), Keys: attribution.Keys(), Chips: p.chips("since", "until", "asOf"),
 		Filter: map[string]string{
 			"model": string(model), "by": by, "asOf": asOf, "since": span.Since.Format(time.DateOnly), "until": span.Until.AddDate(0, 0, -1).Format(time.DateOnly),
 		},
@@ -82,7 +91,15 @@ func (v *visit) attribution() (screen, error) {
 	if shown.Wrong != nil {
 		status = http.StatusBadRequest
 	}
-	return screen{name: "attribution", title: "Attribution", status: status, data: shown}, nil
+	page := screen{name: "attribution", title: "Attribution", status: status, data: shown}
+	if shown.Wrong == nil {
+		since, until := stamp(span.Since), stamp(span.Until)
+		page.calls = v.calls(
+			v.get("leads:read", "These credits", "/api/v1/crm/attribution", "model", string(model), "by", by, "since", since, "until", until, "asOf", asOf),
+			v.program("leads:read", "As a report with its proof", "report attribution", "--model", string(model), "--by", by, "--since", since, "--until", until, "--as-of", asOf,
+				"--out", "report.json"))
+	}
+	return page, nil
 }
 
 // model reads a model of attribution, the last touch by default.

@@ -45,9 +45,10 @@ func (p proof) Good() bool { return p.Disproven == 0 && p.Pending == 0 && p.Brok
 func (v *visit) audit() (screen, error) {
 	p := v.params()
 	shown := auditPage{filtered: p.filtered("since", "until", "type", "tokenId"), Types: query.TokenEventTypes()}
+	shown.show("type", words)
 	filter, page := auditFilter(p), p.page()
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
-		return screen{name: "audit", title: "Token audit", status: http.StatusBadRequest, data: shown}, nil
+		return screen{name: "audit", title: "Token history", status: http.StatusBadRequest, data: shown}, nil
 	}
 	list, err := v.Query.LatestTokenEvents(v.ctx, v.identity.Account, filter, page)
 	if err != nil {
@@ -62,9 +63,27 @@ func (v *visit) audit() (screen, error) {
 			return screen{}, err
 		}
 		shown.Tokens = tokens.Items
+		shown.show("tokenId", func(id string) string {
+			for _, t := range shown.Tokens {
+				if t.TokenID == id {
+					return t.Name
+				}
+			}
+			return id
+		})
 	}
 	shown.parts = p.parts(page, list.NextCursor)
-	return screen{name: "audit", title: "Token audit", data: shown, live: page.Cursor == ""}, nil
+	return screen{name: "audit", title: "Token history", data: shown, live: page.Cursor == "", calls: v.auditCalls(filter)}, nil
+}
+
+func (v *visit) auditCalls(f query.AuditFilter) []call {
+	since, until := stamp(f.Since), stamp(f.Until)
+	list := v.get("audit:read", "These token events", "/api/v1/crm/audit/tokens", "type", f.Type, "tokenId", f.TokenID, "since", since, "until", until)
+	var file call
+	if f.Type == "" && f.TokenID == "" {
+		file = v.program("audit:read", "As a CSV file", "export tokens", "--since", since, "--until", until)
+	}
+	return v.calls(list.but(oldestFirst), v.get("audit:read", "The signed head of the tree", "/api/v1/crm/audit/tree"), file)
 }
 
 func auditFilter(p *params) query.AuditFilter {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
@@ -74,17 +73,11 @@ type Gate interface {
 	// Map waits for the account's turn to evaluate expressions, until release is called.
 	Map(ctx context.Context, account string) (release func(), err error)
 	// TryFilter applies a filter to the last events that an endpoint asks for. It has no effect.
-	TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (FilterTrial, error)
+	TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (query.FilterPreview, error)
 	// Explain returns the answer to an error.
 	Explain(error) Failure
 	// Note records the route, the account and the error of a request for the access log.
 	Note(r *http.Request, route, account string, err error)
-}
-
-// FilterTrial is what a filter would have decided.
-type FilterTrial struct {
-	Events, Matched, Failed int
-	Sample                  []jsontext.Value // the bodies of the first that match
 }
 
 // Failure is an error as pages show it.

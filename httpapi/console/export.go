@@ -135,8 +135,10 @@ func (v *visit) exportEndpoints() (screen, error) {
 
 func (v *visit) exportDeliveries() (screen, error) {
 	id := v.id("id")
-	return exported(v, v.params(), "deliveries", export.Deliveries(), query.All(func(page query.Page) (query.List[query.Delivery], error) {
-		return v.Query.Deliveries(v.r.Context(), v.identity.Account, id, v.caller.ReadsLeads, page)
+	p := v.params()
+	filter := deliveryFilter(p)
+	return exported(v, p, "deliveries", export.Deliveries(), query.All(func(page query.Page) (query.List[query.Delivery], error) {
+		return v.Query.Deliveries(v.r.Context(), v.identity.Account, id, v.caller.ReadsLeads, filter, page)
 	}))
 }
 
@@ -146,7 +148,7 @@ func (v *visit) exportProjections() (screen, error) {
 }
 
 func (v *visit) exportUsage() (screen, error) {
-	days, err := v.usageDays()
+	days, err := v.Query.Usage(v.ctx, v.identity.Account)
 	return sent(v, v.params(), export.Usage(), sequence(days, err))
 }
 

@@ -18,16 +18,16 @@ import (
 )
 
 // kindOfIntake describes a kind where one is chosen.
-type kindOfIntake struct{ Kind, Name, About string }
+type kindOfIntake struct{ Kind, About string }
 
 var kindsOfIntake = []kindOfIntake{
-	{intake.Form, "Web form", "A form on your page. Its address is public."},
-	{intake.GoogleLeadForm, "Google lead form", "Lead form assets of Google Ads."},
-	{intake.MetaLeadAds, "Meta lead ads", "Instant forms on Facebook and Instagram."},
-	{intake.Typeform, "Typeform", "Answers to a typeform."},
-	{intake.Razorpay, "Razorpay", "Payments and payment pages of Razorpay."},
-	{intake.StandardWebhooks, "Standard Webhooks", "Senders that sign as the Standard Webhooks specification says."},
-	{intake.Webhook, "Other webhook", "Anything else that posts JSON or a form."},
+	{intake.Form, "A form on your page. Its address is public."},
+	{intake.GoogleLeadForm, "Lead form assets of Google Ads."},
+	{intake.MetaLeadAds, "Instant forms on Facebook and Instagram."},
+	{intake.Typeform, "Answers to a typeform."},
+	{intake.Razorpay, "Payments and payment pages of Razorpay."},
+	{intake.StandardWebhooks, "Senders that follow the Standard Webhooks specification."},
+	{intake.Webhook, "Any other sender that posts JSON or a form."},
 }
 
 // intakeList is the page of intakes.
@@ -50,7 +50,8 @@ func (v *visit) intakes() (screen, error) {
 		Intakes: list.Items, Kinds: kindsOfIntake, Most: intake.MaxPerAccount, MayWrite: v.identity.May("intakes:write"),
 		parts: p.parts(page, list.NextCursor),
 	}
-	return screen{name: "intakes", title: "Intakes", data: shown, live: v.reads()}, nil
+	these := v.get("intakes:read", "The intakes", "/api/v1/crm/intakes")
+	return screen{name: "intakes", title: "Intakes", data: shown, live: v.reads(), calls: v.calls(these)}, nil
 }
 
 // intakeForm is the form of a new intake, or of changes of one.
@@ -178,7 +179,6 @@ func (v *visit) createIntake() (screen, error) {
 // intakePage is one intake and what arrived at it.
 type intakePage struct {
 	query.Intake
-	KindName string
 	Address  string // with the origin of this page
 	Script   string // likewise, of leadlog.js
 	Arrivals []query.Arrival
@@ -213,19 +213,10 @@ func (v *visit) intakeScreen(id string, once *shownIntake, preview intakePreview
 	if err != nil {
 		return screen{}, missing(err, intake.ErrNotFound)
 	}
-	scheme := "http://"
-	if v.Gate.Secure(v.r) {
-		scheme = "https://"
-	}
-	base := scheme + v.r.Host + strings.TrimSuffix(v.Base, "/console")
+	base := v.service()
 	shown := intakePage{
 		Intake: record, Address: base + record.URL, Script: base + "/in/leadlog.js", Shown: once, Preview: preview,
 		MayWrite: v.identity.May("intakes:write"), MayRead: v.caller.ReadsLeads,
-	}
-	for _, one := range kindsOfIntake {
-		if one.Kind == record.Kind {
-			shown.KindName = one.Name
-		}
 	}
 	if shown.MayRead {
 		latest, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{IntakeID: id}, query.Page{Limit: latestArrivals})
@@ -234,7 +225,10 @@ func (v *visit) intakeScreen(id string, once *shownIntake, preview intakePreview
 		}
 		shown.Arrivals = latest.Items
 	}
-	return screen{name: "intake", title: record.Name, data: shown, live: v.reads()}, nil
+	calls := v.calls(
+		v.get("intakes:read", "This intake", "/api/v1/crm/intakes/"+record.IntakeID),
+		v.get("leads:read", "Its arrivals", "/api/v1/crm/arrivals", "intakeId", record.IntakeID).but(oldestFirst))
+	return screen{name: "intake", title: record.Name, data: shown, live: v.reads(), calls: calls}, nil
 }
 
 func (v *visit) editIntake() (screen, error) {
@@ -326,14 +320,14 @@ func (v *visit) previewIntake() (screen, error) {
 	preview.Wrong = would.Wrong
 	switch {
 	case len(would.Fetched) > 0:
-		preview.Discarded = fmt.Sprintf("It only announces leads (%s). Each is fetched from Meta, and captured then. "+
+		preview.Discarded = fmt.Sprintf("It only announces leads (%s). Each is fetched from Meta and then captured. "+
 			"To see what becomes of one, paste the Graph API's answer.", strings.Join(would.Fetched, ", "))
 	case would.Mapped.Test:
 		preview.Discarded = "The sender marked it as a test."
 	case would.Mapped.Skip:
-		preview.Discarded = "The mapping says to skip it."
+		preview.Discarded = "The mapping skips it."
 	case would.Mapped.Honeypot:
-		preview.Discarded = "The honeypot is filled."
+		preview.Discarded = "The honeypot field is filled in, which suggests a bot."
 	}
 	if members := would.Lead(); members != nil {
 		object, err := event.AppendObject(nil, members)
@@ -372,7 +366,7 @@ func (v *visit) confirmIntakeSecret() (screen, error) {
 }
 
 func (v *visit) confirmIntakeDeletion() (screen, error) {
-	return v.confirmIntake("delete", "Delete", "Delete", "Its address no longer answers, and its secrets are destroyed. What has arrived stays. This cannot be undone.")
+	return v.confirmIntake("delete", "Delete", "Delete", "Its address no longer answers, and its secrets are destroyed. Arrivals and leads are kept. This cannot be undone.")
 }
 
 func (v *visit) confirmIntake(action, question, verb, consequence string) (screen, error) {

@@ -2,11 +2,9 @@ package console
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -17,9 +15,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
-	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // leadList is the page of leads.
@@ -43,6 +39,7 @@ func (v *visit) leads() (screen, error) {
 		filtered: p.filtered("q", "phone", "email", "status", "source", "leadTemperature", "createdSince", "createdUntil"),
 		Choices:  leadChoices{settings.State.Stages, lead.Sources(), lead.Temperatures()},
 	}
+	shown.show("source", words)
 	page := p.page()
 	filter := leadFilter(p, cmp.Or(settings.State.Region, account.DefaultRegion))
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
@@ -59,7 +56,19 @@ func (v *visit) leads() (screen, error) {
 		shown.Leads = append(shown.Leads, masker{}.lead(one))
 	}
 	shown.parts = p.parts(page, list.NextCursor)
-	return screen{name: "leads", title: "Leads", data: shown, live: page.Cursor == ""}, nil
+	return screen{name: "leads", title: "Leads", data: shown, live: page.Cursor == "", calls: v.leadCalls(filter)}, nil
+}
+
+// leadCalls return the leads of a filter.
+func (v *visit) leadCalls(f query.LeadFilter) []call {
+	since, until := stamp(f.CreatedSince), stamp(f.CreatedUntil)
+	list := v.get("leads:read", "These leads", "/api/v1/crm/leads", "q", f.Q, "status", f.Status, "source", f.Source,
+		"leadTemperature", f.LeadTemperature, "phone", f.Phone, "email", f.Email, "createdSince", since, "createdUntil", until)
+	var file call
+	if (query.LeadFilter{CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil, Region: f.Region}) == f { // it has no other filters
+		file = v.program("leads:read", "As a CSV file", "export leads", "--since", since, "--until", until).but(recorded)
+	}
+	return v.calls(list.but("The answer is not masked. Searches by name, phone or email are recorded in the audit log."), file)
 }
 
 // leadFilter reads a phone and an email as a capture of the account would.
@@ -100,170 +109,6 @@ func fault(wrong field.Errors, name string) string {
 	}
 	return wrong[i].Message
 }
-
-// leadPage is one lead, as it is or was, and what happened to it.
-type leadPage struct {
-	Lead     leadShown
-	Revision eventstore.Revision // that the lead is shown as of
-	Latest   eventstore.Revision
-	Steps    []stepShown
-	Newer    string // query strings of other parts of the timeline, if there are
-	Older    string
-	Sources  []query.SourceEntry
-	Touches  []touchShown // the first of them
-	Cut      bool         // there are more touches
-	Model    attribution.Model
-	Models   []string
-	Won      *query.LeadConversion // nil: it is not won
-	Activity []activityShown
-	Later    string // query string of the activity that follows
-	Query    string // of this page
-	Revealed bool
-}
-
-// Past reports whether the lead is shown as it was earlier.
-func (l leadPage) Past() bool { return l.Revision != l.Latest }
-
-// stepShown is an event of the timeline as a page shows it, masked or not.
-type stepShown struct {
-	query.Step
-	Changes []changeShown
-	AsOf    string // query string of the lead as of it
-	Here    bool
-	Open    string // query string that shows or hides the stored event
-	Raw     string
-}
-
-type changeShown struct{ Field, Old, New string }
-
-// touchShown is a touch with its part of the conversion, if it has one.
-type touchShown struct {
-	query.Touch
-	Credit *query.Credit
-}
-
-type activityShown struct {
-	query.Activity
-	URL, Title, Referrer string
-}
-
-// timelineSteps is how many events of a timeline are on a page.
-const timelineSteps = 50
-
-func (v *visit) lead() (screen, error) { return v.showLead(masker{}) }
-
-func (v *visit) showLead(mask masker) (screen, error) {
-	p, id := v.params(), v.id("id")
-	moment := query.Moment{Limit: timelineSteps, AsOf: p.revision("revision")}
-	if before := p.revision("before"); before != nil {
-		moment.Before = *before
-	}
-	timeline, err := v.Query.LeadTimeline(v.ctx, v.identity.Account, id, moment)
-	if err != nil {
-		return screen{}, missing(err, lead.ErrNotFound)
-	}
-	shown := leadPage{
-		Lead: mask.lead(timeline.Lead), Revision: timeline.Revision, Latest: timeline.Latest, Revealed: mask.revealed,
-		Query: p.with("", ""),
-	}
-	for _, step := range timeline.Steps {
-		shown.Steps = append(shown.Steps, mask.step(step, p, timeline.Revision))
-	}
-	if n := len(timeline.Steps); n > 0 && timeline.Steps[n-1].Revision > 0 {
-		shown.Older = p.with("before", formatInt(int64(timeline.Steps[n-1].Revision)))
-	}
-	if moment.Before != 0 {
-		shown.Newer = cmp.Or(p.with("before", ""), "?")
-	}
-	if err := v.addOrigins(&shown, mask, p, id); err != nil {
-		return screen{}, err
-	}
-	return screen{name: "lead", title: "Lead " + id, data: shown, live: !mask.revealed && !shown.Past()}, nil
-}
-
-// addOrigins adds where the lead came from, and what it did before and since as a visitor.
-func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) error {
-	sources, err := v.Query.LeadSources(v.ctx, v.identity.Account, id, query.Page{Limit: rows})
-	if err != nil && !errors.Is(err, query.ErrNotFound) { // a view that has not seen the lead yet shows nothing of it
-		return err
-	}
-	shown.Sources = sources.Items
-	touches := query.TouchFilter{LeadID: id, Visits: true, Masked: !mask.revealed}
-	if touches.AsOf, err = v.Query.PositionAsOf(v.ctx, query.AsOf{}); err != nil {
-		return err
-	}
-	list, err := v.Query.Touches(v.ctx, v.identity.Account, touches, query.Page{Limit: rows})
-	if err != nil {
-		return err
-	}
-	shown.Cut, shown.Model, shown.Models = list.NextCursor != "", p.model(), attribution.Models()
-	sharing := query.AttributionFilter{AsOf: touches.AsOf, Rules: attribution.Rules{
-		Model: shown.Model, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
-	}}
-	if shown.Won, err = v.Query.LeadConversion(v.ctx, v.identity.Account, id, sharing); err != nil {
-		return err
-	}
-	for _, t := range list.Items {
-		one := touchShown{Touch: t}
-		if shown.Won != nil {
-			if credit, has := shown.Won.Credits[t.Position]; has {
-				one.Credit = &credit
-			}
-		}
-		shown.Touches = append(shown.Touches, one)
-	}
-	activity, err := v.Query.LeadActivity(v.ctx, v.identity.Account, id, query.Page{Limit: rows, Cursor: p.text("activity")})
-	if err != nil && !errors.Is(err, query.ErrNotFound) {
-		return err
-	}
-	for _, a := range activity.Items {
-		one := activityShown{a, mask.address(a.URL), mask.title(a.Title), mask.address(a.Referrer)}
-		shown.Activity = append(shown.Activity, one)
-	}
-	if activity.NextCursor != "" {
-		shown.Later = p.with("activity", activity.NextCursor)
-	}
-	return nil
-}
-
-func (m masker) step(step query.Step, p *params, at eventstore.Revision) stepShown {
-	revision := formatInt(int64(step.Revision))
-	shown := stepShown{
-		Step: step, Here: step.Revision == at, AsOf: p.with("revision", revision), Open: p.with("raw", revision),
-	}
-	shown.Released.Old = m.value(step.Released.Field, step.Released.Old)
-	for _, c := range step.Changes {
-		name := c.Field
-		if c.Key != "" {
-			name = c.Key
-		}
-		shown.Changes = append(shown.Changes, changeShown{name, m.value(c.Field, c.Old), m.value(c.Field, c.New)})
-	}
-	if p.text("raw") == revision {
-		shown.Raw, shown.Open = m.raw(step.Data), p.with("raw", "")
-	}
-	return shown
-}
-
-// revision reads a place in a stream; nil when none is given, or what is given is none.
-func (p *params) revision(name string) *eventstore.Revision {
-	n, err := strconv.ParseInt(p.text(name), 10, 64)
-	if err != nil || n < 0 {
-		return nil
-	}
-	return new(eventstore.Revision(n))
-}
-
-// missing gives what is not found the name of what was looked for.
-func missing(err, as error) error {
-	if errors.Is(err, query.ErrNotFound) {
-		return as
-	}
-	return err
-}
-
-// unmaskedLead shows a lead unmasked.
-func (v *visit) unmaskedLead() (screen, error) { return v.showLead(masker{revealed: true}) }
 
 // masker shows personal data masked, or unmasked on a page that is recorded as a reveal. A masked value distinguishes two people in
 // a list, but is not enough to contact one.

@@ -87,9 +87,7 @@ func (v *visit) again() ([]byte, error) {
 			return nil, err
 		}
 		var text bytes.Buffer
-		err = v.pages.byName[shown.name].ExecuteTemplate(&text, "main", layout{
-			Title: shown.title, Identity: v.identity, SignedIn: true, Live: true, Data: shown.data,
-		})
+		err = v.pages.byName[shown.name].ExecuteTemplate(&text, "main", v.layout(shown))
 		return text.Bytes(), err
 	})
 }

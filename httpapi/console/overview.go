@@ -1,6 +1,8 @@
 package console
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/leadlog/leadlog/query"
@@ -8,6 +10,8 @@ import (
 
 // overview is the first page: arrivals, views and endpoints at a glance.
 type overview struct {
+	Start     *start // nil: the account is past the first steps
+	Demo      *demo  // nil: it has none
 	Chart     *chart
 	Periods   []period
 	Views     []query.Projection
@@ -16,12 +20,14 @@ type overview struct {
 	Endpoints []query.Endpoint
 	Hooks     bool // endpoints may be seen
 	Since     string
+	Before    *earlier // nil: nothing is compared
 }
 
 // period counts arrivals of some days.
 type period struct {
 	Name                               string
 	Captures, Created, Merged, Refused int
+	Then                               string // the same of the period before; empty: nothing is compared
 }
 
 // chartDays is how many days the chart of the overview has.
@@ -43,6 +49,9 @@ func (v *visit) overview() (screen, error) {
 		if err := v.addArrivals(&shown); err != nil {
 			return screen{}, err
 		}
+		if err := v.addStart(&shown); err != nil {
+			return screen{}, err
+		}
 	}
 	if shown.Hooks = v.identity.May("webhooks:read"); shown.Hooks {
 		list, err := v.Query.Endpoints(v.ctx, v.identity.Account, query.Page{Limit: rows})
@@ -51,35 +60,68 @@ func (v *visit) overview() (screen, error) {
 		}
 		shown.Endpoints = list.Items
 	}
-	return screen{name: "overview", title: "Overview", data: shown, live: true}, nil
+	calls := v.calls(v.get("leads:read", "Captures by day and source", "/api/v1/crm/sources/report", "since", shown.Since+"T00:00:00Z"), v.endpointsCall())
+	return screen{name: "overview", title: "Overview", data: shown, live: true, calls: calls}, nil
 }
 
 func (v *visit) addArrivals(to *overview) error {
-	today := v.Now().UTC().Truncate(24 * time.Hour)
-	first := today.AddDate(0, 0, 1-chartDays)
-	to.Since = first.Format(time.DateOnly)
-	days, err := v.Query.Days(v.ctx, v.identity.Account, first)
+	today := v.Now().UTC().Truncate(day)
+	shown := query.ReportFilter{Interval: query.Day, Since: today.AddDate(0, 0, 1-chartDays), Until: today.AddDate(0, 0, 1)}
+	to.Since = shown.Since.Format(time.DateOnly)
+	p, from := v.params(), shown.Since
+	var err error
+	if p.text("compare") == comparing {
+		to.Before = before(shown)
+		if to.Before.First, err = v.Query.FirstDay(v.ctx, v.identity.Account); err != nil {
+			return err
+		}
+		from = to.Before.Since
+	}
+	days, err := v.Query.Days(v.ctx, v.identity.Account, from)
 	if err != nil {
 		return err
 	}
-	drawn := newChart("Captures by day and source", days, steps(query.ReportFilter{Interval: query.Day, Since: first, Until: today.AddDate(0, 0, 1)}), captures)
+	begin, _ := slices.BinarySearchFunc(days, shown.Since, func(d query.DayCount, at time.Time) int { return d.Day.Compare(at) })
+	if to.Before != nil {
+		to.Before.Counts = days[:begin]
+	}
+	drawn := newChart(series{
+		title: "Captures by day and source", interval: query.Day, steps: steps(shown), counts: days[begin:], count: captures, before: to.Before,
+	})
+	drawn.Switch = p.compared()
 	to.Chart = &drawn
 	for _, p := range []struct {
 		name string
 		days int
 	}{{"Today", 1}, {"7 days", 7}, {"30 days", chartDays}} {
-		to.Periods = append(to.Periods, count(p.name, days, today.AddDate(0, 0, 1-p.days)))
+		since := today.AddDate(0, 0, 1-p.days)
+		one := count(p.name, days, since, shown.Until)
+		if to.Before != nil && !to.Before.First.IsZero() && to.Before.First.Before(since) {
+			then := count("", days, since.AddDate(0, 0, -p.days), since).Captures
+			if one.Then = against(one.Captures, then) + " in the " + p.name + " before"; p.days == 1 {
+				one.Then = number(then) + " in all of yesterday" // a part of a day is not compared with a whole one
+			}
+		}
+		to.Periods = append(to.Periods, one)
 	}
 	return nil
+}
+
+// compared is the query string of the page with the period before, or without it if it is shown.
+func (p *params) compared() string {
+	if p.text("compare") == comparing {
+		return cmp.Or(p.with("compare", ""), "?")
+	}
+	return p.with("compare", comparing)
 }
 
 // captures are arrivals of all outcomes.
 func captures(d query.DayCount) int { return d.Created + d.Merged + d.Refused }
 
-func count(name string, days []query.DayCount, since time.Time) period {
+func count(name string, days []query.DayCount, since, until time.Time) period {
 	p := period{Name: name}
 	for _, d := range days {
-		if !d.Day.Before(since) {
+		if !d.Day.Before(since) && d.Day.Before(until) {
 			p.Captures += captures(d)
 			p.Created, p.Merged, p.Refused = p.Created+d.Created, p.Merged+d.Merged, p.Refused+d.Refused
 		}
@@ -99,18 +141,12 @@ func (v *visit) projections() (screen, error) {
 	if v.Troubles != nil {
 		health.Troubles = v.Troubles(v.ctx)
 	}
-	return screen{name: "projections", title: "Projections", data: health, live: true}, nil
+	ready := v.get("", "Whether the database, the log and the views are available", "/readyz")
+	return screen{name: "projections", title: "Data status", data: health, live: true, calls: v.calls(ready)}, nil
 }
-
-// usageDays is how many days usage is shown of: as many as deliveries are kept.
-const usageDays = 30
 
 func (v *visit) usage() (screen, error) {
-	days, err := v.usageDays()
-	return screen{name: "usage", title: "Usage", data: days, live: true}, err
-}
-
-func (v *visit) usageDays() ([]query.UsageDay, error) {
-	today := v.Now().UTC().Truncate(24 * time.Hour)
-	return v.Query.Usage(v.ctx, v.identity.Account, today.AddDate(0, 0, 1-usageDays), usageDays)
+	days, err := v.Query.Usage(v.ctx, v.identity.Account)
+	calls := v.calls(v.get("leads:read", "Usage by day", "/api/v1/crm/usage"))
+	return screen{name: "usage", title: "Usage", data: days, live: true, calls: calls}, err
 }

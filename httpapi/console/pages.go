@@ -38,6 +38,11 @@ func pages() []page {
 		{post, "/sign-out", public, quota.Free, (*visit).signOut},
 
 		{get, "/", "", quota.Read, (*visit).overview},
+		{post, "/test-lead", leads + " " + leadsWrite, quota.Write, (*visit).sendTestLead},
+		{get, "/demo", leads + " " + leadsWrite + " " + intakesWrite, quota.Read, (*visit).confirmDemo},
+		{post, "/demo", leads + " " + leadsWrite + " " + intakesWrite, quota.Write, (*visit).addDemo},
+		{get, "/demo/remove", leads + " " + leadsWrite + " " + intakesWrite, quota.Read, (*visit).confirmDemoRemoval},
+		{post, "/demo/remove", leads + " " + leadsWrite + " " + intakesWrite, quota.Write, (*visit).removeDemo},
 
 		{get, "/leads", leads, quota.Read, (*visit).leads},
 		{get, "/leads/{id}", leads, quota.Stream, (*visit).lead},

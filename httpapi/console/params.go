@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -88,10 +89,45 @@ type filtered struct {
 	Wrong  field.Errors
 	Query  string // that of all of the list, for exports
 	Active bool   // something is filtered
+	Chips  []chip
+}
+
+// chip is a filter that is set, with the query strings of the list without it, and without any filter.
+type chip struct{ Name, Label, Value, Without, Bare string }
+
+// labels are what filters are called on their chips.
+var labels = map[string]string{
+	"q": "Search", "status": "Status", "source": "Source", "leadTemperature": "Temperature", "phone": "Phone", "email": "Email",
+	"createdSince": "Created from", "createdUntil": "Created to", "since": "From", "until": "To", "interval": "By", "asOf": "As of",
+	"state": "Status", "intakeId": "Intake", "reason": "Field to correct", "type": "Event", "tokenId": "Token", "actor": "User", "subject": "Object",
+}
+
+// chips are those of the filters that are set.
+func (p *params) chips(names ...string) (set []chip) {
+	first, bare := &params{values: maps.Clone(p.values)}, &params{values: maps.Clone(p.values)}
+	delete(first.values, "cursor")
+	for _, name := range append(names, "cursor") {
+		delete(bare.values, name)
+	}
+	for _, name := range names {
+		if value := strings.TrimSpace(p.values.Get(name)); value != "" {
+			set = append(set, chip{name, labels[name], value, cmp.Or(first.with(name, ""), "?"), cmp.Or(bare.with("", ""), "?")})
+		}
+	}
+	return set
+}
+
+// show sets what a chip shows in the place of its value.
+func (f *filtered) show(name string, of func(string) string) {
+	for i := range f.Chips {
+		if f.Chips[i].Name == name {
+			f.Chips[i].Value = of(f.Chips[i].Value)
+		}
+	}
 }
 
 func (p *params) filtered(names ...string) filtered {
-	f := filtered{Filter: map[string]string{}, Query: p.with("cursor", "")}
+	f := filtered{Filter: map[string]string{}, Query: p.with("cursor", ""), Chips: p.chips(names...)}
 	for _, name := range names {
 		f.Filter[name] = p.text(name)
 		f.Active = f.Active || f.Filter[name] != ""
@@ -114,4 +150,13 @@ func (p *params) with(name, value string) string {
 		return ""
 	}
 	return "?" + values.Encode()
+}
+
+// without returns the parameters of this page without some of them.
+func (p *params) without(names ...string) url.Values {
+	values := maps.Clone(p.values)
+	for _, name := range names {
+		values.Del(name)
+	}
+	return values
 }

@@ -118,11 +118,11 @@ func (v *visit) refusedBy(err error) (screen, error) {
 	case errors.As(err, &notAllowed):
 		message, status = notAllowed.Reason+" Ask your administrator.", http.StatusForbidden
 	case errors.Is(err, oidc.ErrStale):
-		message = "This sign-in was begun in another browser, or has expired. Sign in again."
+		message = "This sign-in was started in another browser or has expired. Sign in again."
 	case errors.Is(err, oidc.ErrRefused):
-		message = "The sign-in provider refused. Sign in again, or ask your administrator."
+		message = "The sign-in provider denied access. Sign in again, or ask your administrator."
 	case errors.Is(err, oidc.ErrUnavailable):
-		message, status = "The sign-in provider cannot be reached at present. Try again in a moment.", http.StatusServiceUnavailable
+		message, status = "The sign-in provider cannot be reached. Try again in a minute.", http.StatusServiceUnavailable
 	case errors.Is(err, oidc.ErrNotConfirmed):
 		message = "The sign-in provider did not confirm the sign-in. Sign in again."
 		if err := v.Gate.Guess(v.r); err != nil {

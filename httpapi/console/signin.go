@@ -68,7 +68,7 @@ func (v *visit) signIn() (screen, error) {
 	identity, err := v.Gate.SignIn(v.r, jwt)
 	switch {
 	case errors.Is(err, command.ErrUnauthorized) && token.LooksLikeValue(jwt):
-		return v.refusedSignIn(next, "This is an API token. The console requires a JWT."), nil
+		return v.refusedSignIn(next, "This is an API token. Sign in with a JWT instead."), nil
 	case errors.Is(err, command.ErrUnauthorized):
 		return v.refusedSignIn(next, "This JWT is invalid or has expired."), nil
 	case err != nil:

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"math/big"
 	"net/http"
 	"slices"
@@ -11,15 +12,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/query"
 )
 
 // sourcePage is what each source brought in a span of time.
 type sourcePage struct {
-	Filter    map[string]string
-	Wrong     field.Errors
+	filtered
 	Sources   []string // that can be asked for
 	Intervals []string
 	Totals    []sourceTotal         // of all of the time
@@ -27,13 +26,14 @@ type sourcePage struct {
 	Cut       bool                  // there are more than are shown
 	Campaigns []query.CampaignCount // of all of the time
 	Chart     chart
-	Query     string
+	Before    *earlier // nil: nothing is compared
 }
 
 // sourceTotal is what a source brought in all of the time.
 type sourceTotal struct {
 	query.SourceCount
 	Between string // the first touch and this one, where it was a later one: the median
+	Then    string // touches of the period before, and the change since
 	worth   amount // what Value is made of
 }
 
@@ -50,12 +50,14 @@ func (v *visit) sources() (screen, error) {
 	p := v.params()
 	filter := v.reportFilter(p)
 	shown := sourcePage{
-		Wrong: p.wrong, Sources: lead.Sources(), Intervals: []string{query.Day, query.Week, query.Month}, Query: p.with("", ""),
-		Filter: map[string]string{
-			"source": filter.Source, "interval": filter.Interval, "since": filter.Since.Format(time.DateOnly),
-			"until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
-		},
+		Sources: lead.Sources(), Intervals: []string{query.Day, query.Week, query.Month}, filtered: p.filtered("since", "until", "interval", "source"),
 	}
+	shown.Wrong, shown.Query = p.wrong, p.with("compare", "")
+	shown.show("source", words)
+	shown.show("interval", words)
+	maps.Copy(shown.Filter, map[string]string{ // with what is shown by default
+		"interval": filter.Interval, "since": filter.Since.Format(time.DateOnly), "until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
+	})
 	if shown.Wrong != nil {
 		return screen{name: "sources", title: "Sources", status: http.StatusBadRequest, data: shown}, nil
 	}
@@ -65,7 +67,14 @@ func (v *visit) sources() (screen, error) {
 		drawn.Since = columns[0]
 		title += " since " + columns[0].Format(time.DateOnly)
 	}
-	var years, list, latest query.List[query.SourceCount]
+	if p.text("compare") == comparing {
+		var err error
+		shown.Before = before(filter)
+		if shown.Before.First, err = v.Query.FirstDay(v.ctx, v.identity.Account); err != nil {
+			return screen{}, err
+		}
+	}
+	var years, list, latest, yearsBefore, latestBefore query.List[query.SourceCount]
 	var between []query.Between
 	asking, ctx := errgroup.WithContext(v.ctx)
 	ask := func(f query.ReportFilter, rows int, into *query.List[query.SourceCount]) {
@@ -77,6 +86,17 @@ func (v *visit) sources() (screen, error) {
 	ask(all, reportRows, &years)
 	ask(filter, reportShown, &list)
 	ask(drawn, reportRows, &latest)
+	drawnBefore := shown.Before
+	if e := shown.Before; e != nil && e.Known() {
+		drawnBefore = new(*e)
+		if drawn.Since.After(filter.Since) {
+			drawnBefore.Since = e.back(drawn.Since)
+		}
+		allBefore := e.ReportFilter
+		allBefore.Interval = query.Year
+		ask(allBefore, reportRows, &yearsBefore)
+		ask(drawnBefore.ReportFilter, reportRows, &latestBefore)
+	}
 	asking.Go(func() (err error) {
 		between, err = v.Query.BetweenTouches(ctx, v.identity.Account, filter.Since, filter.Until)
 		return err
@@ -90,9 +110,42 @@ func (v *visit) sources() (screen, error) {
 		return screen{}, err
 	}
 	shown.Totals = totals(years.Items, between)
-	shown.Chart = newChart(title, arrivals(latest.Items), columns, func(d query.DayCount) int { return d.Created + d.Merged })
+	if shown.Before != nil && shown.Before.Known() {
+		drawnBefore.Counts = arrivals(latestBefore.Items)
+		compareTotals(shown.Totals, totals(yearsBefore.Items, nil))
+	}
+	shown.Chart = newChart(series{
+		title: title, interval: filter.Interval, steps: columns, counts: arrivals(latest.Items),
+		count: func(d query.DayCount) int { return d.Created + d.Merged }, before: drawnBefore,
+	})
+	shown.Chart.Switch = p.compared()
 	shown.Counts, shown.Cut = list.Items, list.NextCursor != ""
-	return screen{name: "sources", title: "Sources", data: shown, live: true}, nil
+	return screen{name: "sources", title: "Sources", data: shown, live: true, calls: v.reportCalls(filter)}, nil
+}
+
+// compareTotals sets what each source brought in the period before.
+func compareTotals(now, then []sourceTotal) {
+	for i := range now {
+		earlier := 0
+		for _, t := range then {
+			if t.Source == now[i].Source {
+				earlier = t.Created + t.Merged
+			}
+		}
+		now[i].Then = against(now[i].Created+now[i].Merged, earlier)
+	}
+}
+
+// reportCalls return the report of a filter, and what it was made of.
+func (v *visit) reportCalls(f query.ReportFilter) []call {
+	since, until := stamp(f.Since), stamp(f.Until)
+	report := v.get("leads:read", "This report", "/api/v1/crm/sources/report", "interval", f.Interval, "source", f.Source, "since", since, "until", until)
+	touches := v.get("leads:read", "The touches, with medium and campaign", "/api/v1/crm/touches", "source", f.Source, "since", since, "until", until)
+	var file call
+	if f.Source == "" {
+		file = v.program("leads:read", "The touches as a CSV file", "export touches", "--since", since, "--until", until).but(recorded)
+	}
+	return v.calls(report, touches.but(oldestFirst), file)
 }
 
 // reportFilter reads the filter of a report, by default the last 30 days.

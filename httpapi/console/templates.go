@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"html/template"
 	"net/http"
@@ -45,10 +46,26 @@ type layout struct {
 	Tabs     []tab
 	Live     bool
 	Data     any
+	Calls    []call
+	visit    *visit
+}
+
+func (v *visit) layout(s screen) layout {
+	return layout{Title: s.title, Identity: v.identity, SignedIn: v.signedIn, Tabs: v.tabs(), Live: s.live, Data: s.data, Calls: s.calls, visit: v}
+}
+
+// Currency is the ISO 4217 code of the account's currency, or empty when it cannot be read.
+func (l layout) Currency() string {
+	settings, err := l.visit.Directory.Account(l.visit.ctx, l.visit.identity.Account)
+	if err != nil {
+		return ""
+	}
+	return settings.State.Currency
 }
 
 type tab struct {
 	Name, Path string
+	Key        string // that follows g
 	Here       bool
 }
 
@@ -58,16 +75,16 @@ func (v *visit) tabs() []tab {
 		return nil
 	}
 	var shown []tab
-	for _, t := range []struct{ name, path, scope string }{
-		{"Overview", "/", ""}, {"Leads", "/leads", "leads:read"}, {"Sources", "/sources", "leads:read"},
-		{"API Tokens", "/tokens", "tokens:read"}, {"Audit", "/audit/trail", "audit:read"}, {"Token audit", "/audit", "audit:read"},
-		{"Intakes", "/intakes", "intakes:read"}, {"Arrivals", "/arrivals", "leads:read"},
-		{"Webhooks", "/webhooks", "webhooks:read"}, {"Projections", "/projections", ""}, {"Usage", "/usage", "leads:read"},
+	for _, t := range []struct{ name, path, key, scope string }{
+		{"Overview", "/", "o", ""}, {"Leads", "/leads", "l", "leads:read"}, {"Sources", "/sources", "s", "leads:read"},
+		{"API tokens", "/tokens", "t", "tokens:read"}, {"Audit log", "/audit/trail", "a", "audit:read"}, {"Token history", "/audit", "k", "audit:read"},
+		{"Intakes", "/intakes", "i", "intakes:read"}, {"Arrivals", "/arrivals", "r", "leads:read"},
+		{"Webhooks", "/webhooks", "w", "webhooks:read"}, {"Data status", "/projections", "p", ""}, {"Usage", "/usage", "u", "leads:read"},
 	} {
 		if v.identity.May(t.scope) {
 			pattern := v.page.pattern
 			here := pattern == t.path || t.path != "/" && strings.HasPrefix(pattern, t.path+"/{")
-			shown = append(shown, tab{t.name, v.path(t.path), here})
+			shown = append(shown, tab{t.name, v.path(t.path), t.key, here})
 		}
 	}
 	return shown
@@ -76,9 +93,7 @@ func (v *visit) tabs() []tab {
 // write sends a whole page.
 func (v *visit) write(s screen) {
 	var text bytes.Buffer
-	err := v.pages.byName[s.name].ExecuteTemplate(&text, "layout", layout{
-		Title: s.title, Identity: v.identity, SignedIn: v.signedIn, Tabs: v.tabs(), Live: s.live, Data: s.data,
-	})
+	err := v.pages.byName[s.name].ExecuteTemplate(&text, "layout", v.layout(s))
 	if err != nil {
 		v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
 		http.Error(v.w, "The page could not be rendered.", http.StatusInternalServerError)
@@ -97,13 +112,19 @@ func functions(base string, a assets) template.FuncMap {
 	return template.FuncMap{
 		"path":     func(to string) string { return pathAt(base, to) },
 		"asset":    a.path,
+		"docs":     func() string { return strings.TrimSuffix(base, "/console") + "/docs" },
 		"moment":   moment,
 		"iso":      iso,
 		"number":   number,
+		"money":    money,
 		"plural":   plural,
 		"plural64": func(n int64, one string) string { return plural(int(n), one) },
 		"day":      func(t query.Timestamp) string { return time.Time(t).UTC().Format(time.DateOnly) },
 		"words":    words,
+		"short":    short,
+		"actor":    actor,
+		"label":    func(name string) string { return cmp.Or(fieldNames[name], name) },
+		"view":     func(name string) string { return cmp.Or(viewNames[name], words(name)) },
 		"list":     func(items ...any) []any { return items },
 		"isZero":   func(t query.Timestamp) bool { return time.Time(t).IsZero() },
 		"latest":   latest,
@@ -115,9 +136,6 @@ func functions(base string, a assets) template.FuncMap {
 	}
 }
 
-// words returns an identifier as words.
-func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
-
 // latest returns the last of a delivery's attempts, if there is one.
 func latest(attempts []query.Attempt) *query.Attempt {
 	if len(attempts) == 0 {
@@ -126,13 +144,13 @@ func latest(attempts []query.Attempt) *query.Attempt {
 	return &attempts[len(attempts)-1]
 }
 
-// moment is a time as people read it: UTC, to the millisecond.
+// moment is a time to the millisecond. The script shows it in the zone of the reader, and this on hover.
 func moment(t any) string {
 	at, ok := asTime(t)
 	if !ok {
 		return "–"
 	}
-	return at.UTC().Format("2006-01-02 15:04:05.000")
+	return at.UTC().Format("2006-01-02 15:04:05.000 UTC")
 }
 
 // iso is a time as programs read it.
@@ -186,6 +204,17 @@ func number(n any) string {
 		fraction = "." + fraction
 	}
 	return sign + whole + fraction
+}
+
+// money is an amount in a currency: INR 120,000.5. The script writes it as is usual where the reader is.
+func money(currency, amount string) template.HTML {
+	whole, fraction, _ := strings.Cut(amount, ".")
+	if fraction = strings.TrimRight(fraction, "0"); fraction != "" {
+		fraction = "." + fraction
+	}
+	amount = whole + fraction
+	return template.HTML(`<data class="money" value="` + template.HTMLEscapeString(amount) + `" data-currency="` + template.HTMLEscapeString(currency) + `">` +
+		template.HTMLEscapeString(strings.TrimSpace(currency+" "+number(amount))) + `</data>`)
 }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

@@ -58,7 +58,8 @@ func (v *visit) tokenScreen(form tokenForm, issued *issuedToken) (screen, error)
 		Tokens: held.Items, Deleted: deleted.Items, Slots: token.MaxPerAccount,
 		MayWrite: v.identity.May("tokens:write"), Form: form, Issued: issued, parts: p.parts(page, deleted.NextCursor),
 	}
-	return screen{name: "tokens", title: "API Tokens", data: shown, live: v.reads()}, nil
+	list := v.get("tokens:read", "The tokens, deleted ones too", "/api/v1/crm/tokens")
+	return screen{name: "tokens", title: "API tokens", data: shown, live: v.reads(), calls: v.calls(list)}, nil
 }
 
 // Free is how many tokens may still be made.

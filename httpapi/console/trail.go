@@ -38,9 +38,10 @@ func (trailPage) Short(path string) string { return path[strings.LastIndexByte(p
 func (v *visit) trail() (screen, error) {
 	p := v.params()
 	shown := trailPage{filtered: p.filtered("since", "until", "type", "actor", "subject"), Types: query.TrailTypes()}
+	shown.show("type", words)
 	filter, page := trailFilter(p), p.page()
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
-		return screen{name: "trail", title: "Audit", status: http.StatusBadRequest, data: shown}, nil
+		return screen{name: "trail", title: "Audit log", status: http.StatusBadRequest, data: shown}, nil
 	}
 	list, err := v.Query.LatestTrail(v.ctx, v.identity.Account, filter, page)
 	if err != nil {
@@ -50,7 +51,9 @@ func (v *visit) trail() (screen, error) {
 		shown.Records = append(shown.Records, trailRecord{record, v.pageOf(record), details(record.Data)})
 	}
 	shown.parts = p.parts(page, list.NextCursor)
-	return screen{name: "trail", title: "Audit", data: shown, live: page.Cursor == ""}, nil
+	these := v.get("audit:read", "These records", "/api/v1/crm/audit/events", "type", filter.Type, "actor", filter.Actor, "subject", filter.Subject,
+		"since", stamp(filter.Since), "until", stamp(filter.Until))
+	return screen{name: "trail", title: "Audit log", data: shown, live: page.Cursor == "", calls: v.calls(these.but(oldestFirst))}, nil
 }
 
 func trailFilter(p *params) query.TrailFilter {

@@ -25,6 +25,7 @@ type screen struct {
 	redirect string       // another page, instead
 	send     func() error // writes an export, instead
 	sent     bool         // the answer is written
+	calls    []call       // that return what the page shows
 }
 
 // pageTimeout bounds a page, except what is streamed.

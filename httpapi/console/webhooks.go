@@ -39,6 +39,9 @@ type choice struct {
 type endpointPage struct {
 	query.Endpoint
 	parts
+	List       filtered
+	States     []string
+	Types      []string
 	Deliveries []query.Delivery
 	MayWrite   bool
 	MayReplay  bool
@@ -54,7 +57,7 @@ type settingsForm struct {
 	Own                                  []string // names of its own headers
 	NoHeaders                            bool
 	Wrong                                field.Errors
-	Trial                                *FilterTrial
+	Trial                                *query.FilterPreview
 }
 
 func newSettingsForm(e query.Endpoint) settingsForm {
@@ -194,7 +197,11 @@ func (v *visit) endpointScreen(form endpointForm) (screen, error) {
 		Endpoints: list.Items, Most: webhook.MaxPerAccount, MayWrite: v.identity.May("webhooks:write"), Form: form,
 		parts: p.parts(page, list.NextCursor),
 	}
-	return screen{name: "webhooks", title: "Webhooks", data: shown, live: v.reads()}, nil
+	return screen{name: "webhooks", title: "Webhooks", data: shown, live: v.reads(), calls: v.calls(v.endpointsCall())}, nil
+}
+
+func (v *visit) endpointsCall() call {
+	return v.get("webhooks:read", "The webhook endpoints", "/webhooks/endpoints")
 }
 
 func choices(asked []string) (all []choice) {
@@ -243,7 +250,8 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 		return screen{}, missing(err, webhook.ErrNotFound)
 	}
 	page := p.page()
-	list, err := v.Query.Deliveries(v.ctx, v.identity.Account, id, v.caller.ReadsLeads, page)
+	filter := deliveryFilter(p)
+	list, err := v.Query.Deliveries(v.ctx, v.identity.Account, id, v.caller.ReadsLeads, filter, page)
 	if err != nil {
 		return screen{}, missing(err, webhook.ErrNotFound)
 	}
@@ -252,8 +260,17 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 		Settings:  newSettingsForm(endpoint),
 		MayReplay: v.identity.May("webhooks:write") && v.caller.ReadsLeads,
 		parts:     p.parts(page, list.NextCursor),
+		List:      p.filtered("state", "type"), States: query.DeliveryStates(), Types: query.DeliveryTypes(),
 	}
-	return screen{name: "webhook", title: "Webhook endpoint", data: shown, live: v.reads() && page.Cursor == ""}, nil
+	shown.List.show("state", words)
+	shown.List.show("type", words)
+	at := "/webhooks/endpoints/" + endpoint.WebhookID
+	calls := v.calls(v.get("webhooks:read", "This endpoint", at), v.get("webhooks:read", "Its deliveries", at+"/deliveries", "state", filter.State, "type", filter.Type))
+	return screen{name: "webhook", title: "Webhook endpoint", data: shown, live: v.reads() && page.Cursor == "", calls: calls}, nil
+}
+
+func deliveryFilter(p *params) query.DeliveryFilter {
+	return query.DeliveryFilter{State: p.text("state"), Type: p.text("type")}
 }
 
 // deliveryPage is one delivery and its attempts.
@@ -269,7 +286,8 @@ func (v *visit) delivery() (screen, error) {
 		return screen{}, missing(err, errNoDelivery)
 	}
 	shown := deliveryPage{found, v.identity.May("webhooks:write"), v.caller.ReadsLeads}
-	return screen{name: "delivery", title: "Delivery", data: shown, live: true}, nil
+	one := v.get("webhooks:read", "This delivery", "/webhooks/endpoints/"+found.WebhookID+"/deliveries/"+found.DeliveryID)
+	return screen{name: "delivery", title: "Delivery", data: shown, live: true, calls: v.calls(one)}, nil
 }
 
 // retryDelivery queues a delivery again. The endpoint and the delivery must be the account's.
@@ -376,11 +394,11 @@ func (v *visit) deleteEndpoint() (screen, error) {
 }
 
 func (v *visit) confirmSecret() (screen, error) {
-	return v.confirmEndpoint("secret", "Rotate the secret of", "Rotate", "The new secret is shown once. The current secret also signs for 24 hours, so that receivers can switch.")
+	return v.confirmEndpoint("secret", "Rotate the secret of", "Rotate", "The new secret is shown once. Requests are also signed with the current secret for 24 hours, so that receivers can switch.")
 }
 
 func (v *visit) confirmEndpointDeletion() (screen, error) {
-	return v.confirmEndpoint("delete", "Delete", "Delete", "Nothing more is sent to it, queued deliveries are cancelled, and its secret is destroyed. This cannot be undone.")
+	return v.confirmEndpoint("delete", "Delete", "Delete", "No more events are sent to it, queued deliveries are cancelled, and its secret is deleted. This cannot be undone.")
 }
 
 func (v *visit) confirmEndpoint(action, question, verb, consequence string) (screen, error) {

@@ -63,7 +63,7 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	filtered, _ := filterCounts(t, w, won)
 	require.Equal(t, 6, filtered)
 
-	// Another filter begins to count anew.
+	// Another filter starts its counts at zero.
 	w.Append(t, "acme", event.WebhookStream(won), event.WebhookUpdated{
 		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: `data.status == 'won'`}, Changed: []string{"filter"},
 	})

@@ -70,7 +70,7 @@ func pick[T any](h *History, from ...T) T { return from[h.random.IntN(len(from))
 func (h *History) configure(t testing.TB, account string) {
 	facts := []event.Data{event.AccountConfigured{
 		Name: pick(h, "", "A name"), Features: pick(h, nil, []string{"crm_api"}, []string{"crm_api", "x"}),
-		Stages: pick(h, []string{"new", "won"}, []string{"Neu, \"frisch\"", "{won}"}), Region: pick(h, "IN", "DE"),
+		Stages: pick(h, []string{"new", "won"}, []string{"Neu, \"frisch\"", "{won}"}), Region: pick(h, "IN", "DE"), Currency: "EUR",
 		RateLimit: pick(h, nil, new(0.0), new(2.5)), RateBurst: pick(h, nil, new(7)), TokensSeeLeads: pick(h, nil, new(true), new(false)), VisitorDays: pick(h, 0, 30),
 		Quarantine: pick(h, false, true), QuarantineDays: pick(h, 0, 90), WonStages: pick(h, nil, []string{"won"}, []string{"{won}"}),
 	}}

@@ -263,6 +263,7 @@ CREATE TABLE views.account (
     features jsonb NOT NULL,
     stages jsonb NOT NULL,
     region text NOT NULL,
+    currency text NOT NULL,
     rate_limit double precision,
     rate_burst bigint,
     tokens_see_leads boolean NOT NULL,
@@ -276,6 +277,7 @@ CREATE TABLE views.account (
     CONSTRAINT account_id PRIMARY KEY (account_id)
 );
 COMMENT ON TABLE views.account IS 'Plans and settings of accounts.';
+COMMENT ON COLUMN views.account.currency IS 'ISO 4217 code of the values of leads.';
 COMMENT ON COLUMN views.account.tokens_see_leads IS 'Whether answers to API tokens show what earlier arrivals stored.';
 COMMENT ON COLUMN views.account.visitor_days IS 'How long a visitor whom no lead is linked with is remembered after the last activity.';
 COMMENT ON COLUMN views.account.quarantine IS 'Whether captures by the API whose fields are refused are kept.';
@@ -418,9 +420,11 @@ CREATE TABLE views.intake (
     created_at timestamp with time zone NOT NULL,
     enabled_at timestamp with time zone NOT NULL,
     silent_since timestamp with time zone,
+    demo boolean NOT NULL,
     deleted boolean NOT NULL DEFAULT false,
     CONSTRAINT intake_id PRIMARY KEY (intake_id)
 );
+CREATE INDEX intake_demo ON views.intake USING btree (account) WHERE demo;
 CREATE INDEX intake_expect ON views.intake USING btree (intake_id) WHERE (enabled AND (NOT deleted) AND ((expect IS NOT NULL) OR (silent_since IS NOT NULL)));
 CREATE INDEX intake_newest ON views.intake USING btree (account, created_at DESC, intake_id DESC) WHERE (NOT deleted);
 COMMENT ON TABLE views.intake IS 'Intakes, also the deleted ones. Their secrets are in secret.intake.';
@@ -432,6 +436,7 @@ COMMENT ON COLUMN views.intake.signature IS 'JSON null: none.';
 COMMENT ON COLUMN views.intake.secret_id IS 'Id of the event that set the secrets.';
 COMMENT ON COLUMN views.intake.enabled_at IS 'When it was last enabled.';
 COMMENT ON COLUMN views.intake.silent_since IS 'NULL: it is not silent.';
+COMMENT ON COLUMN views.intake.demo IS 'It has the account''s demo data.';
 
 CREATE TABLE views.lead (
     lead_id text COLLATE "C" NOT NULL,

@@ -54,16 +54,16 @@ func queueSettings(to *pgx.Batch, id string, e projection.Event, data event.Acco
 		return err
 	}
 	to.Queue(`
-		INSERT INTO account (account_id, name, features, stages, region, rate_limit, rate_burst, tokens_see_leads, visitor_days,
+		INSERT INTO account (account_id, name, features, stages, region, currency, rate_limit, rate_burst, tokens_see_leads, visitor_days,
 		                     quarantine, quarantine_days, won_stages, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14)
 		    ON CONFLICT (account_id) DO UPDATE
-		   SET name = excluded.name, features = excluded.features, stages = excluded.stages, region = excluded.region,
+		   SET name = excluded.name, features = excluded.features, stages = excluded.stages, region = excluded.region, currency = excluded.currency,
 		       rate_limit = excluded.rate_limit, rate_burst = excluded.rate_burst,
 		       tokens_see_leads = excluded.tokens_see_leads, visitor_days = excluded.visitor_days,
 		       quarantine = excluded.quarantine, quarantine_days = excluded.quarantine_days, won_stages = excluded.won_stages,
 		       updated_at = excluded.updated_at`,
-		id, data.Name, features, stages, data.Region, data.RateLimit, data.RateBurst, data.LetsTokensSeeLeads(), data.KeepsVisitorsFor(),
+		id, data.Name, features, stages, data.Region, data.Currency, data.RateLimit, data.RateBurst, data.LetsTokensSeeLeads(), data.KeepsVisitorsFor(),
 		data.Quarantine, data.KeepsArrivalsFor(), wonStages, e.At)
 	return nil
 }

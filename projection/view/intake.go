@@ -48,9 +48,9 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 		}
 		to.Queue(`
 			INSERT INTO intake (intake_id, name, kind, source, enabled, origins, redirect, honeypot, challenge, rate_limit, expect_every, expect,
-			                    mapping, signature, graph_url, account, secret_id, created_at, enabled_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18)`,
-			slices.Concat([]any{id}, columns, []any{e.Metadata.Account, e.ID.String(), e.At})...)
+			                    mapping, signature, graph_url, account, secret_id, created_at, enabled_at, demo)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18, $19)`,
+			slices.Concat([]any{id}, columns, []any{e.Metadata.Account, e.ID.String(), e.At, data.Demo})...)
 		return nil
 	case event.IntakeChanged:
 		columns, err := intakeColumns(data.IntakeSettings)

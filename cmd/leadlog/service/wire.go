@@ -325,13 +325,13 @@ func (a *App) paceEndpoint(ctx context.Context, webhookID string, rate float64, 
 }
 
 // previewFilter applies a filter to events that endpoints get.
-func (a *App) previewFilter(ctx context.Context, events []query.FeedEvent, filter string) (httpapi.FilterPreview, error) {
+func (a *App) previewFilter(ctx context.Context, events []query.FeedEvent, filter string) (query.FilterPreview, error) {
 	places := make([]delivery.Place, len(events))
 	for i, e := range events {
 		places[i] = delivery.Place{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type}
 	}
 	preview, err := a.filters.Preview(ctx, places, filter)
-	return httpapi.FilterPreview(preview), err
+	return query.FilterPreview(preview), err
 }
 
 func (t JWT) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +21,12 @@ import (
 
 	cdpbrowser "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -46,6 +50,18 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.press("Sign in")
 	c.waitText("#leads", "No leads yet")
 
+	// An account without leads sees the first steps.
+	c.open("/console")
+	c.waitText("#start", "Watch it arrive")
+	c.screenshot("start")
+	c.accessible("start")
+	c.open("/console/leads")
+	c.waitText("#leads", "No leads yet")
+	c.press("First steps")
+	c.firstSteps(api, jwt)
+	c.open("/console/leads")
+	c.waitText("#leads", "No leads yet")
+
 	// A capture appears without a reload.
 	c.do(chromedp.Evaluate(`window.here = true`, nil))
 	captured := mustCall(t, "POST", api+"/leads", jwt, `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","city":"Pune",
@@ -58,13 +74,31 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.do(chromedp.Evaluate(`window.here === true`, &here))
 	require.True(t, here, "the page was not loaded again")
 
+	// Times and money are written as is usual where the reader is, with UTC on hover.
+	var clocks []string
+	c.evaluate(`(() => {
+		const at = document.querySelector("#leads time");
+		const utc = new Date(at.title.replace(" UTC", "Z").replace(" ", "T")), here = new Date(utc.getTime() + 5.5 * 3600e3);
+		return [at.textContent, here.toISOString().slice(11, 19).replace(/^0/, ""), document.querySelector("#zone").textContent];
+	})()`, &clocks)
+	twelve := regexp.MustCompile(`^\d+`).ReplaceAllStringFunc(clocks[1], func(hour string) string {
+		n, _ := strconv.Atoi(hour)
+		return strconv.Itoa((n+11)%12 + 1)
+	})
+	require.Contains(t, clocks[0], twelve)
+	require.Contains(t, clocks[2], "Asia/")
+	require.Contains(t, c.text("#leads"), "₹1,20,000")
+
 	// A lead as of each of its events, and revealed.
 	mustCall(t, "POST", api+"/visitors/v-1/activity", jwt, `{"type":"page_view","url":"https://example.com/prices?who=me","title":"Prices"}`)
 	mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543210","opportunityValue":150000,"metadata":{"source":"whatsapp"}}`)
 	mustCall(t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"won"}`)
 	c.press("A•••")
 	c.waitText("#now", "won")
-	c.waitText("#activity", "https://example.com/•••")
+	c.waitText("#story", "Viewed a page on example.com")
+	c.waitText("#story", "Came again through WhatsApp: value changed")
+	c.do(chromedp.Evaluate(`document.querySelector("#story .aside details").open = true`, nil))
+	c.waitText("#story", "https://example.com/•••")
 
 	// In a low window all of the lead can be scrolled to, beside its events, and keeps its scroll position when it changes.
 	c.do(chromedp.EmulateViewport(1280, 300))
@@ -77,26 +111,33 @@ func TestConsole_InBrowser(t *testing.T) {
 	mustCall(t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"lost"}`)
 	c.waitText("#now", "lost")
 	c.waitFor(`document.querySelector("#now").scrollTop > 0`)
+	c.waitText("#story", "Changed: status lost")
+	c.waitText("#story", "https://example.com/•••") // what was opened is still open
 	c.do(chromedp.EmulateViewport(1280, 900))
 
-	c.follow(`document.querySelector('.slider a[href="?revision=0"]')`)
+	c.follow(`(() => { document.querySelector("#as-of").open = true; return document.querySelector('.slider a[href="?revision=0"]') })()`)
 	c.waitText("#now", "As of event 0")
-	c.waitText("#now", "120,000")
-	c.waitText("#timeline", "150000")
-	c.press("Show the stored event")
+	c.waitText("#now", "₹1,20,000")
+	c.waitText(".slider", "3")
+	c.follow(`(() => { const one = document.querySelector("#event-3 details"); one.open = true; return one.querySelector("a[href*=raw]") })()`)
+	c.waitText("#event-3", "won")
 	c.waitText("pre", `"status": "lost"`)
 	c.press("Show its current state")
 	c.press("Reveal")
 	c.waitText("h1", "Asha Rao")
 	c.waitText("#now", "Pune")
 	c.open("/console/audit/trail")
-	c.waitText("#trail", lead)
+	c.waitText("#trail", lead[len(lead)-6:])
 
 	token := c.tokens(api)
 	endpoint := c.delivery(api, jwt)
 	intake := c.intake()
 	arrival := c.arrival(intake)
 	c.credits(api, jwt, lead)
+	c.chart(api, jwt)
+	c.shortcuts()
+	c.filters(endpoint, "/leads", "/sources", "/arrivals", "/audit", "/audit/trail", "/sources/attribution")
+	c.printedCalls(settings, jwt, lead)
 	c.visitPages([][2]string{
 		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"attribution", "/sources/attribution"}, {"tokens", "/tokens"},
 		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"trail", "/audit/trail"}, {"webhooks", "/webhooks"},
@@ -108,17 +149,177 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.form(api, jwt)
 }
 
+// firstSteps creates a form, sends a test lead to it and sees it arrive; adds demo data, removes it, and erases and deletes the rest.
+func (c *chromium) firstSteps(api, jwt string) {
+	c.t.Helper()
+	c.press("Create a form")
+	c.do(chromedp.SetValue("#name", "Site", chromedp.ByQuery))
+	c.press("Create")
+	c.waitText("#html", "data-leadlog")
+	c.open("/console")
+	c.waitText("#start", "Site")
+	c.waitText("#start", "It shows up here by itself")
+	address := mustCall(c.t, "GET", api+"/intakes", jwt, "").is(c.t, 200).body["data"].([]any)[0].(map[string]any)
+	mustCall(c.t, "POST", c.base+address["url"].(string), "", `{"name":"Asha Rao","email":"asha@example.org"}`).is(c.t, 200)
+	c.waitText("#start", "arrived") // the page is kept up to date
+	c.press("Add demo data")
+	c.waitText("main", "Add 40 made-up leads")
+	c.press("Add demo data")
+	c.waitText("#demo", "40 leads")
+	c.press("Remove demo data")
+	c.press("Remove")
+	c.waitText("#start", "arrived")
+	left := mustCall(c.t, "GET", api+"/leads", jwt, "").is(c.t, 200).body["data"].([]any)
+	require.Len(c.t, left, 1)
+	mustCall(c.t, "DELETE", api+"/leads/"+left[0].(map[string]any)["leadId"].(string), jwt, "").is(c.t, 200)
+	mustCall(c.t, "DELETE", api+"/intakes/"+address["intakeId"].(string), jwt, "").is(c.t, 200)
+}
+
 // credits wins the lead, chooses a model on its page, and follows the paths of sources on the page of attribution.
 func (c *chromium) credits(api, jwt, lead string) {
 	c.t.Helper()
 	won := mustCall(c.t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"won"}`).is(c.t, 200)
 	mustCall(c.t, "GET", api+"/attribution?minPosition="+won.header.Get("X-Log-Position"), jwt, "").is(c.t, 200)
 	c.open("/console/leads/" + lead)
+	c.do(chromedp.Evaluate(`document.querySelector("#touches-table").open = true`, nil))
 	c.waitText("#touches", "1.000000")
 	c.follow(`(() => { document.querySelector("#model").value = "linear"; return document.querySelector("#touches button") })()`)
-	c.waitText("#touches", "75000.0000")
+	c.waitText("#touches", "₹75,000")
 	c.open("/console/sources/attribution")
-	c.waitText("#paths", "whatsapp")
+	c.waitText("#paths", "WhatsApp")
+}
+
+// chart reads the values of a chart with the pointer and with the keyboard, while the page updates itself.
+func (c *chromium) chart(api, jwt string) {
+	c.t.Helper()
+	c.open("/console/")
+	c.press("Compare with the period before")
+	c.waitText("#compared", "The first data are of")
+	const last = `[...document.querySelectorAll(".chart g[data-day]")].at(-1)`
+	var at struct{ X, Y, Height float64 }
+	measure := func() {
+		c.evaluate(`(() => { const chart = document.querySelector(".chart");
+			chart.scrollIntoView({block: "center", behavior: "instant"});
+			const now = `+last+`.getBoundingClientRect();
+			return {x: now.x + now.width / 2, y: now.y + now.height / 2, height: chart.offsetHeight}; })()`, &at)
+	}
+	measure()
+	whole, height := c.text(".readout"), at.Height
+	shows := `document.querySelector(".readout").innerText.startsWith(` + last + `.dataset.name + " " + ` + last + `.dataset.total) &&
+		[...document.querySelectorAll(".legend strong")].map((one) => one.textContent).join("|") === ` + last + `.dataset.parts`
+	c.do(input.DispatchMouseEvent(input.MouseMoved, at.X, at.Y))
+	c.waitFor(shows)
+	measure()
+	require.InDelta(c.t, height, at.Height, 0.1, "nothing moves")
+	c.screenshot("chart")
+	c.do(input.DispatchMouseEvent(input.MouseMoved, 1, 1))
+	c.waitFor(fmt.Sprintf(`document.querySelector(".readout").innerText === %q`, whole))
+
+	arrives := func(phone string) {
+		c.t.Helper()
+		var before int
+		c.evaluate(`+`+last+`.dataset.total`, &before)
+		mustCall(c.t, "POST", api+"/leads", jwt, `{"phone":"`+phone+`","metadata":{"source":"website"}}`).is(c.t, 201)
+		c.waitFor(fmt.Sprintf(`+%s.dataset.total === %d && %s`, last, before+1, shows))
+	}
+	c.do(input.DispatchMouseEvent(input.MouseMoved, at.X, at.Y))
+	c.waitFor(shows)
+	arrives("9876543276")
+	c.do(input.DispatchMouseEvent(input.MouseMoved, 1, 1))
+
+	c.do(chromedp.Evaluate(`document.querySelector(".chart [tabindex='0']").focus()`, nil), chromedp.KeyEvent(kb.End))
+	c.waitFor(`document.activeElement === ` + last + ` && ` + shows)
+	arrives("9876543277")
+	c.waitFor(`document.activeElement === ` + last)
+	c.do(chromedp.KeyEvent(kb.ArrowLeft))
+	c.waitFor(`document.activeElement.nextElementSibling === ` + last + ` && document.querySelectorAll(".chart [tabindex='0']").length === 1`)
+	c.do(chromedp.Evaluate(`document.activeElement.blur()`, nil))
+	c.waitFor(`document.querySelector(".readout strong").innerText === document.querySelector(".readout strong").dataset.whole`)
+}
+
+// shortcuts goes from page to page with the keyboard, and switches that off and on.
+func (c *chromium) shortcuts() {
+	c.t.Helper()
+	press := func(keys ...string) {
+		c.t.Helper()
+		for _, key := range keys {
+			c.do(chromedp.KeyEvent(key))
+		}
+	}
+	at := func(path, focused string) {
+		c.t.Helper()
+		c.waitFor(fmt.Sprintf(`%s && location.pathname === %q && document.activeElement.id === %q`, arrived, path, focused))
+	}
+	c.open("/console/usage")
+	c.do(chromedp.Focus("[data-shortcuts]", chromedp.ByQuery))
+	press("?")
+	c.waitVisible("#shortcuts[open]")
+	c.accessible("shortcuts")
+	c.screenshot("shortcuts")
+	press("g", "l", kb.Escape)
+	c.waitFor(`!document.querySelector("#shortcuts").open && document.activeElement.matches("[data-shortcuts]")`)
+	for _, page := range [][2]string{{"s", "/console/sources"}, {"o", "/console"}, {"k", "/console/audit"}} {
+		press("g", page[0])
+		at(page[1], "")
+	}
+	press("/")
+	at("/console/audit", "since")
+	c.open("/console/usage")
+	press("/")
+	at("/console/leads", "q")
+	press("g", "s", "?", "/")
+	at("/console/leads", "q")
+	c.waitFor(`document.activeElement.value === "gs?/" && !document.querySelector("#shortcuts").open`)
+
+	c.do(chromedp.Click("[data-shortcuts]", chromedp.ByQuery), chromedp.Click("#shortcuts input", chromedp.ByQuery))
+	c.open("/console/usage")
+	c.do(chromedp.Evaluate(`addEventListener("keydown", (event) => window.ignored = event.key + !event.defaultPrevented)`, nil))
+	for _, key := range []string{"?", "/", "g", "l"} {
+		press(key)
+		c.waitFor(fmt.Sprintf(`window.ignored === %q && !document.querySelector("#shortcuts").open`, key+"true"))
+	}
+	c.do(chromedp.Click("[data-shortcuts]", chromedp.ByQuery), chromedp.Click("#shortcuts input", chromedp.ByQuery), chromedp.Click("#shortcuts button", chromedp.ByQuery))
+	press("g", "l")
+	at("/console/leads", "")
+}
+
+// filters unfolds filters, which are in one row, and removes one.
+func (c *chromium) filters(pages ...string) {
+	c.t.Helper()
+	for _, page := range pages {
+		c.open("/console" + page)
+		var ends []float64
+		c.evaluate(`[...document.querySelectorAll(".filters[method=get] > *")].map((one) => one.getBoundingClientRect().bottom)`, &ends)
+		require.InDelta(c.t, slices.Min(ends), slices.Max(ends), 5, "the filters of %s are in one row", page)
+	}
+	c.open("/console/leads?status=won&createdSince=2026-01-02")
+	c.do(chromedp.Click(".more summary", chromedp.ByQuery))
+	c.waitVisible("#phone")
+	c.accessible("filters")
+	c.screenshot("filters")
+	c.do(chromedp.Focus("#phone", chromedp.ByQuery), chromedp.KeyEvent(kb.Escape))
+	c.waitFor(`!document.querySelector(".more").open && document.activeElement.matches(".more summary")`)
+	c.do(chromedp.KeyEvent(kb.Enter))
+	c.waitVisible("#phone")
+	c.do(chromedp.Click("h1", chromedp.ByQuery))
+	c.waitFor(`!document.querySelector(".more").open`)
+	c.press("Status won")
+	c.waitFor(`location.search === "?createdSince=2026-01-02"`)
+	c.waitText(".chips", "Created from 2026-01-02")
+}
+
+// printedCalls runs what a page offers to copy.
+func (c *chromium) printedCalls(settings map[string]string, jwt, lead string) {
+	c.t.Helper()
+	c.open("/console/leads?createdSince=2026-01-02")
+	c.do(chromedp.Click("#calls summary", chromedp.ByQuery), chromedp.Click(`[data-copy="call-0"]`, chromedp.ByQuery))
+	c.waitText("#calls .said", "Copied")
+	var copied string
+	c.evaluate(`navigator.clipboard.readText().then((text) => text.startsWith("curl") ? text : undefined)`, &copied, awaitPromise)
+	require.Contains(c.t, shell(c.t, copied, "TOKEN="+jwt), lead)
+	command := strings.Fields(c.text("#call-1"))
+	require.Equal(c.t, "leadlog", command[0])
+	require.Contains(c.t, launch(c.t, settings, command[1:]...).exits(c.t, 0).out.String(), lead)
 }
 
 // form visits a page of another site, and sends its form with leadlog.js. The lead has the campaign of the visit, and its page view.
@@ -252,7 +453,7 @@ func (c *chromium) delivery(api, jwt string) string {
 	receiver.status.Store(http.StatusInternalServerError)
 	c.open("/console/webhooks")
 	c.do(chromedp.SetValue("#url", receiver.URL+"/hook", chromedp.ByQuery))
-	c.press("Register")
+	c.press("Add endpoint")
 	require.Regexp(c.t, `^whsec_`, c.text("#secret"))
 	var at string
 	c.do(chromedp.Location(&at))
@@ -261,7 +462,7 @@ func (c *chromium) delivery(api, jwt string) string {
 	mustCall(c.t, "POST", api+"/leads", jwt, `{"phone":"9876543212","metadata":{"source":"google_form"}}`)
 	c.waitText("#deliveries .failed", "500")
 	c.waitText("#endpoint", "Queued\n1")
-	c.press("lead.created")
+	c.press("Lead created")
 	c.waitText("#delivery", "queued")
 	receiver.status.Store(http.StatusOK)
 	c.press("Retry")
@@ -269,8 +470,8 @@ func (c *chromium) delivery(api, jwt string) string {
 	c.waitText("#attempts .delivered", "200")
 	receiver.waitFor(c.t, 1, 1)
 	c.open("/console" + at)
-	c.press("Send a test")
-	c.waitText("#deliveries", "webhook.test")
+	c.press("Send test event")
+	c.waitText("#deliveries", "Test event")
 	return at
 }
 
@@ -339,7 +540,8 @@ func openChromium(t *testing.T, base string) *chromium {
 	c := &chromium{t: t, ctx: ctx, base: base, axe: string(axe)}
 	require.NoError(t, chromedp.Run(ctx)) // starts the browser, which lives as long as this context
 	chromedp.ListenTarget(ctx, c.onEvent)
-	c.do(network.Enable(), chromedp.EmulateViewport(1280, 900), emulation.SetFocusEmulationEnabled(true))
+	c.do(network.Enable(), chromedp.EmulateViewport(1280, 900), emulation.SetFocusEmulationEnabled(true),
+		emulation.SetTimezoneOverride("Asia/Kolkata"), emulation.SetLocaleOverride().WithLocale("en-IN"))
 	for _, name := range []string{"clipboard-read", "clipboard-write"} {
 		c.do(cdpbrowser.SetPermission(&cdpbrowser.PermissionDescriptor{Name: name}, cdpbrowser.PermissionSettingGranted).WithOrigin(base))
 	}

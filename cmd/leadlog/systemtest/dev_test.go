@@ -189,7 +189,7 @@ func TestDev_CommandsSharePostgres(t *testing.T) {
 	early := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "0001-01-01T00:30:00+14:00").exits(t, 2)
 	require.Contains(t, early.err.String(), "jwtNotBefore must not be before the year 1")
 	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z").exits(t, 0)
-	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; won stages won; region US; visitors for 395 days; arrivals for 30 days; JWTs from 2026-01-01", "settings that are not given stay")
+	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; won stages won; region US; currency USD; visitors for 395 days; arrivals for 30 days; JWTs from 2026-01-01", "settings that are not given stay")
 	mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`).is(t, 201)
 	lapse := launch(t, settings, "account", "set", "acme", "--feature", "").exits(t, 0)
 	require.Contains(t, lapse.out.String(), "features none; stages Fresh, Sold")

@@ -22,26 +22,149 @@ document.addEventListener("click", (event) => {
 // On a narrow screen not all pages are in sight.
 document.querySelector(".bar [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
+// Times are shown in the zone of the reader, and money as it is written there. Without this script they stay as the server wrote
+// them; times have that on hover.
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const hours = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const days = new Intl.DateTimeFormat(undefined, { dateStyle: "full" });
+const formats = new Map();
+function format(currency) {
+  if (!formats.has(currency)) {
+    formats.set(currency, new Intl.NumberFormat(undefined,
+      { style: "currency", currency, maximumFractionDigits: 4, trailingZeroDisplay: "stripIfInteger" }));
+  }
+  return formats.get(currency);
+}
+function localize(page) {
+  for (const time of page.querySelectorAll("time.at")) {
+    time.textContent = (time.matches(".clock") ? hours : clock).format(new Date(time.dateTime));
+  }
+  let last = ""; // a story's days are the reader's
+  for (const day of page.querySelectorAll(".steps .day")) {
+    day.textContent = days.format(new Date(day.parentElement.querySelector("time").dateTime));
+    day.hidden = day.textContent === last;
+    last = day.textContent;
+  }
+  for (const amount of page.querySelectorAll("data.money:not([data-currency=''])")) {
+    amount.textContent = format(amount.dataset.currency).format(amount.value);
+  }
+  const zone = page.getElementById("zone");
+  if (zone) zone.textContent = `Times are ${clock.resolvedOptions().timeZone}; hover over one for UTC.`;
+}
+localize(document);
+
 // A page that answered a form is not to be sent again by a reload.
 const answered = document.querySelector("[data-address]");
 if (answered) history.replaceState(null, "", answered.dataset.address);
+
+// A chart's readout and legend have the values of the column at the pointer or in focus, else those of the whole chart.
+function readOut(chart, column) {
+  const put = (one, value) => {
+    one.dataset.whole ??= one.textContent;
+    one.textContent = value ?? one.dataset.whole;
+  };
+  const parts = column?.dataset.parts.split("|");
+  for (const one of chart.querySelectorAll("[data-of]")) put(one, column && (column.dataset[one.dataset.of] ?? ""));
+  chart.querySelectorAll(".legend strong").forEach((one, i) => put(one, parts?.[i]));
+}
+const columnOf = (event) => event.target.closest?.(".chart g[data-day]");
+document.addEventListener("pointerover", (event) => {
+  const chart = event.target.closest(".chart");
+  if (chart) readOut(chart, columnOf(event) ?? chart.querySelector("g[data-day]:focus"));
+});
+document.addEventListener("pointerout", (event) => {
+  const chart = event.target.closest(".chart");
+  if (chart && !chart.contains(event.relatedTarget)) readOut(chart, chart.querySelector("g[data-day]:focus"));
+});
+document.addEventListener("focusin", (event) => {
+  const column = columnOf(event);
+  if (!column) return;
+  for (const one of column.parentElement.querySelectorAll("g[data-day]")) one.setAttribute("tabindex", one === column ? "0" : "-1");
+  readOut(column.closest(".chart"), column);
+});
+document.addEventListener("focusout", (event) => {
+  const column = columnOf(event);
+  if (column) readOut(column.closest(".chart"), null);
+});
+document.addEventListener("keydown", (event) => {
+  const column = columnOf(event);
+  if (!column || event.ctrlKey || event.metaKey || event.altKey) return;
+  const all = Array.from(column.parentElement.querySelectorAll("g[data-day]"));
+  const at = all.indexOf(column);
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: all.length - 1 }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  all[to]?.focus();
+});
+
+// Folded filters lie over the page: Escape and a click beside them close them.
+document.addEventListener("keydown", (event) => {
+  const more = event.key === "Escape" && event.target.closest?.(".more[open]");
+  if (!more) return;
+  more.open = false;
+  more.querySelector("summary").focus();
+});
+document.addEventListener("click", (event) => {
+  for (const more of document.querySelectorAll(".more[open]")) {
+    if (!more.contains(event.target) && matchMedia("(min-width: 48.01rem)").matches) more.open = false;
+  }
+});
+
+// Shortcuts of single keys, which can be switched off. They do nothing while a text is typed.
+const help = document.getElementById("shortcuts");
+if (help) {
+  const name = "leadlog-shortcuts";
+  const enabled = help.querySelector("input");
+  try {
+    enabled.checked = localStorage.getItem(name) !== "off";
+  } catch {} // a browser that stores nothing: they are on
+  enabled.addEventListener("change", () => {
+    try {
+      localStorage.setItem(name, enabled.checked ? "on" : "off");
+    } catch {}
+  });
+  const opener = document.querySelector("[data-shortcuts]");
+  opener.hidden = false;
+  opener.addEventListener("click", () => help.showModal());
+  const search = () => {
+    const field = document.querySelector("main [type=search], main form.filters[method=get] :is(input:not([type=hidden]), select)");
+    const leads = document.querySelector("[data-go=l]");
+    if (field) field.focus();
+    else if (leads) location.assign(leads.href + "#q");
+  };
+  if (location.hash === "#q") document.getElementById("q")?.focus();
+  let going = -Infinity; // when g was pressed
+  document.addEventListener("keydown", (event) => {
+    if (!enabled.checked || help.open || event.defaultPrevented || event.repeat || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest?.("input, select, textarea, [contenteditable]")) return;
+    const to = performance.now() - going < 2000 && document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+    going = event.key === "g" ? performance.now() : -Infinity;
+    if (to) to.click();
+    else if (event.key === "/") search();
+    else if (event.key === "?") help.showModal();
+    else return;
+    event.preventDefault();
+  });
+}
 
 // The server sends the page whenever it has changed. What is marked goes in the place of what is shown; what is open
 // stays open, and the focus stays where it is.
 function show(page) {
   const next = new DOMParser().parseFromString(page, "text/html");
+  localize(next);
   for (const fresh of next.querySelectorAll("[data-live][id]")) {
     const old = document.getElementById(fresh.id);
     if (!old || old.outerHTML === fresh.outerHTML) continue;
     if (getSelection().containsNode(old, true) && !getSelection().isCollapsed) continue;
     const known = new Set(Array.from(old.querySelectorAll("[data-key]"), (row) => row.dataset.key));
-    const open = Array.from(old.querySelectorAll("details[open][id]"), (one) => one.id);
+    const folds = Array.from(old.querySelectorAll("details[id]"), (one) => [one.id, one.open]);
     const focus = old.contains(document.activeElement) ? document.activeElement : null;
     const scrolled = old.querySelector(".scroll")?.scrollLeft ?? 0;
     const down = old.scrollTop;
+    const pointed = old.querySelector("g[data-day]:hover")?.dataset.day;
     old.replaceWith(fresh);
     fresh.scrollTop = down;
-    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    for (const [id, open] of folds) document.getElementById(id)?.toggleAttribute("open", open);
     const scroll = fresh.querySelector(".scroll");
     if (scroll) scroll.scrollLeft = scrolled;
     if (known.size) {
@@ -49,8 +172,11 @@ function show(page) {
         if (!known.has(row.dataset.key)) row.classList.add("arrived");
       }
     }
+    const column = pointed && fresh.querySelector(`g[data-day="${pointed}"]`);
+    if (column) readOut(column.closest(".chart"), column);
     if (focus) Array.from(fresh.querySelectorAll("a, button, summary, [tabindex]")).find((one) =>
-      one.getAttribute("href") === focus.getAttribute("href") && one.textContent === focus.textContent)?.focus();
+      one.getAttribute("href") === focus.getAttribute("href") && one.textContent === focus.textContent &&
+      one.dataset.day === focus.dataset.day)?.focus();
   }
 }
 

@@ -386,6 +386,7 @@ CREATE TABLE views.account (
     features         jsonb            NOT NULL,
     stages           jsonb            NOT NULL,
     region           text             NOT NULL,
+    currency         text             NOT NULL,
     rate_limit       double precision,
     rate_burst       bigint,
     tokens_see_leads boolean          NOT NULL,
@@ -400,6 +401,7 @@ CREATE TABLE views.account (
 );
 
 COMMENT ON TABLE views.account IS 'Plans and settings of accounts.';
+COMMENT ON COLUMN views.account.currency IS 'ISO 4217 code of the values of leads.';
 COMMENT ON COLUMN views.account.tokens_see_leads IS 'Whether answers to API tokens show what earlier arrivals stored.';
 COMMENT ON COLUMN views.account.visitor_days IS 'How long a visitor whom no lead is linked with is remembered after the last activity.';
 COMMENT ON COLUMN views.account.quarantine IS 'Whether captures by the API whose fields are refused are kept.';
@@ -452,14 +454,17 @@ CREATE TABLE views.intake (
     created_at   timestamptz      NOT NULL,
     enabled_at   timestamptz      NOT NULL,
     silent_since timestamptz,
+    demo         boolean          NOT NULL,
     deleted      boolean          NOT NULL DEFAULT false,
     CONSTRAINT intake_id PRIMARY KEY (intake_id)
 );
 
 CREATE INDEX intake_newest ON views.intake (account, created_at DESC, intake_id DESC) WHERE NOT deleted;
+CREATE INDEX intake_demo ON views.intake (account) WHERE demo;
 CREATE INDEX intake_expect ON views.intake (intake_id) WHERE enabled AND NOT deleted AND (expect IS NOT NULL OR silent_since IS NOT NULL);
 
 COMMENT ON TABLE views.intake IS 'Intakes, also the deleted ones. Their secrets are in secret.intake.';
+COMMENT ON COLUMN views.intake.demo IS 'It has the account''s demo data.';
 COMMENT ON COLUMN views.intake.redirect IS 'Empty here and in the other texts: none.';
 COMMENT ON COLUMN views.intake.rate_limit IS 'NULL: the account''s.';
 COMMENT ON COLUMN views.intake.expect_every IS 'As its owner wrote it; in expect as an interval.';

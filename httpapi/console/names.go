@@ -1,0 +1,76 @@
+package console
+
+import "strings"
+
+// names are the display names of the identifiers that the API uses for sources, kinds, states, types and views.
+var names = map[string]string{
+	// Sources. Some are kinds of intakes too.
+	"api": "API", "webhook": "Webhook", "website": "Website", "chatbot": "Chatbot", "whatsapp": "WhatsApp", "google_form": "Google Forms",
+	"facebook_ad": "Facebook Ads", "google_ad": "Google Ads", "ai_powered_lead": "AI assistant", "payment_page_drop": "Abandoned payment page",
+	"landing": "Landing page", "manual": "Manual entry", "csv_import": "CSV import",
+
+	// Kinds of intakes.
+	"form": "Web form", "google_lead_form": "Google lead form", "meta_lead_ads": "Meta lead ads", "typeform": "Typeform", "razorpay": "Razorpay",
+	"standard_webhooks": "Standard Webhooks",
+
+	// States of arrivals, deliveries, endpoints, intakes and tokens: badges, in lower case.
+	"received": "being fetched", "captured": "captured", "refused": "refused", "quarantined": "quarantined", "discarded": "discarded", "expired": "expired",
+	"queued": "queued", "delivered": "delivered", "failed": "failed", "cancelled": "cancelled",
+	"enabled": "enabled", "disabled": "disabled", "active": "active", "silent": "nothing arrives", "deleted": "deleted",
+
+	// Types of events.
+	"lead.created": "Lead created", "lead.merged": "Lead merged", "lead.updated": "Lead updated", "lead.released": "Contact detail released",
+	"lead.erased": "Lead erased", "lead.joined": "Leads joined",
+	"token.created": "Token created", "token.rotated": "Token rotated", "token.expiring": "Token about to expire", "token.deleted": "Token deleted",
+	"token.refused":  "Token refused",
+	"intake.created": "Intake created", "intake.changed": "Intake changed", "intake.rotated": "Intake secret rotated", "intake.deleted": "Intake deleted",
+	"intake.silent": "Intake silent", "intake.resumed": "Intake receives again",
+	"webhook.registered": "Endpoint added", "webhook.updated": "Endpoint changed", "webhook.disabled": "Endpoint disabled",
+	"webhook.enabled": "Endpoint enabled", "webhook.rotated": "Endpoint secret rotated", "webhook.tested": "Test event sent", "webhook.test": "Test event",
+	"webhook.retried": "Delivery retried", "webhook.replayed": "Replay started", "webhook.replayended": "Replay ended", "webhook.deleted": "Endpoint deleted",
+	"account.configured": "Settings changed", "jwt.revoked": "Sessions revoked",
+	"data.revealed": "Personal data revealed", "data.exported": "Personal data exported", "data.searched": "Personal data searched",
+	"import.finished": "Import finished",
+
+	// Models and keys of attribution, and intervals of reports.
+	"first": "First touch", "last": "Last touch", "linear": "Linear", "position": "Position-based", "time_decay": "Time decay",
+	"source": "Source", "medium": "Medium", "campaign": "Campaign", "utmSource": "Campaign source", "intake": "Intake", "credential": "Credential",
+	"day": "Day", "week": "Week", "month": "Month",
+}
+
+// viewNames are the display names of views.
+var viewNames = map[string]string{
+	"lead": "Leads", "source_day": "Leads by day and source", "touch": "Touches", "token": "API tokens", "token_event": "Token history",
+	"account": "Account settings", "endpoint": "Webhook endpoints", "intake": "Intakes", "fanout": "Webhook deliveries",
+	"visitor_activity": "Visitor activity", "refused": "Refused captures", "arrival": "Arrivals", "trail": "Audit log", "place": "Places in the log",
+}
+
+// actor shortens the identifier of a token that acted. A user is shown whole.
+func actor(name string) string {
+	if id, ok := strings.CutPrefix(name, "token:"); ok {
+		return "token:" + short(id)
+	}
+	return name
+}
+
+// fieldNames are the display names of a lead's fields.
+var fieldNames = map[string]string{
+	"name": "Name", "phone": "Phone", "email": "Email", "status": "Status", "leadTemperature": "Temperature", "opportunityValue": "Value",
+}
+
+// words returns the display name of an identifier. One without a name is the account's own, such as a stage.
+func words(name string) string {
+	if known, ok := names[name]; ok {
+		return known
+	}
+	return strings.ReplaceAll(name, "_", " ")
+}
+
+// short returns the end of an identifier, by which people tell it from others.
+func short(id string) string {
+	const end = 6
+	if len(id) <= 2*end {
+		return id
+	}
+	return "…" + id[len(id)-end:]
+}

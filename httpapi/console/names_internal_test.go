@@ -1,0 +1,95 @@
+package console
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/attribution"
+)
+
+func TestNames_CoverCatalogue(t *testing.T) {
+	t.Parallel()
+	for what, ids := range map[string][]string{
+		"source": lead.Sources(), "kind of intake": intake.Kinds(), "state of an arrival": arrival.States(), "state of a delivery": query.DeliveryStates(),
+		"state": {"enabled", "disabled", intake.Active, intake.Silent, "expired", "deleted"}, "type of the audit log": query.TrailTypes(),
+		"token event": query.TokenEventTypes(), "type sent": query.DeliveryTypes(), "model": attribution.Models(), "key": attribution.Keys(),
+		"interval": {query.Day, query.Week, query.Month},
+	} {
+		require.NotEmpty(t, ids, what)
+		for _, id := range ids {
+			require.NotEmpty(t, names[id], "%s %s", what, id)
+			require.NotContains(t, names[id], "_", what)
+		}
+	}
+	for _, view := range []string{
+		schema.Lead, schema.SourceDay, schema.Touch, schema.Token, schema.TokenEvent, schema.Account, schema.Endpoint, schema.Intake, schema.FanOut,
+		schema.VisitorActivity, schema.Refused, schema.Arrival, schema.Trail, schema.Place,
+	} {
+		require.NotEmpty(t, viewNames[view], view)
+	}
+	for _, name := range settable {
+		require.NotEmpty(t, fieldNames[name], name)
+	}
+	require.Equal(t, "in review", words("in_review"), "an account's own stage")
+}
+
+func TestShort_KeepsTheEnd(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "…J4Q9ZK", short("01JD8XK3V7W2M5N6P0J4Q9ZK"))
+	require.Equal(t, "admin", short("admin"))
+	require.Equal(t, "token:…J4Q9ZK", actor("token:01JD8XK3V7W2M5N6P0J4Q9ZK"))
+	require.Equal(t, "user:ann.of.accounting", actor("user:ann.of.accounting"))
+}
+
+// odd are words and phrases that are correct and that this field does not use.
+var odd = regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|believed?|unborn|heir|departed|bequeath|patience|folded from|what became of|what was posted|in hand|at hand|the moment|gives? up|passes by|lets nobody|token audit|projections?)\b`)
+
+var (
+	action  = regexp.MustCompile(`\{\{[^}]*\}\}`)
+	address = regexp.MustCompile(`(id|href|action|class|name|for|data-[a-z]+|aria-[a-z]+by)="[^"]*"`)
+)
+
+// copied reports whether a string of the source is text for people: several words, or a title.
+func copied(literal string) bool {
+	return strings.Contains(literal, " ") || unicode.IsUpper(rune(literal[1]))
+}
+
+func TestCopy_UsesPlainTerms(t *testing.T) {
+	t.Parallel()
+	require.Regexp(t, odd, "What became of it")
+	pages, err := fs.Glob(templateFiles, "templates/*.html")
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	for _, page := range pages {
+		source, err := fs.ReadFile(templateFiles, page)
+		require.NoError(t, err)
+		require.Empty(t, odd.FindAllString(address.ReplaceAllString(action.ReplaceAllString(string(source), ""), ""), -1), page)
+	}
+	files, err := fs.Glob(os.DirFS("."), "*.go")
+	require.NoError(t, err)
+	for _, file := range slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING && copied(text.Value) {
+				require.NotRegexp(t, odd, text.Value, file)
+			}
+			return true
+		})
+	}
+}

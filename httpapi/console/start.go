@@ -1,0 +1,136 @@
+package console
+
+import (
+	"errors"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query"
+)
+
+// start is the first steps of an account: a form, a test lead, and its arrival.
+type start struct {
+	Form    *query.Intake  // the newest that is enabled; nil: none
+	Lead    *leadShown     // the first to arrive; nil: none has
+	Waiting *query.Arrival // in quarantine; nil: none
+	Create  bool           // the user may create a form
+	Send    bool           // the user may send a test lead, and there is a form
+	Demo    bool           // the user may add demo data
+}
+
+// demo is the account's demo data.
+type demo struct {
+	Leads     int
+	MayRemove bool
+}
+
+// addStart adds the first steps, while the account has at most one lead, or what there is of demo data.
+func (v *visit) addStart(to *overview) error {
+	data, err := v.Query.DemoData(v.ctx, v.identity.Account)
+	if err != nil {
+		return err
+	}
+	mayDemo := v.identity.May("leads:write") && v.identity.May("intakes:write")
+	if data.IntakeID != "" || len(data.Leads) > 0 {
+		to.Demo = &demo{len(data.Leads), mayDemo}
+		return nil
+	}
+	leads, err := v.Query.Leads(v.ctx, v.identity.Account, query.LeadFilter{}, query.Page{Limit: 2})
+	if err != nil || len(leads.Items) > 1 {
+		return err
+	}
+	steps := &start{Create: v.identity.May("intakes:write"), Demo: mayDemo}
+	if steps.Form, err = v.newestForm(); err != nil {
+		return err
+	}
+	if len(leads.Items) == 1 {
+		steps.Lead = new(masker{}.lead(leads.Items[0]))
+	}
+	waiting, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{State: arrival.Quarantined}, query.Page{Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(waiting.Items) > 0 {
+		steps.Waiting = &waiting.Items[0]
+	}
+	steps.Send = steps.Form != nil && v.identity.May("leads:write")
+	to.Start = steps
+	return nil
+}
+
+func (v *visit) newestForm() (*query.Intake, error) {
+	intakes, err := v.Query.Intakes(v.ctx, v.identity.Account, query.Page{Limit: rows})
+	if err != nil {
+		return nil, err
+	}
+	for i, one := range intakes.Items {
+		if one.Kind == intake.Form && one.Enabled {
+			return &intakes.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// testPost is what the button for a test lead sends.
+const testPost = "name=Test+Lead&email=test.lead%40example.com"
+
+// sendTestLead posts a made-up person to the newest form, mapped as its posts are.
+func (v *visit) sendTestLead() (screen, error) {
+	form, err := v.newestForm()
+	if err != nil {
+		return screen{}, err
+	}
+	if form == nil {
+		return screen{redirect: v.path("/")}, nil
+	}
+	found, err := v.Directory.Intake(v.ctx, form.IntakeID)
+	if err != nil {
+		return screen{}, err
+	}
+	release, err := v.Gate.Map(v.ctx, v.identity.Account)
+	if err != nil {
+		return screen{}, err
+	}
+	const contentType = "application/x-www-form-urlencoded"
+	mapped, wrong := found.Mapping.Map(intake.Request{ContentType: contentType, Body: []byte(testPost)})
+	release()
+	_, err = v.arrive(form.IntakeID, command.ReceiveArrival{
+		Raw: event.ArrivalRaw{ContentType: contentType}.WithBody([]byte(testPost)), Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Skip: mapped.Skip},
+	})
+	if err != nil {
+		return screen{}, err
+	}
+	return v.toStart(query.LeadView, query.ArrivalView)
+}
+
+// arrive appends an arrival at an intake, as if its sender had posted it.
+func (v *visit) arrive(intakeID string, cmd command.ReceiveArrival) (received command.ArrivalReceived, err error) {
+	cmd.IntakeID, cmd.Caller = intakeID, v.caller
+	cmd.Caller.Actor, cmd.Caller.Credential, cmd.Caller.IP, cmd.Caller.UserAgent = "system:intake", "intake:"+intakeID, "", ""
+	of, err := v.Directory.Intake(v.ctx, intakeID)
+	for range 2 { // the cached intake may have changed
+		if err != nil {
+			return received, err
+		}
+		cmd.Intake = of.Check()
+		if received, err = v.Commands.ReceiveArrival(v.ctx, cmd); !errors.Is(err, command.ErrIntakeChanged) {
+			return received, err
+		}
+		of, err = v.Directory.ConfirmIntake(v.ctx, intakeID)
+	}
+	return received, command.ErrIntakeChanged
+}
+
+// mustJSON encodes a value that this package made.
+func mustJSON(value any) jsontext.Value {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return encoded
+}
