@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
@@ -110,6 +111,11 @@ func TestTouches_AsOfBeforeJoin(t *testing.T) {
 	require.Len(t, s.touched(touches+"?leadId="+from, "leadId"), 0)
 	require.Len(t, s.touched(touches+"?leadId="+into, "leadId"), 3)
 	require.Empty(t, s.touched(touches+"?asOf=2020-01-01T00:00:00Z", "leadId"))
+
+	events := s.as(http.MethodGet, leads+"/"+into+"/events", "").is(http.StatusOK).at("data").([]any)
+	at, err := time.Parse(time.RFC3339, events[1].(map[string]any)["at"].(string))
+	require.NoError(t, err)
+	require.Equal(t, into, s.touched(touches+"?asOf="+at.UTC().Format("2006-01-02T15:04:05.000Z"), "leadId")[1], "a join counts from its own time on")
 }
 
 func TestTouches_VisitsTiedByVisitor(t *testing.T) {

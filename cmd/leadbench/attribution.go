@@ -22,9 +22,9 @@ type attributionBenchmark struct {
 }
 
 const attributionRows = `
-INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, utm_source, utm_medium, utm_campaign, utm_id, credential, intake_id, visitor, erased, stage, value)
+INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium, utm_campaign, utm_id, credential, intake_id, visitor, erased, stage, value)
 SELECT 4 * i + 1 + merged, lpad(upper(to_hex(i * 2 + merged)), 26, '0'), 'acme', id.of, '2025-01-01'::timestamptz + i * year.each, (ARRAY['created', 'merged'])[1 + merged],
-       (ARRAY['website', 'google_ad', 'facebook_ad', 'whatsapp', 'chatbot', 'api', 'referral', 'webhook'])[1 + (i + merged) % 8], (ARRAY['google', 'facebook', 'newsletter'])[1 + i % 3],
+       (ARRAY['website', 'google_ad', 'facebook_ad', 'whatsapp', 'chatbot', 'api', 'referral', 'webhook'])[1 + (i + merged) % 8], true, (ARRAY['google', 'facebook', 'newsletter'])[1 + i % 3],
        (ARRAY['cpc', 'email', 'organic', 'social'])[1 + i % 4], 'campaign-' || i % 500, '', 'token:01M7YGZVZWE6S8RYN49QGMF6BH', '', '', false,
        (ARRAY['new', ''])[1 + merged], CASE i % 3 WHEN 0 THEN '1200.5' ELSE '' END
   FROM generate_series(0, $1::bigint - 1) AS i, (VALUES (0), (1)) AS k (merged), (SELECT interval '365 days' / $1::float8 AS each) AS year,

@@ -490,7 +490,7 @@ CREATE TABLE views.lead_change (
 );
 CREATE INDEX lead_change_lead ON views.lead_change USING btree (lead_id);
 CREATE INDEX lead_change_stage ON views.lead_change USING btree (account, stage, lead_id) WHERE (stage <> ''::text);
-COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, and each value that no arrival gave, in the order of the log.';
+COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, each value that no arrival gave, and each join, in the order of the log.';
 COMMENT ON COLUMN views.lead_change.stage IS 'Folded, for it is compared without regard to case; empty: it stays.';
 COMMENT ON COLUMN views.lead_change.value IS 'Of the opportunity; empty: it stays.';
 

@@ -110,7 +110,7 @@ func (t *touches) add(e *projection.Event) {
 		for _, id := range t.joined {
 			t.join(e, id)
 		}
-		t.change(e, e.At, event.LeadFields{OpportunityValue: data.OpportunityValue})
+		t.changeRow(e, e.At, event.LeadFields{OpportunityValue: data.OpportunityValue})
 	case event.LeadErased:
 		t.erased = append(slices.Clip(data.Leads), event.LeadID(e.Stream)) // events are shared with other projectors
 	case event.VisitorForgotten:
@@ -202,9 +202,12 @@ func (t *touches) join(e *projection.Event, from string) {
 
 // change adds a stage or a value that is not to be found by a touch.
 func (t *touches) change(e *projection.Event, at time.Time, sets event.LeadFields) {
-	if sets.Status == "" && sets.OpportunityValue == "" {
-		return
+	if sets.Status != "" || sets.OpportunityValue != "" {
+		t.changeRow(e, at, sets)
 	}
+}
+
+func (t *touches) changeRow(e *projection.Event, at time.Time, sets event.LeadFields) {
 	t.changes.row(6)
 	t.changes.bigint(int64(e.Position))
 	t.changes.text(e.Metadata.Account)

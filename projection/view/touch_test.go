@@ -102,13 +102,14 @@ func TestTouch_StagesAndValues(t *testing.T) {
 		event.LeadMerged{Source: "website"},
 		event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha"}},
 		event.LeadUpdated{LeadFields: event.LeadFields{OpportunityValue: "7.5"}},
-		event.LeadJoined{From: w.NewID(), OpportunityValue: "9"})
+		event.LeadJoined{From: w.NewID(), OpportunityValue: "9"},
+		event.LeadJoined{From: w.NewID()})
 	w.Append(t, "acme", event.LeadStream(w.NewID()),
 		event.LeadCreated{Source: "website", LeadFields: event.LeadFields{Status: "Won"}, Changed: []string{"status"}})
 	w.Project(t)
 	require.Equal(t, []string{`created neu 5`, `merged  `, `merged  `, `created won `},
 		pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', kind, stage, value) FROM views.touch ORDER BY position`))
-	require.Equal(t, []string{`won/`, `/7.5`, `/9`, `won/`},
+	require.Equal(t, []string{`won/`, `/7.5`, `/9`, `/`, `won/`},
 		pgtest.Rows[string](t, w.Pool, `SELECT stage || '/' || value FROM views.lead_change ORDER BY position`))
 	require.Equal(t, []string{`acme ["won"] neu`, `acme ["won", "übergeben"] neu`},
 		pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', account, stages, first) FROM views.won_stages ORDER BY position`))
