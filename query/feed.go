@@ -435,7 +435,7 @@ func newFeedEvent(r eventstore.Recorded) (FeedEvent, error) {
 func feedData(r eventstore.Recorded) (jsontext.Value, error) {
 	kind := event.FeedKind(r.Type)
 	if kind == event.LeadKind && r.Type != (event.LeadErased{}).EventType() {
-		return eventData(r), nil
+		return jsontext.Value(r.Data), nil
 	}
 	data, err := r.Decode()
 	if err != nil {
@@ -444,7 +444,7 @@ func feedData(r eventstore.Recorded) (jsontext.Value, error) {
 	if kind == event.TokenKind {
 		return audit.Shown(data)
 	}
-	shown, err := json.Marshal(data, json.Deterministic(true), asAnswered)
+	_, shown, err := event.Encode(data)
 	if err != nil {
 		return nil, err
 	}

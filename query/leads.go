@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
@@ -297,23 +296,9 @@ func (r *Reader) read(ctx context.Context, account, stream string, from eventsto
 func newEvent(r eventstore.Recorded) Event {
 	return Event{
 		ID: r.ID.String(), Type: event.PublicName(r.Type), Revision: r.Revision, Position: r.Position,
-		At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID, Data: eventData(r),
+		At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID, Data: jsontext.Value(r.Data),
 	}
 }
-
-// eventData returns the data of an event with times as in all answers: stored times of a join have only the decimals that they need.
-func eventData(r eventstore.Recorded) jsontext.Value {
-	if r.Type == (event.LeadJoined{}).EventType() {
-		if joined, err := r.Decode(); err == nil {
-			if data, err := json.Marshal(joined, json.Deterministic(true), asAnswered); err == nil {
-				return data
-			}
-		}
-	}
-	return jsontext.Value(r.Data)
-}
-
-var asAnswered = json.WithMarshalers(json.MarshalFunc(func(t time.Time) ([]byte, error) { return Timestamp(t).MarshalJSON() }))
 
 // A lead that was joined into another is in no view, so no list shows it and no report counts it. Requests for its id are answered
 // from its stream.

@@ -54,18 +54,21 @@ func TestLeadAsOf_LongLead(t *testing.T) {
 	}
 }
 
-// On the log a time may have fewer decimals.
+// A time whose milliseconds end in zeros once had fewer decimals.
 func TestLeadEvents_TimestampFormat(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
-	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "Asha", Phone: "+911", Status: "new"}, Source: "api"})
 	first := projectiontest.Start.Add(200 * time.Millisecond)
+	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "Asha", Phone: "+911", Status: "new"}, Source: "api", KeptArrival: event.KeptArrival{ReceivedAt: first},
+	})
 	w.Append(t, "acme", event.LeadStream(id), event.LeadJoined{From: w.NewID(), Was: event.LeadSnapshot{
 		CreatedAt: first, Sources: []event.SourceSnapshot{{Source: "website", FirstSeenAt: first, LastSeenAt: first.Add(time.Second)}},
 	}})
 	events, err := query.New(w.Pool, w.Store).LeadEvents(t.Context(), "acme", id, whole)
 	require.NoError(t, err)
+	require.Contains(t, string(events.Items[0].Data), `"receivedAt":"2026-03-01T09:00:00.200Z"`)
 	data := string(events.Items[1].Data)
 	for _, says := range []string{`"createdAt":"2026-03-01T09:00:00.200Z"`, `"firstSeenAt":"2026-03-01T09:00:00.200Z"`, `"lastSeenAt":"2026-03-01T09:00:01.200Z"`} {
 		require.Contains(t, data, says)

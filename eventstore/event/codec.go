@@ -79,17 +79,22 @@ func appendValue(buffer []byte, pointer any) ([]byte, error) {
 	case *map[string]jsontext.Value:
 		return AppendObject(buffer, *value)
 	}
-	encoded, err := json.Marshal(pointer, json.Deterministic(true))
+	encoded, err := json.Marshal(pointer, json.Deterministic(true), timesWithin)
 	return append(buffer, encoded...), err
 }
 
-// appendTime writes a time. One that is not UTC, or whose year is unusual, is left to the library.
+// timesWithin lets the library write times as appendTime does.
+var timesWithin = json.WithMarshalers(json.MarshalFunc(func(t time.Time) ([]byte, error) { return appendTime(nil, t) }))
+
+// appendTime writes a time as answers show it, with three decimals. One that is finer, not UTC, or whose year is unusual, is left to
+// the library.
 func appendTime(buffer []byte, t time.Time) ([]byte, error) {
-	if year := t.Year(); t.Location() != time.UTC || year < 1 || year > 9999 {
+	year, whole := t.Year(), t.Nanosecond()%int(time.Millisecond) == 0
+	if !whole || t.Location() != time.UTC || year < 1 || year > 9999 {
 		encoded, err := json.Marshal(t)
 		return append(buffer, encoded...), err
 	}
-	return append(t.AppendFormat(append(buffer, '"'), time.RFC3339Nano), '"'), nil
+	return t.AppendFormat(buffer, `"2006-01-02T15:04:05.000Z"`), nil
 }
 
 // AppendList writes a list of texts.
