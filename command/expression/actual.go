@@ -4,14 +4,15 @@ import (
 	"reflect"
 
 	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 )
 
 // actual prices calls that CEL takes for cheap at evaluation and that are not: those of which the types are known at evaluation only,
-// and those that put lists together.
-type actual struct{}
+// those that put lists together, and regular expressions.
+type actual struct{ regexps regexps }
 
 // joined is the type of two lists put together. Such a list reads its parts at each access, and each of these its own.
 var joined = func() reflect.Type {
@@ -19,7 +20,11 @@ var joined = func() reflect.Type {
 	return reflect.TypeOf(one.(traits.Adder).Add(one))
 }()
 
-func (actual) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
+func (a actual) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
+	if function == overloads.Matches && len(args) == 2 {
+		cost := a.regexps.price(textOf(args[0]), textOf(args[1]))
+		return &cost
+	}
 	if list, ok := result.(traits.Lister); ok && function == operators.Add {
 		n := size(list)
 		cost := 1 + n/10

@@ -69,12 +69,15 @@ var (
 
 // Environment is what expressions can refer to: variables, CEL's own functions and macros, those of its extensions for strings and
 // for comprehensions over two variables, optional values, and the functions of this package. It is safe for concurrent use.
-type Environment struct{ env *cel.Env }
+type Environment struct {
+	env   *cel.Env
+	limit uint64 // of the cost of an expression
+}
 
-// NewEnvironment returns an environment with variables of these types.
-func NewEnvironment(variables map[string]Type) *Environment {
+// NewEnvironment returns an environment with variables of these types, in which an expression may cost up to a limit, of at most CostLimit.
+func NewEnvironment(limit uint64, variables map[string]Type) *Environment {
 	options := []cel.EnvOption{
-		ext.Strings(), ext.TwoVarComprehensions(), cel.OptionalTypes(), functions(),
+		ext.Strings(), ext.TwoVarComprehensions(), cel.OptionalTypes(), functions(), guarded(limit),
 		cel.CostSizingStrategy(cost.AggregateSizingStrategy()),
 		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(maxNesting), cel.ExpressionNodeLimit(maxNodes),
 		cel.RegexProgramSizeLimit(maxRegexpSize), cel.ASTValidators(cel.ValidateRegexLiterals()),
@@ -86,7 +89,7 @@ func NewEnvironment(variables map[string]Type) *Environment {
 	if err != nil {
 		panic(err) // the options are constants
 	}
-	return &Environment{env}
+	return &Environment{env, limit}
 }
 
 // Program is a compiled expression. It is safe for concurrent use.
@@ -109,10 +112,14 @@ func (e *Environment) Compile(source string, results ...Type) (*Program, error) 
 		return nil, fmt.Errorf("must be %s, not %s", named(results), cel.FormatCELType(checked.OutputType()))
 	}
 	estimate, err := e.env.EstimateCost(checked, assumed{})
-	if err != nil || estimate.Max > CostLimit {
-		return nil, fmt.Errorf("could cost more than %d steps with lists of %d elements", CostLimit, assumedElements)
+	if err != nil || estimate.Max > e.limit {
+		return nil, fmt.Errorf("could cost more than %d steps with lists of %d elements", e.limit, assumedElements)
 	}
-	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostTracking(actual{}), cel.CostLimit(CostLimit))
+	patterns, err := regexpsOf(checked)
+	if err != nil {
+		return nil, err
+	}
+	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), patterns.guarded(e.limit), cel.CostTracking(actual{patterns}), cel.CostLimit(e.limit))
 	if err != nil {
 		return nil, errors.New("has a constant that is not valid")
 	}
@@ -202,7 +209,7 @@ func (p *Program) eval(variables map[string]any) (result ref.Val, steps uint64, 
 // classified maps an error of an evaluation to one that quotes nothing of the input.
 func classified(err error) error {
 	var cancelled interpreter.EvalCancelledError
-	if errors.As(err, &cancelled) {
+	if errors.As(err, &cancelled) || errors.Is(err, ErrCost) {
 		return ErrCost
 	}
 	switch text := err.Error(); {

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -8,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var environment = NewEnvironment(map[string]Type{"body": Any, "headers": Texts})
+var environment = NewEnvironment(CostLimit, map[string]Type{"body": Any, "headers": Texts})
 
 func evaluated(t testing.TB, source, body string) (string, error) {
 	t.Helper()
@@ -120,6 +121,7 @@ func TestCompile_RejectsBombs(t *testing.T) {
 		"regexp repetition": `body.s.matches("(((a{30}){30}){30})")`,
 		"regexp of 1000":    `body.s.matches("a{1000}")`,
 		"regexp broken":     `body.s.matches("(")`,
+		"regexp computed":   `body.s.matches(body.r)`,
 		"NUL":               "1 \x00",
 		"unknown function":  `open("/etc/passwd") == ""`,
 		"no result":         ``,
@@ -159,6 +161,38 @@ func TestEval_StopsAtCost(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = program.JSON(map[string]any{"body": parsed, "headers": map[string]string{}})
 		require.ErrorIs(t, err, ErrCost, name)
+	}
+}
+
+// The time and memory that one call takes may be a product of its arguments, so it is not even begun. CEL counts it afterwards.
+func TestEval_PricesCallsBefore(t *testing.T) { // alone, because it counts what is allocated
+	body := `{"s": "` + strings.Repeat("a", maxText) + `", "l": [` + strings.Repeat(`"",`, maxValues-10) + `""], "t": "a,b"}`
+	for name, source := range map[string]string{
+		"replace":         `body.s.replace("a", body.s)`,
+		"replace some":    `body.s.replace("a", body.s, 30000)`,
+		"join":            `body.l.join(body.s)`,
+		"format":          `"` + strings.Repeat("%s", 150) + `".format([` + strings.Repeat("body.s, ", 149) + `body.s])`,
+		"search":          `body.s.indexOf(body.s.substring(1, 20000) + "b")`,
+		"search back":     `body.s.lastIndexOf("b" + body.s.substring(1, 20000))`,
+		"regexp":          `body.s.matches("(a?){40}c")`,
+		"regexp function": `matches(body.s, "(a?){40}c")`,
+		"regexps":         `body.l.all(x, !body.s.substring(0, 3000).matches("(a?){40}c"))`,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := evaluated(t, source, body)
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, ErrCost, name)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), name)
+	}
+	for source, want := range map[string]string{
+		`body.t.replace(",", "-")`: `"a-b"`, `body.t.replace(",", "-", 0)`: `"a,b"`, `body.t.split(",").join("+")`: `"a+b"`, `body.t.split(",").join()`: `"ab"`,
+		`"%s-%d".format([body.t, 7])`: `"a,b-7"`, `body.t.indexOf("b")`: `2`, `body.t.indexOf("b", 1)`: `2`, `body.t.lastIndexOf("a")`: `0`,
+		`body.s.matches("^a+$")`: `true`, `matches(body.t, "^a.b$")`: `true`,
+	} {
+		got, err := evaluated(t, source, body)
+		require.NoError(t, err, source)
+		require.Equal(t, want, got, source)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestManual_Examples(t *testing.T) {
 	require.NotNil(t, sample)
 	body, err := expression.Parse(sample[1])
 	require.NoError(t, err)
-	env := expression.NewEnvironment(map[string]expression.Type{"body": expression.Any})
+	env := expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{"body": expression.Any})
 	examples := regexp.MustCompile("(?m)^\\|.*\\| `([^`]+)` \\| `([^`]+)` \\|$").FindAllStringSubmatch(string(manual), -1)
 	require.Len(t, examples, 13)
 	for _, example := range examples {

@@ -57,7 +57,7 @@ func MappingFields() []string {
 }
 
 // environment is what the expressions of mappings can refer to.
-var environment = expression.NewEnvironment(map[string]expression.Type{
+var environment = expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{
 	"body": expression.Any, "headers": expression.Texts, "query": expression.Texts,
 })
 

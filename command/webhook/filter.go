@@ -7,8 +7,11 @@ import (
 	"github.com/leadlog/leadlog/command/expression"
 )
 
+// filterCost is what a filter may cost. The fan-out of all accounts applies up to MaxPerAccount filters to one event.
+const filterCost = 10_000
+
 // filterEnvironment is what filters can refer to: members of a delivery's body.
-var filterEnvironment = expression.NewEnvironment(map[string]expression.Type{
+var filterEnvironment = expression.NewEnvironment(filterCost, map[string]expression.Type{
 	"type": expression.Text, "data": expression.Any, "changes": expression.Any, "touch": expression.Any,
 })
 

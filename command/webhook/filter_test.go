@@ -54,3 +54,24 @@ func TestFilter_Input(t *testing.T) {
 		require.Error(t, err, body)
 	}
 }
+
+// One fan-out applies the filters of all accounts, so a filter may cost much less than a mapping.
+func TestFilter_CostLimit(t *testing.T) {
+	t.Parallel()
+	_, err := CompileFilter(`changes.exists(a, changes.exists(b, a.field != b.field))`)
+	require.ErrorContains(t, err, "could cost more than 10000 steps")
+	filter, err := CompileFilter(`data.metadata.m.matches("(a?){40}c")`)
+	require.NoError(t, err)
+	input, err := FilterInput([]byte(`{"type":"lead.created","data":{"metadata":{"m":"` + strings.Repeat("a", 30_000) + `"}}}`))
+	require.NoError(t, err)
+	_, err = filter.Matches(input)
+	require.ErrorContains(t, err, "costs too much")
+	for _, usual := range []string{
+		`changes.exists(c, c.field == 'status' && c.new in ['won', 'lost'] && c.old != 'contacted')`,
+		`data.customFields.exists(k, k.startsWith('x') && string(data.customFields[k]).contains('gold'))`,
+		`type.startsWith('lead.') && has(data.email) && data.email.matches('@(example|example2)\\.(com|org)$')`,
+	} {
+		_, err := CompileFilter(usual)
+		require.NoError(t, err, usual)
+	}
+}
