@@ -51,7 +51,19 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	out := b.post("/console/sign-out")
 	require.Equal(t, http.StatusOK, out.status)
 	require.Contains(t, out.body, at.URL+"/end?client_id=crm")
+	require.Contains(t, out.body, "id_token_hint=ey")
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
+
+	// Browsers drop large cookies: then the person signs out without an ID token.
+	at.Claims = func(c jwt.MapClaims) {
+		c["account_id"] = ownAccount
+		c["groups"] = strings.Repeat("a-group-of-many ", 300)
+	}
+	answer, callback = begin(b)
+	require.Equal(t, http.StatusOK, b.get(callback+answer.Encode()).status)
+	out = b.post("/console/sign-out")
+	require.Contains(t, out.body, at.URL+"/end?client_id=crm")
+	require.NotContains(t, out.body, "id_token_hint")
 
 	for name, c := range map[string]struct {
 		claims func(jwt.MapClaims)

@@ -17,6 +17,10 @@ import (
 const (
 	pendingCookie = "leadlog_signin"
 	pendingFor    = "sign-in at a provider" // with what it is sealed, so that it is no session
+	// idTokenCookie has the ID token of a session. It is sent when the person signs out, and then shown to the provider.
+	idTokenCookie = "leadlog_idtoken"
+	idTokenFor    = "ID token of a session"
+	maxCookie     = 3800 // bytes of a value; browsers keep cookies of up to 4096
 )
 
 // onward is a page that leads to another address. The browser goes there as from this page: it sends the session's cookie to the
@@ -26,13 +30,47 @@ type onward struct {
 }
 
 func (v *visit) pendingCookie(value string, age int) *http.Cookie {
-	name := pendingCookie
-	if v.Gate.Secure(v.r) {
-		name = "__Secure-" + name
-	}
 	return &http.Cookie{
-		Name: name, Value: value, Path: v.path("/sign-in"), MaxAge: age, HttpOnly: true, Secure: v.Gate.Secure(v.r), SameSite: http.SameSiteLaxMode,
+		Name: v.cookieOf(v.r, pendingCookie), Value: value, Path: v.path("/sign-in"), MaxAge: age, HttpOnly: true, Secure: v.Gate.Secure(v.r), SameSite: http.SameSiteLaxMode,
 	}
+}
+
+func (v *visit) idTokenCookie(value string, age int) *http.Cookie {
+	return &http.Cookie{
+		Name: v.cookieOf(v.r, idTokenCookie), Value: value, Path: v.path("/sign-out"), MaxAge: age, HttpOnly: true, Secure: v.Gate.Secure(v.r), SameSite: http.SameSiteStrictMode,
+	}
+}
+
+// keepIDToken lets the browser keep an ID token until the person signs out. One that is too large for a cookie is not kept: most
+// providers end a session without it too.
+func (v *visit) keepIDToken(idToken string) error {
+	sealed, err := v.box.Seal([]byte(idToken), []byte(idTokenFor))
+	if err != nil {
+		return err
+	}
+	if value := sealed.String(); len(value) <= maxCookie {
+		http.SetCookie(v.w, v.idTokenCookie(value, int(oidc.SessionLife.Seconds())))
+	} else {
+		http.SetCookie(v.w, v.idTokenCookie("", -1)) // of an earlier session
+	}
+	return nil
+}
+
+// unsealed returns the content of a sealed cookie that this browser has sent; nil without one.
+func (v *visit) unsealed(cookie *http.Cookie, purpose string) []byte {
+	found, err := v.r.Cookie(cookie.Name)
+	if err != nil {
+		return nil
+	}
+	sealed, err := sealbox.Parse(found.Value)
+	if err != nil {
+		return nil
+	}
+	content, err := v.box.Open(sealed, []byte(purpose))
+	if err != nil {
+		return nil
+	}
+	return content
 }
 
 // origin returns the console's own scheme and host.
@@ -90,21 +128,15 @@ func (v *visit) endProvider() (screen, error) {
 	if err := v.begin(v.w, v.r, v.identity); err != nil {
 		return screen{}, err
 	}
+	if err := v.keepIDToken(person.IDToken); err != nil {
+		return screen{}, err
+	}
 	return screen{name: "onward", title: "Signed in", data: onward{"You are signed in.", "Continue", pending.Next}}, nil
 }
 
 // pending returns the sign-in that this browser has begun; a zero one, which is stale, without.
 func (v *visit) pending() (pending oidc.Pending) {
-	cookie, err := v.r.Cookie(v.pendingCookie("", 0).Name)
-	if err != nil {
-		return pending
-	}
-	sealed, err := sealbox.Parse(cookie.Value)
-	if err != nil {
-		return pending
-	}
-	encoded, err := v.box.Open(sealed, []byte(pendingFor))
-	if err != nil || json.Unmarshal(encoded, &pending) != nil {
+	if json.Unmarshal(v.unsealed(v.pendingCookie("", 0), pendingFor), &pending) != nil {
 		return oidc.Pending{}
 	}
 	return pending
@@ -140,7 +172,9 @@ func (v *visit) refusedBy(err error) (screen, error) {
 func (v *visit) signOut() (screen, error) {
 	v.end(v.w, v.r)
 	if v.signedIn && v.identity.Provider && v.Provider != nil {
-		if address := v.Provider.SignOut(v.ctx, v.origin()+v.path("/sign-in")); address != "" {
+		idToken := string(v.unsealed(v.idTokenCookie("", 0), idTokenFor))
+		http.SetCookie(v.w, v.idTokenCookie("", -1))
+		if address := v.Provider.SignOut(v.ctx, v.origin()+v.path("/sign-in"), idToken); address != "" {
 			v.signedIn = false
 			return screen{name: "onward", title: "Signed out", data: onward{
 				"You are signed out here. You are being signed out at the sign-in provider too.", "Sign out there", address,

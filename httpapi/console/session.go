@@ -42,19 +42,19 @@ func newBox(key []byte) *sealbox.Box {
 
 const cookieName = "leadlog_console"
 
-// cookieOf returns the cookie's name. Over https it has a prefix that makes browsers accept it over https only, so that no other host
+// cookieOf returns a cookie's name. Over https it has a prefix that makes browsers accept it over https only, so that no other host
 // of the network can replace it. The prefix __Host- would need the path /.
-func (c *Console) cookieOf(r *http.Request) string {
+func (c *Console) cookieOf(r *http.Request, name string) string {
 	if c.Gate.Secure(r) {
-		return "__Secure-" + cookieName
+		return "__Secure-" + name
 	}
-	return cookieName
+	return name
 }
 
 // cookie returns a cookie that browsers send only to the console, and only from its own pages.
 func (c *Console) cookie(r *http.Request, value string) *http.Cookie {
 	return &http.Cookie{
-		Name: c.cookieOf(r), Value: value, Path: c.Base, HttpOnly: true, Secure: c.Gate.Secure(r), SameSite: http.SameSiteStrictMode,
+		Name: c.cookieOf(r, cookieName), Value: value, Path: c.Base, HttpOnly: true, Secure: c.Gate.Secure(r), SameSite: http.SameSiteStrictMode,
 	}
 }
 
@@ -83,7 +83,7 @@ func (c *Console) end(w http.ResponseWriter, r *http.Request) {
 
 // identity returns the user of the session that the browser's cookie holds. Not ok: there is no session, or it has expired.
 func (c *Console) identity(r *http.Request) (i Identity, ok bool) {
-	cookie, err := r.Cookie(c.cookieOf(r))
+	cookie, err := r.Cookie(c.cookieOf(r, cookieName))
 	if err != nil {
 		return i, false
 	}

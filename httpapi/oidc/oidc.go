@@ -102,6 +102,7 @@ type Person struct {
 	Scopes  []string
 	Issued  time.Time
 	Expires time.Time // of the session
+	IDToken string    // which the provider can be shown when the person signs out
 }
 
 // Finish ends a sign-in with the provider's answer. The errors are ErrStale, ErrRefused, ErrNotConfirmed, ErrUnavailable and
@@ -137,7 +138,12 @@ func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Value
 	if err := idToken.Claims(&claims); err != nil {
 		return Person{}, ErrNotConfirmed
 	}
-	return p.person(idToken, claims, now)
+	person, err := p.person(idToken, claims, now)
+	if err != nil {
+		return Person{}, err
+	}
+	person.IDToken = raw
+	return person, nil
 }
 
 const maxSubject = 255 // characters, as of JWTs
@@ -190,8 +196,9 @@ func (p *Provider) scopes(roles []string) (scopes []string) {
 }
 
 // SignOut returns the address at which the person signs out at the provider too, and from which the provider leads to another; empty
-// if the provider has none, or is not reached.
-func (p *Provider) SignOut(ctx context.Context, after string) string {
+// if the provider has none, or is not reached. Some providers require the ID token that the person signed in with, or ask the person
+// without it.
+func (p *Provider) SignOut(ctx context.Context, after, idToken string) string {
 	found, err := p.provider(ctx)
 	if err != nil {
 		return ""
@@ -209,6 +216,9 @@ func (p *Provider) SignOut(ctx context.Context, after string) string {
 	query := address.Query()
 	query.Set("client_id", p.options.ClientID)
 	query.Set("post_logout_redirect_uri", after)
+	if idToken != "" {
+		query.Set("id_token_hint", idToken)
+	}
 	address.RawQuery = query.Encode()
 	return address.String()
 }

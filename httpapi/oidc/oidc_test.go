@@ -45,10 +45,18 @@ func TestProvider_SignIn(t *testing.T) {
 	require.Equal(t, "ann", person.Subject)
 	require.Equal(t, []string{"audit:read", "leads:read", "leads:write"}, person.Scopes)
 	require.WithinDuration(t, time.Now().Add(oidc.SessionLife), person.Expires, time.Minute)
-	out, err := url.Parse(p.SignOut(t.Context(), "https://crm.example/console/sign-in"))
+	for _, hint := range []string{person.IDToken, ""} {
+		out, err := url.Parse(p.SignOut(t.Context(), "https://crm.example/console/sign-in", hint))
+		require.NoError(t, err)
+		require.Equal(t, "/end", out.Path)
+		want := url.Values{"from": {"here"}, "client_id": {"crm"}, "post_logout_redirect_uri": {"https://crm.example/console/sign-in"}}
+		if hint != "" {
+			want.Set("id_token_hint", hint)
+		}
+		require.Equal(t, want, out.Query())
+	}
+	_, _, err = jwt.NewParser().ParseUnverified(person.IDToken, jwt.MapClaims{})
 	require.NoError(t, err)
-	require.Equal(t, "/end", out.Path)
-	require.Equal(t, url.Values{"from": {"here"}, "client_id": {"crm"}, "post_logout_redirect_uri": {"https://crm.example/console/sign-in"}}, out.Query())
 }
 
 func TestProvider_Refusals(t *testing.T) {
@@ -145,7 +153,7 @@ func TestProvider_FoundLater(t *testing.T) {
 	i.Down = true
 	_, _, err := p.Begin(t.Context(), callback, "")
 	require.ErrorIs(t, err, oidc.ErrUnavailable)
-	require.Empty(t, p.SignOut(t.Context(), callback))
+	require.Empty(t, p.SignOut(t.Context(), callback, ""))
 	i.Down = false
 	_, _, err = p.Begin(t.Context(), callback, "")
 	require.ErrorIs(t, err, oidc.ErrUnavailable, "it was just tried")

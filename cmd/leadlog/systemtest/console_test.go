@@ -527,6 +527,7 @@ func openChromium(t *testing.T, base string) *chromium {
 	axe, err := os.ReadFile(filepath.Join(npmtest.Install(t, "testdata/axe"), "node_modules/axe-core/axe.min.js"))
 	require.NoError(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"), // no other hosts
 		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(pageTimeout))
 	allocated, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(stop)
