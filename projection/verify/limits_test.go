@@ -14,7 +14,7 @@ import (
 
 func TestVerify_SharedPhoneAndSixthToken(t *testing.T) {
 	t.Parallel()
-	w, first, second := sound(t)
+	w, first, second := sound(t, ofLog...)
 	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: "+911"}})
 	atLimit := func(most int, stream func(string) string, born, gone event.Data) {
 		deleted := stream(w.NewID())
@@ -32,12 +32,12 @@ func TestVerify_SharedPhoneAndSixthToken(t *testing.T) {
 	w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: elsewhere})
 	w.Append(t, "globex", event.LeadStream(elsewhere), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+912", Status: "new"}, Source: "api"})
 	w.Append(t, "globex", event.TokenStream(w.NewID()), created)
-	w.Project(t)
+	project(t, w)
 	require.Equal(t, []string{
 		"account acme has 6 tokens from position 16 on",
 		"account acme has 51 endpoints from position 69 on",
 		"account acme has 51 intakes from position 122 on",
 		"leads " + first + ", " + second + " of account acme have the same phone",
 		"lead " + second + " has 2 values of kind phone, and claims on 1",
-	}, run(t, w))
+	}, runLog(t, w))
 }

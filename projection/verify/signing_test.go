@@ -8,14 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
-	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
-	"github.com/leadlog/leadlog/projection/verify"
 )
 
 // fanOut queues deliveries of everything on the log.
@@ -48,10 +46,10 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	require.NoError(t, secrets.Destroy(t.Context(), deleted))
 	w.Project(t)
 	fanOut(t, w)
+	signed := of(w)
+	signed.Broken = secrets.Broken
 	signing := func() []string {
-		findings, err := verify.Verification{
-			URL: w.URL, Pool: w.Pool, Store: w.Store, Most: 3, Progress: func(_, _ eventstore.Position) {}, Broken: secrets.Broken,
-		}.Run(t.Context())
+		findings, err := signed.RunLog(t.Context())
 		require.NoError(t, err)
 		return findings
 	}
@@ -61,7 +59,9 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	require.Equal(t, says(deleted, delivery.ErrNoSecret.Error()), signing())
 	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
 	w.Project(t)
-	require.Empty(t, signing(), "the log knows of the deletion, deliveries not yet")
+	findings, err := signed.Run(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, findings, "the log knows of the deletion, deliveries not yet")
 
 	spoil := func(sql string) {
 		pgtest.Exec(t, w.Pool, sql)

@@ -12,13 +12,14 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// trail is a log with the token events of two accounts, and views of it. The token of the account acme has its events at
+// trail is a log with the token events of two accounts, and its views: all, or those of the projectors. The token of the account acme has its events at
 // positions 1, 3, 5 and 7.
-func trail(t *testing.T) (w *projectiontest.World, id string) {
+func trail(t *testing.T, projectors ...projection.Projector) (w *projectiontest.World, id string) {
 	t.Helper()
 	w = projectiontest.New(t)
 	id, other := w.NewID(), w.NewID()
@@ -34,7 +35,7 @@ func trail(t *testing.T) (w *projectiontest.World, id string) {
 	w.Append(t, "acme", use, event.TokenRefused{Reason: "rotated", Prefix: "leadlog_a"})
 	w.Append(t, "acme", use, event.TokenUsed{})
 	w.Append(t, "acme", event.TokenStream(id), event.TokenDeleted{})
-	w.Project(t)
+	projectiontest.CatchUp(t, w.Runner(t, projectors...))
 	return w, id
 }
 
@@ -57,7 +58,7 @@ func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, id := trail(t)
+			w, id := trail(t, ofLog...)
 			pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
 			tag, err := w.Pool.Exec(t.Context(), `UPDATE log.event SET `+c.change+` WHERE position = $1`, c.position)
 			require.NoError(t, err)
@@ -67,7 +68,7 @@ func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 				stream = event.TokenUseStream(id, projectiontest.Start)
 			}
 			var named []string
-			for _, finding := range run(t, w) {
+			for _, finding := range runLog(t, w) {
 				if strings.HasPrefix(finding, "audit tree") {
 					named = append(named, finding)
 				}
@@ -81,10 +82,10 @@ func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 
 func TestVerifyTree_UnreadableEvent(t *testing.T) {
 	t.Parallel()
-	w, id := trail(t)
+	w, id := trail(t, ofLog...)
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET data = overlay(data PLACING '[' FROM 1 FOR 1) WHERE position = 3`)
-	found := run(t, w)
+	found := runLog(t, w)
 	require.Contains(t, found, "event at position 3 of stream token-"+id+" is not readable as token.rotated.v1")
 	require.NotContains(t, strings.Join(found, "\n"), "audit tree")
 }
@@ -122,13 +123,13 @@ func TestVerifyTree_DetectsRewrittenLog(t *testing.T) {
 	var err error
 	kept.Root, err = tlog.TreeHash(kept.Size, reader)
 	require.NoError(t, err)
-	require.Empty(t, run(t, w, kept))
+	require.Empty(t, runLog(t, w, kept))
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea WHERE position = 1;
 		DELETE FROM views.checkpoint`)
 	w.Project(t)
 	require.Empty(t, run(t, w), "log and views agree")
-	require.Equal(t, []string{"audit tree of account acme: its first 3 leaves are not those of the head that was signed"}, run(t, w, kept))
+	require.Equal(t, []string{"audit tree of account acme: its first 3 leaves are not those of the head that was signed"}, runLog(t, w, kept))
 	kept.Size = 9
-	require.Equal(t, []string{"audit tree of account acme: has lost leaves: a head of size 9 was signed"}, run(t, w, kept))
+	require.Equal(t, []string{"audit tree of account acme: has lost leaves: a head of size 9 was signed"}, runLog(t, w, kept))
 }

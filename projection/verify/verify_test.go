@@ -15,31 +15,45 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/verify"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func run(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string {
 	t.Helper()
-	findings, _ := runAndSeeWhatIsLeft(t, w, heads...)
+	findings, err := of(w, heads...).Run(t.Context())
+	require.NoError(t, err)
 	return findings
 }
 
-func runAndSeeWhatIsLeft(t *testing.T, w *projectiontest.World, heads ...audit.Head) (findings []string, left []verify.Leftover) {
+// runLog verifies the log alone.
+func runLog(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string {
 	t.Helper()
-	findings, err := verify.Verification{
-		URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {},
-		Left: func(l verify.Leftover) { left = append(left, l) },
-	}.Run(t.Context())
+	findings, err := of(w, heads...).RunLog(t.Context())
 	require.NoError(t, err)
-	return findings, left
+	return findings
 }
 
-// sound is a log with two leads that hold their claims, and views of it.
-func sound(t *testing.T) (w *projectiontest.World, first, second string) {
+func of(w *projectiontest.World, heads ...audit.Head) verify.Verification {
+	return verify.Verification{URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {}}
+}
+
+// ofLog are the projectors of the views that the log is verified against.
+var ofLog = []projection.Projector{view.Lead{}, view.TokenAudit{}}
+
+// project brings the views up to date that the log is verified against.
+func project(t *testing.T, w *projectiontest.World) {
+	t.Helper()
+	projectiontest.CatchUp(t, w.Runner(t, ofLog...))
+}
+
+// sound is a log with two leads that hold their claims, and its views: all, or those of the projectors.
+func sound(t *testing.T, projectors ...projection.Projector) (w *projectiontest.World, first, second string) {
 	t.Helper()
 	w = projectiontest.New(t)
 	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
@@ -52,16 +66,14 @@ func sound(t *testing.T) (w *projectiontest.World, first, second string) {
 	first, second = arrive("+911"), arrive("+912")
 	w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_SOURCE", LeadID: first})
 	w.Append(t, "acme", event.VisitorStream("acme", "0a1b"), event.VisitorActed{VisitorID: "v", Kind: "click", At: projectiontest.Start})
-	w.Project(t)
+	projectiontest.CatchUp(t, w.Runner(t, projectors...))
 	return w, first, second
 }
 
 func TestVerify_SoundLog(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
-	findings, notes := runAndSeeWhatIsLeft(t, w)
-	require.Empty(t, findings)
-	require.Empty(t, notes)
+	require.Empty(t, run(t, w))
 	left := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'verify%'`)
 	require.Zero(t, left, "nothing is left behind")
 }
@@ -137,7 +149,9 @@ func TestVerify_DeliveryEndpointDiffers(t *testing.T) {
 		{`DELETE FROM delivery.endpoint WHERE webhook_id = $1`, "is missing"},
 	} {
 		pgtest.Exec(t, w.Pool, c.spoil, id)
-		require.Equal(t, []string{"deliveries, endpoint " + id + ": " + c.says}, run(t, w))
+		found, err := of(w).RunDeliveries(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"deliveries, endpoint " + id + ": " + c.says}, found)
 	}
 
 	runbook, err := os.ReadFile("../../deploy/docs/runbook.md")
@@ -153,7 +167,7 @@ func TestVerify_DeliveryEndpointDiffers(t *testing.T) {
 
 func TestVerify_JoinedLeads(t *testing.T) {
 	t.Parallel()
-	w, first, second := sound(t)
+	w, first, second := sound(t, ofLog...)
 	var claimed string // the claim of the second lead
 	for item, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{StreamPrefixes: []string{event.ClaimPrefix}}) {
 		require.NoError(t, err)
@@ -169,22 +183,22 @@ func TestVerify_JoinedLeads(t *testing.T) {
 	was := event.LeadSnapshot{Phones: []string{"+912"}, Sources: []event.SourceSnapshot{{Source: "api", Arrivals: 1}}}
 	w.Append(t, "acme", event.LeadStream(second), event.LeadJoinedInto{Into: first})
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second, Was: was})
-	w.Project(t)
-	findings := run(t, w)
+	project(t, w)
+	findings := runLog(t, w)
 	require.True(t, anyContains(findings, "the phone is claimed for lead-"+second+", which is not there"), findings)
 	w.Append(t, "acme", claimed, event.ClaimTaken{Kind: "phone", Holder: first})
-	w.Project(t)
-	require.Empty(t, run(t, w))
+	project(t, w)
+	require.Empty(t, runLog(t, w))
 
 	other := w.NewID()
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: other})
-	w.Project(t)
-	require.Equal(t, []string{"lead " + other + " was joined into lead " + first + ", and did not depart before"}, run(t, w))
+	project(t, w)
+	require.Equal(t, []string{"lead " + other + " was joined into lead " + first + ", and did not depart before"}, runLog(t, w))
 }
 
 func TestVerify_ClaimsWithoutHolder(t *testing.T) {
 	t.Parallel()
-	w, first, _ := sound(t)
+	w, first, _ := sound(t, ofLog...)
 	claim := func(fact event.Data) string {
 		stream := event.ClaimPrefix + w.NewID()
 		w.Append(t, "acme", stream, fact)
@@ -210,8 +224,8 @@ func TestVerify_ClaimsWithoutHolder(t *testing.T) {
 	w.Append(t, "acme", event.TokenStream(deletedToken), event.TokenDeleted{})
 	released := claim(event.ClaimTaken{Kind: "email", Holder: none})
 	w.Append(t, "acme", released, event.ClaimReleased{Kind: "email", Holder: none})
-	w.Project(t)
-	require.ElementsMatch(t, want, run(t, w))
+	project(t, w)
+	require.ElementsMatch(t, want, runLog(t, w))
 }
 
 // forgetful is a log of which a lead is erased just when reading begins.
@@ -255,12 +269,12 @@ func TestVerify_ProgressOfSlowerHalf(t *testing.T) {
 
 func TestVerify_LeadErasedMeanwhile(t *testing.T) {
 	t.Parallel()
-	w, first, second := sound(t)
+	w, first, second := sound(t, ofLog...)
 	verified := func(erase func()) []string {
 		findings, err := verify.Verification{
 			URL: w.URL, Pool: w.Pool, Most: 3, Progress: func(_, _ eventstore.Position) {},
 			Store: forgetful{w.Store, sync.OnceValue(func() string { erase(); return event.LeadStream(first) })},
-		}.Run(t.Context())
+		}.RunLog(t.Context())
 		require.NoError(t, err)
 		return findings
 	}

@@ -34,7 +34,7 @@ type people struct {
 	leads []string // streams
 }
 
-func newPeople(t *testing.T, leads int) *people {
+func newPeople(t *testing.T, leads int, projectors ...projection.Projector) *people {
 	t.Helper()
 	w := projectiontest.New(t)
 	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
@@ -53,7 +53,7 @@ func newPeople(t *testing.T, leads int) *people {
 		w.Append(t, "acme", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(stream)})
 		p.leads = append(p.leads, stream)
 	}
-	p.project(t)
+	p.project(t, projectors...)
 	return p
 }
 
@@ -62,10 +62,14 @@ func (p *people) open() *sealed.Store {
 	return sealed.Wrap(p.Store, p.vault, true, slog.New(slog.DiscardHandler))
 }
 
-func (p *people) project(t *testing.T) {
+// project builds views again: all, or those of the projectors.
+func (p *people) project(t *testing.T, projectors ...projection.Projector) {
 	t.Helper()
 	pgtest.Exec(t, p.Pool, `DELETE FROM views.checkpoint`)
-	runner, err := projection.New(projection.Options{URL: p.URL, Store: p.store, Projectors: view.All(), Log: slog.New(slog.DiscardHandler)})
+	if len(projectors) == 0 {
+		projectors = view.All()
+	}
+	runner, err := projection.New(projection.Options{URL: p.URL, Store: p.store, Projectors: projectors, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	projectiontest.CatchUp(t, runner)
 }
@@ -77,12 +81,13 @@ func (p *people) rewrite(t *testing.T, sql string, args ...any) {
 	pgtest.Exec(t, p.Pool, sql, args...)
 }
 
+// verify verifies the log alone, and returns the head of its tree.
 func (p *people) verify(t *testing.T, heads ...audit.Head) (findings []string, whole audit.Head) {
 	t.Helper()
 	findings, err := verify.Verification{
 		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {},
 		Whole: func(h audit.Head) { whole = h },
-	}.Run(t.Context())
+	}.RunLog(t.Context())
 	require.NoError(t, err)
 	return findings, whole
 }
@@ -101,7 +106,7 @@ func TestVerify_DetectsTamperedLead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPeople(t, 3)
+			p := newPeople(t, 3, ofLog...)
 			p.rewrite(t, `UPDATE log.event SET `+change+` WHERE stream = $1`, p.leads[1])
 			findings, _ := p.verify(t)
 			require.Contains(t, findings, damaged(1, p.leads[1]))
@@ -111,7 +116,7 @@ func TestVerify_DetectsTamperedLead(t *testing.T) {
 
 func TestVerifyHead_DetectsRewrittenLog(t *testing.T) {
 	t.Parallel()
-	p := newPeople(t, 3)
+	p := newPeople(t, 3, ofLog...)
 	findings, early := p.verify(t)
 	require.Empty(t, findings)
 	require.Equal(t, audit.WholeLog, early.Account)
@@ -139,7 +144,7 @@ func TestVerifyHead_DetectsRewrittenLog(t *testing.T) {
 
 func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	t.Parallel()
-	p := newPeople(t, 200)
+	p := newPeople(t, 200, ofLog...)
 	const origin = "leads.example.com/log"
 	signer, err := audit.NewNamedSigner(origin, bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
@@ -158,7 +163,7 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	found := func() []string {
 		findings, err := verify.Verification{
 			URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Origin: origin, Most: 5, Progress: func(_, _ eventstore.Position) {},
-		}.Run(t.Context())
+		}.RunLog(t.Context())
 		require.NoError(t, err)
 		return slices.DeleteFunc(findings, func(f string) bool {
 			return !strings.Contains(f, "tree of the log") && !strings.HasPrefix(f, "the log:")

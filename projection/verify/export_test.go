@@ -1,0 +1,12 @@
+package verify
+
+import "context"
+
+// RunLog is Run without the comparisons of views and deliveries. Each builds a copy of its tables, which takes most of the time.
+func (v Verification) RunLog(ctx context.Context) ([]string, error) {
+	_, findings, err := v.log(ctx, v.Progress)
+	return findings, err
+}
+
+// RunDeliveries is the comparison of deliveries alone.
+func (v Verification) RunDeliveries(ctx context.Context) ([]string, error) { return v.deliveries(ctx) }
