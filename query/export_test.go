@@ -5,8 +5,8 @@ import "time"
 // Timeout sets how long WaitFor waits.
 func (r *Reader) Timeout(d time.Duration) { r.timeout = d }
 
-// Few sets how many leads of a source or a stage are looked at one by one.
-func (r *Reader) Few(leads int) { r.few = leads }
+// ScanLeads sets how many leads a search goes through before it uses the trigram index.
+func (r *Reader) ScanLeads(n int) { r.scannedLeads = n }
 
 // What the fuzz target of cursors needs.
 var (

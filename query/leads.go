@@ -77,21 +77,18 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	if s.none || !filter.searches() {
 		return page(ctx, r, s, p.Limit, scanListedLead, next)
 	}
-	plan, err := r.planOf(ctx, account, filter)
-	if err != nil {
-		return List[Lead]{}, err
-	}
 	if !after.IsZero() {
 		after = after.Add(time.Millisecond) // others of that moment may follow
 	}
-	found := newSearch(s, account, filter, plan, after, p.Limit)
+	var found pageBuilder[Lead]
 	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		return found.run(ctx, tx)
+		found, err = r.search(ctx, tx, account, filter, s, after, p.Limit)
+		return err
 	})
 	if err != nil {
 		return List[Lead]{}, schema.Unavailable(err)
 	}
-	return found.found.list(next), nil
+	return found.list(next), nil
 }
 
 // LeadsAll yields everything that Leads lists, in constant memory. It ends after yielding an error.
@@ -119,12 +116,6 @@ func (filter LeadFilter) selection(account, from, order string) selection {
 	filter.narrow(&s, account, "")
 	return s
 }
-
-// Filters that have an index each.
-const (
-	bySource = "source"
-	byStatus = "status"
-)
 
 // narrow adds the filter's conditions. If the search is to use the index of source or of status, the other condition is written
 // such that PostgreSQL uses no index for it. The text search comes last, because the other conditions cost a fifth of it.

@@ -257,17 +257,22 @@ func (p *pageBuilder[T]) list(after func(T) string) List[T] {
 
 // collect reads a page from rows, the last of which may only show that more follow.
 func collect[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T]) (pageBuilder[T], error) {
-	defer rows.Close()
 	p := pageBuilder[T]{limit: limit}
+	err := p.addRows(rows, scan)
+	return p, err
+}
+
+func (p *pageBuilder[T]) addRows(rows pgx.Rows, scan pgx.RowToFunc[T]) error {
+	defer rows.Close()
 	for rows.Next() && p.takes() {
 		item, err := scan(rows)
 		if err != nil {
-			return p, err
+			return err
 		}
 		p.add(item, sizeOf(rows))
 	}
 	rows.Close()
-	return p, rows.Err()
+	return rows.Err()
 }
 
 func sizeOf(row pgx.Rows) (bytes int) {

@@ -12,11 +12,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
-	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/query"
 )
 
-// crowded has blocks of leads of two accounts. Many leads may be of one moment.
+// crowded has leads of two accounts, all in the trigram index. Many leads may be of one moment.
 func crowded(t *testing.T) *projectiontest.World {
 	t.Helper()
 	w := projectiontest.New(t)
@@ -54,11 +53,9 @@ func crowded(t *testing.T) *projectiontest.World {
 		}
 	}
 	stop := projectiontest.Run(t, w.Runner(t))
-	count := func(what string) int {
-		return pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.lead_block WHERE `+what)
-	}
-	// The last moments are in none: others might still come before them.
-	require.Eventually(t, func() bool { return count(`grams IS NOT NULL`) == 2*4 }, projectiontest.Soon, 2*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.lead_search`) == 1280
+	}, projectiontest.Soon, 2*time.Millisecond)
 	stop()
 	return w
 }
@@ -90,8 +87,9 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 		return names
 	}
 	since, until := projectiontest.Start.Add(5*time.Minute), projectiontest.Start.Add(80*time.Minute)
-	for _, blocks := range []string{`false`, `since > '2026-03-01' AND until < '2026-03-02'`, `true`} {
-		pgtest.Exec(t, w.Pool, `UPDATE views.lead_block SET grams = NULL WHERE `+blocks)
+	for _, indexed := range []int{1280, 700, 0} {
+		pgtest.Exec(t, w.Pool, `DELETE FROM views.lead_search WHERE lead_id NOT IN (SELECT lead_id FROM views.lead_search ORDER BY lead_id LIMIT $1)`, indexed)
+		reader.ScanLeads(map[int]int{1280: 1, 700: 100, 0: 100}[indexed])
 		for _, bounds := range []query.LeadFilter{{}, {CreatedSince: since}, {CreatedUntil: until}, {CreatedSince: since, CreatedUntil: until}} {
 			all := list(bounds, 200)
 			require.NotEmpty(t, all)
@@ -119,11 +117,9 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 			}
 		}
 	}
-	pgtest.Exec(t, w.Pool, `DELETE FROM views.lead_block`)
-	require.Len(t, list(query.LeadFilter{Q: "zubin"}, 3), 4)
 }
 
-// A search goes by the index of what fewer leads have, over blocks when these are not few.
+// A search goes by the index of what fewer leads have, and by trigrams when these are not few.
 func TestSearch_WithinSourceOrStage(t *testing.T) {
 	t.Parallel()
 	w := crowded(t)
@@ -133,7 +129,7 @@ func TestSearch_WithinSourceOrStage(t *testing.T) {
 		all := inParts(t, reader, bounds, 200)
 		found := 0
 		for _, few := range []int{1, 250, 1000} {
-			reader.Few(few)
+			reader.ScanLeads(few)
 			for _, q := range []string{"", "asha", "ravi iyer", "zubin", "nobody"} {
 				for _, status := range []string{"", "NEW", "won", "lost"} {
 					for _, source := range []string{"", "api", "website", "chatbot"} {
@@ -170,47 +166,23 @@ func TestSearch_NormalizesAccents(t *testing.T) {
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
-	for _, q := range []string{"jos\u00e9 g", "Jose\u0301 G", "\u00ed", "i\u0301a"} {
-		require.Len(t, inParts(t, reader, query.LeadFilter{Q: q}, 10), 2, q)
+	for _, scan := range []int{1000, 1} {
+		reader.ScanLeads(scan)
+		for _, q := range []string{"jos\u00e9 g", "Jose\u0301 G", "\u00ed", "i\u0301a", "s\u00e9 "} {
+			require.Len(t, inParts(t, reader, query.LeadFilter{Q: q}, 10), 2, q)
+		}
 	}
 }
 
-// What a block says keeps a search from looking into it.
-func TestSearch_SkipsBlocksWithoutGram(t *testing.T) {
+// Behind the newest leads a search looks at those alone that the index names.
+func TestSearch_UsesIndexBeyondScan(t *testing.T) {
 	t.Parallel()
-	w := projectiontest.New(t)
-	id := w.NewID()
-	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "Asha Rao", Status: "new", Temperature: "hot"}, Source: "api"})
-	w.Project(t)
-	var block schema.Grams
-	block.AddLead("asha", "warm", "api")
-	pgtest.Exec(t, w.Pool, `INSERT INTO views.lead_block (account, since, until, grams) VALUES ('acme', '-infinity', '2030-01-01', $1)`, block[:])
+	w := crowded(t)
 	reader := query.New(w.Pool, w.Store)
-	for q, found := range map[string]int{"asha": 1, "sha": 1, "h": 1, "rao": 0, "asha rao": 0, "o": 0} {
-		list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{Q: q}, query.Page{Limit: 10})
-		require.NoError(t, err)
-		require.Len(t, list.Items, found, q)
-	}
-	list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{LeadTemperature: "hot"}, query.Page{Limit: 10})
-	require.NoError(t, err)
-	require.Empty(t, list.Items)
-}
-
-// Blocks that follow each other are searched as one, and what lies between others is not.
-func TestSearch_SkipsGapsBetweenBlocks(t *testing.T) {
-	t.Parallel()
-	w := projectiontest.New(t)
-	for range 3 {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: "Asha", Status: "new"}, Source: "api"})
-	}
-	w.Project(t)
-	for n, name := range []string{"asha", "ravi", "asha"} {
-		var block schema.Grams
-		block.AddLead(name, "warm", "api")
-		pgtest.Exec(t, w.Pool, `
-			INSERT INTO views.lead_block (account, since, until, grams)
-			SELECT 'acme', created_at, coalesce(lead(created_at) OVER (ORDER BY created_at), '2030-01-01'), $1 FROM views.lead
-			 ORDER BY created_at OFFSET $2 LIMIT 1`, block[:], n)
-	}
-	require.Len(t, inParts(t, query.New(w.Pool, w.Store), query.LeadFilter{Q: "asha"}, 10), 2)
+	found := func(q string) int { return len(inParts(t, reader, query.LeadFilter{Q: q}, 50)) }
+	pgtest.Exec(t, w.Pool, `UPDATE views.lead_search SET search = 'nobody' WHERE search LIKE '%zubin%'`)
+	require.Equal(t, 4, found("zubin"))
+	reader.ScanLeads(10)
+	require.Zero(t, found("zubin"))
+	require.Equal(t, 4, found("zu"), "two characters are no trigram")
 }

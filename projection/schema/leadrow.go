@@ -2,10 +2,11 @@ package schema
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/jackc/pgx/v5/pgtype/zeronull"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -15,27 +16,24 @@ import (
 // columns for most leads: that the only phone or email is the current one, and that nothing was updated since the lead was
 // created.
 type LeadRow struct {
-	id, account, temperature, source, phone, email zeronull.Text
-	created                                        zeronull.Timestamptz
+	id, account, temperature, source, phone, email string
+	created                                        time.Time
 	state                                          []byte
 }
 
 // LeadColumns are the columns that LeadRow reads.
 const LeadColumns = `lead_id, account, created_at, temperature, source, phone, email, state`
 
-// Into returns what to scan LeadColumns into, for one row after the other. All of them may be NULL, when there is no lead.
+// Into returns what to scan LeadColumns into, for one row after the other.
 func (r *LeadRow) Into() []any {
 	return []any{&r.id, &r.account, &r.created, &r.temperature, &r.source, &r.phone, &r.email, &r.state}
 }
 
-// Found reports whether there is a lead.
-func (r *LeadRow) Found() bool { return r.state != nil }
-
 // State returns the lead without its sources. What is in the JSON takes precedence over the columns.
 func (r *LeadRow) State() (lead.State, error) {
-	created := time.Time(r.created).UTC()
+	created := r.created.UTC()
 	s := lead.State{
-		Phase: lead.Live, ID: string(r.id), Account: string(r.account), LeadFields: event.LeadFields{Temperature: string(r.temperature), Phone: string(r.phone), Email: string(r.email)}, Source: string(r.source), CreatedAt: created, UpdatedAt: created,
+		Phase: lead.Live, ID: r.id, Account: r.account, LeadFields: event.LeadFields{Temperature: r.temperature, Phone: r.phone, Email: r.email}, Source: r.source, CreatedAt: created, UpdatedAt: created,
 	}
 	if s.Phone != "" {
 		s.Phones = []string{s.Phone}
@@ -48,3 +46,6 @@ func (r *LeadRow) State() (lead.State, error) {
 	}
 	return s, nil
 }
+
+// Searched returns a text in the form in which searches compare it: in lower case, with accents in one normal form.
+func Searched(text string) string { return norm.NFC.String(strings.ToLower(text)) }

@@ -466,19 +466,6 @@ COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
 
-CREATE TABLE views.lead_block (
-    until timestamp with time zone NOT NULL,
-    since timestamp with time zone NOT NULL,
-    account text COLLATE "C" NOT NULL,
-    grams bytea,
-    CONSTRAINT lead_block_until PRIMARY KEY (account, until)
-);
-CREATE INDEX lead_block_unknown ON views.lead_block USING btree (account) WHERE (grams IS NULL);
-COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
-COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
-COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
-COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be rebuilt.';
-
 CREATE TABLE views.lead_change (
     "position" bigint NOT NULL,
     account text COLLATE "C" NOT NULL,
@@ -493,6 +480,17 @@ CREATE INDEX lead_change_stage ON views.lead_change USING btree (account, stage,
 COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, each value that no arrival gave, and each join, in the order of the log.';
 COMMENT ON COLUMN views.lead_change.stage IS 'Folded, for it is compared without regard to case; empty: it stays.';
 COMMENT ON COLUMN views.lead_change.value IS 'Of the opportunity; empty: it stays.';
+
+CREATE TABLE views.lead_search (
+    created_at timestamp with time zone NOT NULL,
+    lead_id text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    search text COLLATE "C" NOT NULL,
+    CONSTRAINT lead_search_id PRIMARY KEY (lead_id)
+);
+CREATE INDEX lead_search_text ON views.lead_search USING gin (account, search gin_trgm_ops) WITH (gin_pending_list_limit='512');
+COMMENT ON TABLE views.lead_search IS 'Leads in the order of their ids; those behind the last are not in it yet.';
+COMMENT ON COLUMN views.lead_search.search IS 'As the column of lead.';
 
 CREATE TABLE views.place (
     "position" bigint NOT NULL,

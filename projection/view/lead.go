@@ -24,7 +24,7 @@ func (Lead) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows contain lead.State as JSON, so a change of its fields needs a new version.
 func (Lead) Version() int     { return 1 }
-func (Lead) Tables() []string { return []string{"lead", "won_day", blockTable} }
+func (Lead) Tables() []string { return []string{"lead", "won_day", searchTable} }
 func (Lead) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}
 }
@@ -54,7 +54,7 @@ func (Lead) Prepare(batch []projection.Event) projection.Write {
 		if err := fresh.insert(ctx, tx, "lead", leadColumns...); err != nil {
 			return err
 		}
-		if err := clearFiltersOfNew(ctx, tx, created.leads); err != nil {
+		if err := indexLate(ctx, tx, created.leads); err != nil {
 			return err
 		}
 		won, err := changeLeads(ctx, tx, known)
@@ -92,7 +92,7 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*projection.Event) (won
 	if won, err = winsOf(ctx, tx, before, known.leads[:len(before)]); err != nil {
 		return won, err
 	}
-	if err := clearFiltersOfChanged(ctx, tx, before, known.leads[:len(before)]); err != nil {
+	if err := indexChanged(ctx, tx, before, known.leads[:len(before)]); err != nil {
 		return won, err
 	}
 	var changed []lead.State
@@ -110,7 +110,12 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*projection.Event) (won
 	if err := updateLeads(ctx, tx, changed); err != nil {
 		return won, err
 	}
-	return won, deleteLeads(ctx, tx, "lead", gone)
+	for _, table := range []string{"lead", searchTable} {
+		if err := deleteLeads(ctx, tx, table, gone); err != nil {
+			return won, err
+		}
+	}
+	return won, nil
 }
 
 // leadFold folds leads, in the order in which they are first met.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -44,10 +43,10 @@ func rowOf(state *lead.State, written []byte) (row schema.LeadRow) {
 	into := row.Into()
 	for i, text := range []string{state.ID, state.Account, "", state.Temperature, state.Source, state.Phone, state.Email} {
 		if i != 2 {
-			*into[i].(*zeronull.Text) = zeronull.Text(text)
+			*into[i].(*string) = text
 		}
 	}
-	*into[2].(*zeronull.Timestamptz) = zeronull.Timestamptz(state.CreatedAt)
+	*into[2].(*time.Time) = state.CreatedAt
 	*into[7].(*[]byte) = written
 	return row
 }

@@ -57,24 +57,30 @@ COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
 
--- For some hundred leads one row, which has a few bits for what cannot be found among them. It costs 30 bytes a lead and is
--- written when there is time for it, so that no capture waits for it.
-CREATE TABLE views.lead_block (
-    until   timestamptz NOT NULL,
-    since   timestamptz NOT NULL,
-    account text        COLLATE "C" NOT NULL,
-    grams   bytea,
-    CONSTRAINT lead_block_until PRIMARY KEY (account, until)
+-- What lists search for a part of, with an index of its trigrams. It is filled when there is time for it, so that no capture waits for it:
+-- that index costs more than all of the table lead's together. The account is in it too, so that a search reads only the account's.
+CREATE TABLE views.lead_search (
+    created_at timestamptz NOT NULL,
+    lead_id    text        COLLATE "C" NOT NULL,
+    account    text        COLLATE "C" NOT NULL,
+    search     text        COLLATE "C" NOT NULL,
+    CONSTRAINT lead_search_id PRIMARY KEY (lead_id)
 );
 
--- In the row and uncompressed, so that one bit can be read; two rows fill a page.
-ALTER TABLE views.lead_block ALTER COLUMN grams SET STORAGE PLAIN;
-CREATE INDEX lead_block_unknown ON views.lead_block (account) WHERE grams IS NULL;
+CREATE EXTENSION IF NOT EXISTS pg_trgm WITH SCHEMA public;
+CREATE EXTENSION IF NOT EXISTS btree_gin WITH SCHEMA public;
 
-COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
-COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
-COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
-COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be rebuilt.';
+-- +goose StatementBegin
+DO $$ -- the extension may be in another schema already
+BEGIN
+    EXECUTE (SELECT format('CREATE INDEX lead_search_text ON views.lead_search USING gin (account, search %s.gin_trgm_ops) WITH (gin_pending_list_limit = 512)',
+                           extnamespace::regnamespace)
+               FROM pg_extension WHERE extname = 'pg_trgm');
+END $$;
+-- +goose StatementEnd
+
+COMMENT ON TABLE views.lead_search IS 'Leads in the order of their ids; those behind the last are not in it yet.';
+COMMENT ON COLUMN views.lead_search.search IS 'As the column of lead.';
 
 -- Kept by the projector of leads with every change, so that a report does not read every lead that was won.
 CREATE TABLE views.won_day (
