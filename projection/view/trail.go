@@ -24,8 +24,13 @@ type Trail struct{}
 func (Trail) Name() string     { return schema.Trail }
 func (Trail) Version() int     { return 1 }
 func (Trail) Tables() []string { return []string{"trail", "trail_setting"} }
+
+// Filter names the streams too: a view that takes events of any stream has the process read and decode the whole log, two thirds of
+// which are claims.
 func (Trail) Filter() eventstore.Filter {
-	return eventstore.Filter{Types: event.TrailTypes()}
+	return eventstore.Filter{Types: event.TrailTypes(), StreamPrefixes: []string{
+		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix, event.IntakePrefix, event.RecordPrefix,
+	}}
 }
 
 func (Trail) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {

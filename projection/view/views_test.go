@@ -42,6 +42,34 @@ func TestView_SameRowsForAnyBatchSize(t *testing.T) {
 	}
 }
 
+// A process reads the union of what its views take: one that takes any stream makes it read every claim.
+func TestAll_LeavesClaimsOut(t *testing.T) {
+	t.Parallel()
+	for _, v := range view.All() {
+		filter := v.Filter()
+		require.NotEmpty(t, filter.StreamPrefixes, v.Name())
+		require.False(t, filter.Matches(event.ClaimPrefix+"x", event.ClaimTaken{}.EventType()), v.Name())
+	}
+}
+
+func TestTrail_TakesItsTypes(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.WriteHistory(t, 4, 700)
+	head, err := w.Store.Head(t.Context())
+	require.NoError(t, err)
+	taken, types := view.Trail{}.Filter(), event.TrailTypes()
+	for item, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{Types: types}) {
+		require.NoError(t, err)
+		if e := item.Event; e != nil {
+			require.True(t, taken.Matches(e.Stream, e.Type), "%s on %s", e.Type, e.Stream)
+		}
+		if item.Position >= head {
+			break
+		}
+	}
+}
+
 func TestView_LostCheckpointStartsEmpty(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
