@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
@@ -171,14 +173,19 @@ func (h *Handlers) EndExport(ctx context.Context, e Export, rows int, complete b
 // PersonalFilters are the parameters of lists whose values are personal.
 func PersonalFilters() []string { return []string{"q", "phone", "email"} }
 
-// maxFilter is how many characters of a parameter are recorded.
-const maxFilter = 200
+// How much of a filter is recorded: parameters, with names of so many bytes, and characters of each. Lists ignore what they do not know.
+const (
+	maxFilters    = 30
+	maxFilterName = 50
+	maxFilter     = 200
+)
 
 func maskedFilter(filter map[string]string) map[string]string {
 	masked := map[string]string{}
-	for name, value := range filter {
-		switch runes := []rune(strings.ToValidUTF8(value, "�")); {
-		case value == "":
+	for _, name := range slices.Sorted(maps.Keys(filter)) {
+		value := filter[name]
+		switch runes := []rune(strings.ToValidUTF8(value, "\uFFFD")); {
+		case value == "", len(name) > maxFilterName, !utf8.ValidString(name), len(masked) == maxFilters:
 		case slices.Contains(PersonalFilters(), name):
 			masked[name] = "***"
 		default:

@@ -158,7 +158,7 @@ func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], ite
 			return err
 		}
 		defer leave()
-		begun, err := x.Commands.BeginExport(x.ctx, x.caller, what, string(exportFormats[media]), listFilter(x.r.URL.Query()))
+		begun, err := x.Commands.BeginExport(x.ctx, x.caller, what, string(exportFormats[media]), listFilter(x.params().values))
 		if err != nil {
 			return err
 		}
@@ -224,6 +224,14 @@ func revealing(show func(*exchange) (answer, error)) func(*exchange) (answer, er
 	}
 }
 
+// shows records that an answer shows a caller what is stored of one lead, although the request has appended nothing: what it appends names
+// the caller by itself. An API token's dry run is recorded as a use of the token.
+func (x *exchange) shows(leadID string) {
+	if x.caller.ReadsLeads && !x.caller.FromPage && leadID != "" && x.record.appended.Load() == 0 {
+		x.Commands.Read(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealOne, LeadID: leadID})
+	}
+}
+
 // searching records that a caller lists personal data, and by which personal fields, before anything is shown. An export is recorded
 // as such.
 func searching(what string, list func(*exchange) (answer, error)) func(*exchange) (answer, error) {
@@ -232,7 +240,7 @@ func searching(what string, list func(*exchange) (answer, error)) func(*exchange
 		if err != nil || listed.recorded {
 			return listed, err
 		}
-		given, fields := x.r.URL.Query(), []string(nil)
+		given, fields := x.params().values, []string(nil)
 		for _, name := range command.PersonalFilters() {
 			if given.Get(name) != "" {
 				fields = append(fields, name)

@@ -64,6 +64,9 @@ func (x *exchange) resubmitArrival() (answer, error) {
 	if errors.Is(err, arrival.ErrPending) && len(cmd.Set) == 0 {
 		return x.fetchedAgain(cmd, captured.Position)
 	}
+	if err == nil {
+		x.shows(captured.Lead.ID)
+	}
 	return answer{position: captured.Position, body: newCapturedEnvelope(&captured, false)}, err
 }
 

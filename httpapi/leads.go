@@ -35,6 +35,7 @@ func (x *exchange) captureLead() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	x.shows(outcome.Lead.ID)
 	return answer{
 		status: captureStatus(&outcome), position: outcome.Position, event: outcome.EventID, body: newCapturedEnvelope(&outcome, dryRun),
 	}, nil
@@ -197,6 +198,9 @@ func changed[C changing](x *exchange, change func(context.Context, C) (command.L
 		return answer{}, err
 	}
 	updated, err := change(x.ctx, C(command.UpdateLead{Caller: x.caller, LeadID: id, Body: body}))
+	if err == nil {
+		x.shows(updated.Lead.ID)
+	}
 	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, err
 }
 

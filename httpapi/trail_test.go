@@ -112,3 +112,41 @@ func TestTrail_ReadingOfPersonalData(t *testing.T) {
 		require.NotContains(t, string(whole), personal)
 	}
 }
+
+// An answer to a write shows the lead too. One that appends nothing would leave no trace of who has seen it.
+func TestTrail_ReadingByWrites(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	capture := func(phone string) string {
+		return s.capture(`{"name":"Asha Rao","phone":"` + phone + `"}`).is(http.StatusCreated).at("data", "leadId").(string)
+	}
+	patched, dry, joined, from := capture("9876543210"), capture("9876543211"), capture("9876543212"), capture("9876543213")
+	changed := capture("9876543214")
+	path := func(id string) string { return "/api/v1/crm/leads/" + id }
+	s.as(http.MethodPatch, path(changed), `{"status":"won"}`).is(http.StatusOK)
+	s.as(http.MethodPost, path(joined)+"/join", `{"from":"`+from+`"}`).is(http.StatusOK)
+	s.as(http.MethodPatch, path(patched), `{"status":"new"}`).is(http.StatusOK)
+	s.as(http.MethodPost, "/api/v1/crm/leads?dryRun=true", `{"phone":"9876543211","metadata":{"source":"website"}}`).is(http.StatusOK)
+	s.as(http.MethodPost, path(joined)+"/join", `{"from":"`+from+`"}`).is(http.StatusOK)
+	s.as(http.MethodPost, "/api/v1/crm/leads?dryRun=true", `{"phone":"9876543299"}`).is(http.StatusCreated)
+	writer := s.mint(ownAccount, "leads:write")
+	s.send(call{method: http.MethodPatch, path: path(changed), credential: writer, body: `{"status":"won"}`}).is(http.StatusOK)
+	var subjects []any
+	for _, record := range s.trail("&type=data.*", 3) {
+		subjects = append(subjects, record["subject"])
+	}
+	require.Equal(t, []any{patched, dry, joined}, subjects)
+}
+
+// A parameter that net/url drops is one that the list reads.
+func TestTrail_SearchWithSemicolon(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.as(http.MethodGet, "/api/v1/crm/leads?q=asha;", "").is(http.StatusOK)
+	long := strings.Repeat("n", 51)
+	export := call{method: http.MethodGet, path: "/api/v1/crm/sources/history?source=api&campaign=a;b&" + long + "=1", credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}}
+	s.send(export).is(http.StatusOK)
+	records := s.trail("&type=data.*", 3)
+	require.Equal(t, map[string]any{"what": "leads", "fields": []any{"q"}}, records[0]["data"])
+	require.Equal(t, map[string]any{"source": "api", "campaign": "a;b"}, records[1]["data"].(map[string]any)["filter"])
+}
