@@ -125,7 +125,7 @@ func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 	require.Contains(t, r.header.Get("Cache-Control"), "immutable")
 	for _, path := range []string{
 		"0/001", "0/001.p/255", "0/002", "1/000", "1/000.p/2", "2/000.p/1", "7/000", "8/000", "99999999999999999999/000", "-1/000",
-		"0/0", "0/000.p/0", "0/000.p/256", "0/000.p/007", "0/x000/000", "entries/000", "data/000", "0/x999/x999/x999/999", "0/", "0/000/",
+		"0/0", "0/000.p/0", "0/000.p/256", "0/000.p/007", "0/x000/000", "entries/000", "data/000", "0/x999/x999/x999/999", "0/x009/x000/x000/x000/x000/x000/000", "7/x036/x028/x797/x018/x963/968", "0/", "0/000/",
 	} {
 		require.Equal(t, http.StatusNotFound, s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/tile/" + path}).status, path)
 	}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -57,7 +58,7 @@ func (r Reader) Checkpoint(ctx context.Context) (c Checkpoint, err error) {
 
 // Tile returns the hashes of a tile of height 8, which may be partial. It must lie within the published tree.
 func (r Reader) Tile(ctx context.Context, tile tlog.Tile) (hashes []byte, err error) {
-	if tile.H != audit.TileHeight || tile.L < 0 || tile.L > maxLevel || tile.W < 1 || tile.W > audit.TileWidth || tile.N < 0 {
+	if tile.H != audit.TileHeight || tile.L < 0 || tile.L > maxLevel || tile.W < 1 || tile.W > audit.TileWidth || tile.N < 0 || tile.N > maxTile {
 		return nil, ErrNoTile
 	}
 	err = r.Pool.QueryRow(ctx, `
@@ -73,6 +74,9 @@ func (r Reader) Tile(ctx context.Context, tile tlog.Tile) (hashes []byte, err er
 
 // maxLevel is that of the highest tile of a tree of 2⁶³ leaves.
 const maxLevel = 7
+
+// maxTile is the highest number of a tile of such a tree.
+const maxTile = math.MaxInt64/audit.TileWidth - 1
 
 // Hashes reads the hashes that proofs consist of.
 func (r Reader) Hashes(ctx context.Context) tlog.HashReader {
