@@ -83,8 +83,9 @@ type Options struct {
 	// Stopping, when closed, ends the streams of the console, and requests that wait for events. It may be nil.
 	Stopping <-chan struct{}
 
-	// PreviewFilter applies the filter of an endpoint to events, of the stored types that endpoints get. It has no effect.
-	PreviewFilter func(ctx context.Context, events []query.FeedEvent, filter string) (query.FilterPreview, error)
+	// PreviewFilter applies the filter of an endpoint to events, of the stored types that endpoints get. It has no effect. It waits for a
+	// turn before each event, and ends it behind.
+	PreviewFilter func(ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (end func(), err error)) (query.FilterPreview, error)
 	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.
 	Ready func(context.Context) []Component
 	// Trace starts the trace of a request and of what it causes; nil traces none.

@@ -363,14 +363,14 @@ func (b *syncBuffer) String() string {
 }
 
 // previewing returns the preview of filters as the service wires it.
-func previewing(store eventstore.Store) func(context.Context, []query.FeedEvent, string) (query.FilterPreview, error) {
+func previewing(store eventstore.Store) func(context.Context, []query.FeedEvent, string, func(context.Context) (func(), error)) (query.FilterPreview, error) {
 	filters := delivery.NewFilters(store, nil)
-	return func(ctx context.Context, events []query.FeedEvent, filter string) (query.FilterPreview, error) {
+	return func(ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (func(), error)) (query.FilterPreview, error) {
 		var places []delivery.Place
 		for _, e := range events {
 			places = append(places, delivery.Place{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type})
 		}
-		preview, err := filters.Preview(ctx, places, filter)
+		preview, err := filters.Preview(ctx, places, filter, turn)
 		return query.FilterPreview(preview), err
 	}
 }

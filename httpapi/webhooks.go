@@ -263,17 +263,15 @@ func (x *exchange) tryFilter(endpoint query.Endpoint, filter string, since time.
 	if webhook.AskForLeads(endpoint.Events) && !x.caller.ReadsLeads {
 		return preview, command.ErrLeadsHidden
 	}
-	release, err := x.load.mappings.take(x.ctx, x.caller.Account)
-	if err != nil {
-		return preview, err
-	}
-	defer release()
+	ctx, cancel := context.WithTimeout(x.ctx, requestTimeout) // a page of the console has no timeout of its own
+	defer cancel()
 	types := slices.Sorted(maps.Keys(webhook.SentTypes(endpoint.Events)))
-	events, err := x.Query.RecentEvents(x.ctx, x.caller.Account, types, since, previewedEvents)
+	events, err := x.Query.RecentEvents(ctx, x.caller.Account, types, since, previewedEvents)
 	if err != nil {
 		return preview, err
 	}
-	if preview, err = x.PreviewFilter(x.ctx, events, filter); len(preview.Sample) > 0 {
+	turn := func(ctx context.Context) (func(), error) { return x.load.mappings.take(ctx, x.caller.Account) }
+	if preview, err = x.PreviewFilter(ctx, events, filter, turn); len(preview.Sample) > 0 {
 		x.Commands.Search(x.ctx, x.caller, "events")
 	}
 	return preview, err

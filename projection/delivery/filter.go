@@ -180,8 +180,9 @@ type Place struct {
 	Type     string // public name
 }
 
-// Preview applies a filter to events, which has no effect. Those of erased leads are left out. The error is that of the store.
-func (f *Filters) Preview(ctx context.Context, events []Place, source string) (Preview, error) {
+// Preview applies a filter to events, which has no effect. Those of erased leads are left out. It waits for a turn before each event, and
+// ends it behind: a filter may be costly. The errors are those of the store and of turn.
+func (f *Filters) Preview(ctx context.Context, events []Place, source string, turn func(context.Context) (end func(), err error)) (Preview, error) {
 	preview := Preview{Sample: []jsontext.Value{}}
 	for _, e := range events {
 		c := &candidate{filters: f, stream: e.Stream, revision: int64(e.Revision), position: int64(e.Position), kind: e.Type}
@@ -191,7 +192,12 @@ func (f *Filters) Preview(ctx context.Context, events []Place, source string) (P
 		if err := c.make(ctx); errors.Is(err, errForgotten) || errors.Is(err, errNotOnLog) {
 			continue
 		}
+		end, err := turn(ctx)
+		if err != nil {
+			return preview, err
+		}
 		decided, err := c.decide(ctx, source)
+		end()
 		if err != nil {
 			return preview, err
 		}

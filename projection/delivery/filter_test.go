@@ -1,11 +1,14 @@
 package delivery_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -73,4 +76,25 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	filtered, failed := filterCounts(t, w, won)
 	require.Equal(t, [2]int{1, 1}, [2]int{filtered, failed}, "lead.erased has no status")
 	require.NotContains(t, queued(t, w, won), "lead.created "+gone+" 0")
+}
+
+// What others map waits for one event of a preview at most.
+func TestPreview_TakesTurns(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	lead := event.LeadStream(w.NewID())
+	w.Append(t, "acme", lead, newLead("Ann"), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Bea", Email: "a@example.com", Status: "won"}})
+	places := []delivery.Place{{Stream: lead, Revision: 0, Position: 1, Type: "lead.created"}, {Stream: lead, Revision: 1, Position: 2, Type: "lead.updated"}}
+	var turns, open int
+	turn := func(context.Context) (func(), error) {
+		turns, open = turns+1, open+1
+		require.Equal(t, 1, open)
+		return func() { open-- }, nil
+	}
+	preview, err := delivery.NewFilters(w.Store, nil).Preview(t.Context(), places, `data.name == "Bea"`, turn)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 1, 0, 2, 0}, []int{preview.Events, preview.Matched, preview.Failed, turns, open})
+	full := errors.New("no turn")
+	_, err = delivery.NewFilters(w.Store, nil).Preview(t.Context(), places, `true`, func(context.Context) (func(), error) { return nil, full })
+	require.ErrorIs(t, err, full)
 }

@@ -324,13 +324,15 @@ func (a *App) paceEndpoint(ctx context.Context, webhookID string, rate float64, 
 	return lease.Granted, schema.Unavailable(err)
 }
 
-// previewFilter applies a filter to events that endpoints get.
-func (a *App) previewFilter(ctx context.Context, events []query.FeedEvent, filter string) (query.FilterPreview, error) {
+// previewFilter applies a filter to events that endpoints get, in turns.
+func (a *App) previewFilter(
+	ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (end func(), err error),
+) (query.FilterPreview, error) {
 	places := make([]delivery.Place, len(events))
 	for i, e := range events {
 		places[i] = delivery.Place{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type}
 	}
-	preview, err := a.filters.Preview(ctx, places, filter)
+	preview, err := a.filters.Preview(ctx, places, filter, turn)
 	return query.FilterPreview(preview), err
 }
 
