@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -359,4 +360,32 @@ func TestKeeper_QuorumOfWitnesses(t *testing.T) {
 	stop()
 	k, _ = s.keep(log, good) // its quorum is one
 	s.await(log, 5)
+}
+
+// Base64 has several forms of one signature. A receipt has exactly one, so those of a checkpoint must have it too.
+func TestKeeper_CanonicalCosignature(t *testing.T) {
+	t.Parallel()
+	s, log := newScene(t), storetest.Memory()
+	cosigner := cosignerOf(t, "loose.example.com")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, asked, _ := strings.Cut(string(body), "\n\n")
+		text, _, _ := strings.Cut(asked, "\n\n")
+		signed, err := note.Sign(&note.Note{Text: text + "\n"}, cosigner)
+		if err != nil {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		line := bytes.TrimPrefix(signed, []byte(text+"\n\n"))
+		line[bytes.LastIndex(line, []byte("=="))-1]++ // bits that have no meaning
+		_, _ = w.Write(line)
+	}))
+	defer server.Close()
+	write(t, log, 0, 5)
+	s.keep(log, transparency.Witness{Key: cosigner.Verifier(), URL: server.URL})
+	s.await(log, 5)
+	receipt, err := logtree.Reader{Pool: s.Pool, Log: log, Origin: origin}.Receipt(t.Context(), 1)
+	require.NoError(t, err)
+	_, err = audit.OpenReceipt(receipt, audit.Trust{PublicKey: s.signer.PublicKey(), Witnesses: []string{cosigner.Verifier().String()}, Quorum: 1})
+	require.NoError(t, err)
 }

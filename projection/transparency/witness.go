@@ -2,6 +2,7 @@ package transparency
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -286,13 +287,16 @@ func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w asked, old 
 	case response.StatusCode != http.StatusOK:
 		return "", fmt.Errorf("refuses: %d %s", response.StatusCode, printable(answer))
 	}
-	// Only its own signature is taken over.
+	// Only its own signature is taken over, in the one form of its bytes: base64 has others, with which no receipt is valid.
 	opened, err := note.Open([]byte(own.Text+"\n"+string(answer)), note.VerifierList(w.Key))
-	if err != nil {
+	if err != nil || opened.Text != own.Text {
 		return "", errors.New("answers without a good cosignature")
 	}
-	signature := opened.Sigs[0]
-	return fmt.Sprintf("— %s %s\n", signature.Name, signature.Base64), nil
+	signature, err := base64.StdEncoding.DecodeString(opened.Sigs[0].Base64)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("— %s %s\n", opened.Sigs[0].Name, base64.StdEncoding.EncodeToString(signature)), nil
 }
 
 // printable is the beginning of an answer, for a log.
