@@ -86,6 +86,7 @@ const (
 	poll         = 250 * time.Millisecond
 	again        = time.Second // after an error of the database
 	afterFailure = time.Second // before what could not be prepared or finished is tried again
+	afterLoss    = time.Hour   // before an arrival that cannot be read is looked at again
 
 	// An intake whose API hangs holds up no other, until there are perIntake attempts for each of very many.
 	perIntake   = 4
@@ -273,6 +274,10 @@ func (f *Fetcher) attempt(ctx context.Context, p pending) {
 	a, state, err := f.read(ctx, p)
 	if err != nil || a.State != arrival.Received {
 		f.settle(ctx, p, err)
+		return
+	}
+	if a.Lost { // its key was destroyed, and what was to follow is not on the log
+		f.record(ctx, p, "", p.attempts, afterLoss)
 		return
 	}
 	begun := time.Now()

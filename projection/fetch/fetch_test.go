@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/fetch"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -393,4 +395,34 @@ func TestFetcher_WithoutAccess(t *testing.T) {
 	s.Append(t, account, event.IntakeStream(deleted), event.IntakeDeleted{})
 	require.Equal(t, "was not fetched: the intake is deleted", s.await(t, s.arrival(t, deleted, "82")).Wrong[0].Message)
 	require.Zero(t, g.times("81")+g.times("82"))
+}
+
+// lost is a log of which arrivals cannot be read.
+type lost struct{ eventstore.Store }
+
+func (l lost) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		for e, err := range l.Store.Read(ctx, stream, from) {
+			e.Erased = strings.HasPrefix(stream, event.ArrivalPrefix)
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// An arrival whose key was destroyed by a process that was killed then is not fetched again and again.
+func TestFetcher_LostArrival(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	g := serve(t, lead)
+	s.fetcher(t, func(o *fetch.Options) { o.Store = lost{o.Store} })
+	id := s.arrival(t, s.intake(t, g.URL), "95")
+	require.Eventually(t, func() bool {
+		var later bool
+		err := s.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM delivery.fetch WHERE arrival_id = $1 AND due_at > now() + interval '10 minutes')`, id).Scan(&later)
+		return err == nil && later
+	}, projectiontest.Soon, time.Millisecond)
+	require.Empty(t, s.outcomes(id))
+	require.Zero(t, g.times("95"))
 }
