@@ -118,7 +118,7 @@ func TestTrail_ReadingByWrites(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	capture := func(phone string) string {
-		return s.capture(`{"name":"Asha Rao","phone":"` + phone + `"}`).is(http.StatusCreated).at("data", "leadId").(string)
+		return s.capture(`{"name":"Asha Rao","phone":"`+phone+`"}`).is(http.StatusCreated).at("data", "leadId").(string)
 	}
 	patched, dry, joined, from := capture("9876543210"), capture("9876543211"), capture("9876543212"), capture("9876543213")
 	changed := capture("9876543214")

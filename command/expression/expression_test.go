@@ -3,9 +3,11 @@ package expression
 import (
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -257,4 +259,18 @@ func FuzzParse(f *testing.F) {
 			require.True(t, jsontext.Value(raw).IsValid())
 		}
 	})
+}
+
+func TestEval_ConcurrentCostErrors(t *testing.T) {
+	t.Parallel()
+	program, err := environment.Compile(`body.s.replace("a", body.s)`, Text)
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			_, _, err := program.JSON(map[string]any{"body": map[string]any{"s": strings.Repeat("a", maxText)}, "headers": map[string]string{}})
+			assert.ErrorIs(t, err, ErrCost)
+		})
+	}
+	running.Wait()
 }

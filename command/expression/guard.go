@@ -57,27 +57,29 @@ func guarded(limit uint64) cel.EnvOption {
 	}
 }
 
+// costly returns a value of its own each time: CEL writes into it where it came from.
+func costly() ref.Val { return types.WrapErr(ErrCost) }
+
 func guard(of *celfunctions.Overload, price func([]ref.Val) uint64, limit uint64) cel.OverloadOpt {
-	costly := types.WrapErr(ErrCost)
 	switch {
 	case of.Unary != nil:
 		return cel.UnaryBinding(func(arg ref.Val) ref.Val {
 			if price([]ref.Val{arg}) > limit {
-				return costly
+				return costly()
 			}
 			return of.Unary(arg)
 		})
 	case of.Binary != nil:
 		return cel.BinaryBinding(func(a, b ref.Val) ref.Val {
 			if price([]ref.Val{a, b}) > limit {
-				return costly
+				return costly()
 			}
 			return of.Binary(a, b)
 		})
 	}
 	return cel.FunctionBinding(func(args ...ref.Val) ref.Val {
 		if price(args) > limit {
-			return costly
+			return costly()
 		}
 		return of.Function(args...)
 	})
@@ -169,7 +171,6 @@ func (r regexps) price(text, pattern string) uint64 {
 
 // guarded compiles the regular expressions, and lets a match return ErrCost instead of costing more than a limit.
 func (r regexps) guarded(limit uint64) cel.ProgramOption {
-	costly := types.WrapErr(ErrCost)
 	compile := func(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
 		compiled, err := regexp.Compile(pattern)
 		if err != nil {
@@ -181,7 +182,7 @@ func (r regexps) guarded(limit uint64) cel.ProgramOption {
 			case !is:
 				return types.NoSuchOverloadErr()
 			case r.price(string(text), pattern) > limit:
-				return costly
+				return costly()
 			}
 			return types.Bool(compiled.MatchString(string(text)))
 		}), nil
