@@ -81,7 +81,8 @@ func (c *conversions) Run(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// makeConversions makes some of the conversions that are missing, and moves the state. More: there are others.
+// makeConversions makes some of the conversions that are missing, and moves the state. More: there are others. What comes meanwhile is
+// left for a second, so that under load there is not one such transaction for each batch.
 func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	// Few rows of large tables are read and written, some of which may have no statistics yet.
 	if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)`); err != nil {
@@ -96,10 +97,11 @@ func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	}
 	var end int64
 	err = tx.QueryRow(ctx, `
-		SELECT coalesce((SELECT position FROM touch WHERE position > $1 ORDER BY position OFFSET $2 LIMIT 1),
+		WITH later AS (SELECT position FROM touch WHERE position > $1 ORDER BY position OFFSET $2 LIMIT 1)
+		SELECT EXISTS (SELECT FROM later), coalesce((SELECT position FROM later),
 		       greatest((SELECT max(position) FROM touch), (SELECT max(position) FROM lead_change),
 		                (SELECT max(position) FROM touch_join), (SELECT max(position) FROM won_stages), 0))`,
-		state.position, conversionTouches).Scan(&end)
+		state.position, conversionTouches).Scan(&more, &end)
 	if err != nil || end <= state.position {
 		return false, err
 	}
@@ -122,7 +124,7 @@ func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 			return false, err
 		}
 	}
-	return true, next.save(ctx, tx)
+	return more || next.account != "" || next.position < end, next.save(ctx, tx)
 }
 
 // leadsStaged selects leads of the account $1, behind the lead $2, that may ever have been at a won stage.
