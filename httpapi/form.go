@@ -77,7 +77,7 @@ func (f *formPost) receive() (confirmed bool, err error) {
 		if err := f.mendable(mapped, wrong); err != nil {
 			return false, err
 		}
-		if err := f.verify(mapped.Challenge); errors.Is(err, challenge.ErrFailed) {
+		if err := f.verify(mapped); errors.Is(err, challenge.ErrFailed) {
 			return false, bad("challenge", "was not passed; please try again")
 		} else if err != nil {
 			wrong.Add("challenge", err.Error())
@@ -111,12 +111,12 @@ func (f *formPost) mendable(mapped intake.Mapped, wrong field.Errors) error {
 	return mendable.Err()
 }
 
-// verify verifies the challenge, once for a request.
-func (f *formPost) verify(token string) error {
+// verify verifies the challenge, once for a request, and for repetitions of it: those have one delivery id, and so one effect.
+func (f *formPost) verify(mapped intake.Mapped) error {
 	if f.challenge == nil {
-		response := challenge.Response{Provider: f.intake.State.Settings.Challenge, Secret: f.intake.Secrets.Challenge, Token: token}
-		if key := f.r.Header.Get(idempotencyHeader); key != "" {
-			response.Request = f.intake.ID + "/" + key
+		response := challenge.Response{Provider: f.intake.State.Settings.Challenge, Secret: f.intake.Secrets.Challenge, Token: mapped.Challenge}
+		if mapped.DeliveryID != "" {
+			response.Request = f.intake.ID + "/" + mapped.DeliveryID
 		}
 		err := f.Challenges.Verify(f.ctx, response)
 		f.challenge = &err

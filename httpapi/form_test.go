@@ -255,6 +255,14 @@ func TestForm_Challenge(t *testing.T) {
 		}
 		require.EqualValues(t, 1, asked.Load())
 
+		// With another delivery id it is another post, whatever its key.
+		mapped, _ := s.door(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"},"mapping":{"deliveryId":"body.ref"}}`)
+		asked.Store(0)
+		for _, ref := range []string{"a", "b", "b"} {
+			s.knock(mapped, url.Values{"phone": {"9876543218"}, field: {"token"}, "ref": {ref}}.Encode(), map[string]string{"Idempotency-Key": "k"}).is(http.StatusOK)
+		}
+		require.EqualValues(t, 2, asked.Load())
+
 		verdict.Store("down")
 		require.Equal(t, `{"success":true}`, post("9876543219", "token", nil).is(http.StatusOK).raw)
 		require.Empty(t, s.leadsOf("9876543219"), "it is quarantined")
