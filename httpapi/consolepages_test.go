@@ -129,7 +129,7 @@ func TestConsoleLead_AsOfEachEvent(t *testing.T) {
 	}
 	for revision, status := range []string{"new", "contacted", "won"} {
 		r := b.get(fmt.Sprintf("/console/leads/%s?revision=%d", id, revision))
-		now, _, _ := strings.Cut(r.body, ">Story<")
+		now, _, _ := strings.Cut(r.body, ">Timeline<")
 		require.Contains(t, now, `<span class="state `+status+`">`)
 		require.Contains(t, r.body, `<td class="old">contacted</td><td class="new">won</td>`)
 	}
@@ -319,7 +319,7 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	require.Contains(t, r, `href="?compare=previous"`)
 	require.Contains(t, r, `aria-label="`+named(0)+`: 16; Website 11; WhatsApp 5"`)
 	r = b.get("/console/?compare=previous").body
-	require.Contains(t, r, `href="?">Don’t compare`)
+	require.Contains(t, r, `href="?">Stop comparing`)
 	require.Contains(t, r, "The first data are of "+today.AddDate(0, 0, -30).Format(time.DateOnly)+", within the period before")
 	require.Contains(t, r, `aria-label="`+named(0)+`: 16; Website 11; WhatsApp 5; &#43;166.7 % from 6, `+named(30)+`"`)
 	require.Contains(t, r, `aria-label="`+named(2)+`: 0; from 0, `+named(32)+`"`, "a day without arrivals can be read too")
@@ -329,7 +329,7 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	require.Equal(t, 1, strings.Count(r, `<path class="before"`))
 
 	r = b.get("/console/sources?compare=previous&source=website").body
-	require.Contains(t, r, `href="?source=website">Don’t compare`)
+	require.Contains(t, r, `href="?source=website">Stop comparing`)
 	require.Contains(t, r, `<input type="hidden" name="compare" value="previous">`)
 	require.Contains(t, r, `<td class="num">&#43;466.7 % from 3</td>`, "touches, not refusals")
 	// A chart of the end of a long period is compared with the end of the one before.
@@ -557,9 +557,9 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 			require.Contains(t, page, text)
 		}
 	}
-	verified("All 3 events shown are leaves")
+	verified("All 3 events shown are in")
 	b.post("/console/tokens", "name", "token 4", "expiresInDays", "30")
-	verified("All 4 events shown are leaves", "begins with the tree of 3 events")
+	verified("All 4 events shown are in", "Nothing was rewritten since this browser saw 3 events")
 	require.Equal(t, 4, strings.Count(b.get("/console/audit").body, "✓ verified"))
 
 	db := pgtest.Connect(t, b.url)
@@ -810,9 +810,9 @@ func TestConsoleLead_TellsStory(t *testing.T) {
 	b.caughtUp()
 	want := []string{
 		"Clicked",
-		"Came in through the form “Contact <us>” on example.com, campaign spring",
-		"Came again through the chatbot: email added, city added",
-		"Came again through the chatbot: nothing new",
+		"Captured through the form “Contact <us>” on example.com, campaign spring",
+		"Captured again through the chatbot: email added, city added",
+		"Captured again through the chatbot: nothing new",
 		"Viewed a page on shop.example, campaign sale",
 		"Changed: temperature hot, value added",
 		"Won, worth INR 12,000",
@@ -826,7 +826,7 @@ func TestConsoleLead_TellsStory(t *testing.T) {
 	require.Contains(t, page, `<h3 class="day">2020-01-02</h3>`)
 	told, _, _ := strings.Cut(page, `<details id="calls"`)
 	shown := regexp.MustCompile(`(?s)<details.*?</details>|<[^>]*>`).ReplaceAllString(told, "")
-	require.NotRegexp(t, `[0-9A-Z]{26}`, shown[strings.Index(shown, "Now"):], "ids are folded")
+	require.NotRegexp(t, `[0-9A-Z]{26}`, shown[strings.Index(shown, "Profile"):], "ids are folded")
 	slices.Reverse(want)
 	require.Equal(t, want, tale(b.get("/console/leads/"+id+"?order=newest").body))
 	want[0] = "The email asha@example.com was released"
@@ -843,13 +843,13 @@ func TestConsoleLead_StoryOfJoin(t *testing.T) {
 	b.join(into, from).is(http.StatusOK)
 	b.caughtUp()
 	require.Equal(t, []string{
-		"Came in through the website",
-		"Came through a Google ad, as the lead that was joined later",
-		"Came through the website, as the lead that was joined later",
+		"Captured through the website",
+		"Captured through a Google ad, as a lead that was joined later",
+		"Captured through the website, as a lead that was joined later",
 		"Another lead was joined into this one: name changed, email added, value added, size added",
 	}, tale(b.get("/console/leads/"+into).body))
 	require.Equal(t, []string{
-		"Came in through a Google ad", "Came again through the website: nothing new", "Joined into another lead",
+		"Captured through a Google ad", "Captured again through the website: nothing new", "Joined into another lead",
 	}, tale(b.get("/console/leads/"+from).body))
 }
 
@@ -874,7 +874,7 @@ func TestConsoleLead_PagesOfStory(t *testing.T) {
 			for _, found := range entry.FindAllStringSubmatch(page, -1) {
 				all = append(all, found[1])
 			}
-			require.Equal(t, pages > 0, strings.Contains(page, `aria-label="Start of the story"`))
+			require.Equal(t, pages > 0, strings.Contains(page, `aria-label="Start of the timeline"`))
 			pages++
 			found := next.FindStringSubmatch(page)
 			if found == nil {
@@ -906,14 +906,14 @@ func TestConsole_FirstSteps(t *testing.T) {
 		b.caughtUp()
 		return b.get("/console").body
 	}
-	require.Regexp(t, `(?s)Create a form</a>.*<button disabled>Send a test lead.*shows up here by itself`, overview())
+	require.Regexp(t, `(?s)Create a form</a>.*<button disabled>Send a test lead.*appears here automatically`, overview())
 	require.Equal(t, http.StatusSeeOther, b.post("/console/test-lead").status, "without a form there is nothing to send it to")
-	require.Contains(t, overview(), "shows up here by itself")
+	require.Contains(t, overview(), "appears here automatically")
 
 	form := b.as(http.MethodPost, intakes, `{"name":"Site","kind":"form","mapping":{"phone":"'1'"}}`).is(http.StatusCreated).at("data", "intakeId").(string)
 	require.Contains(t, overview(), `<button>Send a test lead`)
 	b.post("/console/test-lead")
-	require.Contains(t, overview(), "is kept in quarantine", "the form makes a wrong phone of it")
+	require.Contains(t, overview(), "is in quarantine", "the form makes a wrong phone of it")
 	b.as(http.MethodPatch, intakes+"/"+form, `{"mapping":{}}`).is(http.StatusOK)
 	b.post("/console/test-lead")
 	require.Regexp(t, `(?s)done</span> <a href="/console/intakes/`+form+`">Site</a>.*done</span>.*done</span> <a href="/console/leads/[0-9A-Z]{26}">`, overview())
@@ -991,6 +991,15 @@ func TestConsole_DemoDataAtOnce(t *testing.T) {
 	b.caughtUp()
 	b.post("/console/demo")
 	require.Equal(t, "lost", b.as(http.MethodGet, leads+"/"+id, "").at("data", "status"))
+
+	// What a killed process has left is named, and can be continued.
+	b.as(http.MethodDelete, leads+"/"+id, "").is(http.StatusOK)
+	b.caughtUp()
+	require.Contains(t, b.get("/console").body, "Demo data is incomplete: 39 of 40 leads.")
+	intake := b.as(http.MethodGet, intakes, "").at("data").([]any)[0].(map[string]any)["intakeId"].(string)
+	b.as(http.MethodDelete, intakes+"/"+intake, "").is(http.StatusOK)
+	b.caughtUp()
+	require.Contains(t, b.get("/console").body, "Demo data is partly removed: 39 leads left.")
 
 	press("/console/demo/remove")
 	require.Empty(t, b.as(http.MethodGet, leads, "").at("data"))

@@ -108,7 +108,7 @@ func (r *Reader) DemoData(ctx context.Context, account string) (d DemoData, err 
 		WITH demo AS MATERIALIZED (SELECT intake_id FROM views.intake WHERE account = $1 AND demo)
 		SELECT l.lead_id, l.status
 		  FROM demo JOIN views.arrival a USING (intake_id) JOIN views.lead l USING (lead_id)
-		 WHERE NOT EXISTS (SELECT FROM views.touch t WHERE t.lead_id = l.lead_id AND t.intake_id NOT IN (SELECT intake_id FROM demo))
+		 WHERE NOT EXISTS (SELECT FROM views.touch t WHERE t.lead_id = l.lead_id AND t.lead_id <> '' AND t.intake_id NOT IN (SELECT intake_id FROM demo))
 		   AND NOT EXISTS (SELECT FROM views.touch_join j WHERE j.into_id = l.lead_id)
 		 GROUP BY l.lead_id ORDER BY min(a.position)`, account)
 	if err != nil {

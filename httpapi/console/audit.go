@@ -27,6 +27,16 @@ type provenEvent struct {
 	Pending bool // it is not in the tree yet
 }
 
+// TokenName returns the name of a token, or the end of its id if it is deleted or not to be seen.
+func (a auditPage) TokenName(id string) string {
+	for _, t := range a.Tokens {
+		if t.TokenID == id {
+			return t.Name
+		}
+	}
+	return short(id)
+}
+
 // proof is the result of proving the events of a page against the tree.
 type proof struct {
 	Head      audit.Head

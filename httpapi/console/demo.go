@@ -86,8 +86,8 @@ func demoStatus(i int, stages, won []string) string {
 func (v *visit) confirmDemo() (screen, error) {
 	return screen{name: "confirm", title: "Add demo data", data: confirmation{
 		Title: "Add demo data", Question: fmt.Sprintf("Add %d made-up leads to this account?", len(demoNames)),
-		Consequence: "They arrive by an intake named Demo data, from several sources, and some are won. Their touches are dated over the last 30 days. " +
-			"They are events like all others: webhook endpoints are sent them, and today's counts keep them after they are removed.",
+		Consequence: "They come in through an intake named “Demo data”, from several sources, with touches over the last 30 days, and some are won. " +
+			"Webhook endpoints receive them like real leads. You can remove them later; the daily counts keep them.",
 		Verb: "Add demo data", Action: v.path("/demo"), Back: v.path("/"),
 	}}, nil
 }
@@ -146,8 +146,8 @@ func (v *visit) demoData() (query.DemoData, error) {
 func (v *visit) confirmDemoRemoval() (screen, error) {
 	return screen{name: "confirm", title: "Remove demo data", data: confirmation{
 		Title: "Remove demo data", Question: "Remove the demo data of this account?",
-		Consequence: "The intake Demo data is deleted, and every lead that came only by it is erased. Leads that have also arrived in " +
-			"another way stay, and so do leads that others were joined into, and the counts by day. This cannot be undone.",
+		Consequence: "This deletes the intake “Demo data” and erases every lead that came only through it. Leads that also arrived another way stay, " +
+			"and so do leads that others were joined into, and the daily counts. This cannot be undone.",
 		Verb: "Remove", Action: v.path("/demo/remove"), Back: v.path("/"), Grave: true,
 	}}, nil
 }

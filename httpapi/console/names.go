@@ -42,7 +42,7 @@ var names = map[string]string{
 var viewNames = map[string]string{
 	"lead": "Leads", "source_day": "Leads by day and source", "touch": "Touches", "token": "API tokens", "token_event": "Token history",
 	"account": "Account settings", "endpoint": "Webhook endpoints", "intake": "Intakes", "fanout": "Webhook deliveries",
-	"visitor_activity": "Visitor activity", "refused": "Refused captures", "arrival": "Arrivals", "trail": "Audit log", "place": "Places in the log",
+	"visitor_activity": "Visitor activity", "refused": "Refused captures", "arrival": "Arrivals", "trail": "Audit log", "place": "Change feed index",
 }
 
 // actor shortens the identifier of a token that acted. A user is shown whole.
@@ -56,6 +56,16 @@ func actor(name string) string {
 // fieldNames are the display names of a lead's fields.
 var fieldNames = map[string]string{
 	"name": "Name", "phone": "Phone", "email": "Email", "status": "Status", "leadTemperature": "Temperature", "opportunityValue": "Value",
+}
+
+// settingNames are the display names of what an audit record has.
+var settingNames = map[string]string{
+	"name": "Name", "prefix": "Prefix", "expiresAt": "Expires", "expiresInDays": "Days until expiry", "reason": "Reason",
+	"enabled": "Enabled", "kind": "Kind", "source": "Source", "origins": "Allowed websites", "redirect": "Thank-you page", "honeypot": "Honeypot field",
+	"challenge": "CAPTCHA", "rateLimit": "Rate limit", "expectEvery": "Alert after silence of", "mapping": "Field mapping",
+	"signature": "Sender authentication", "graphUrl": "Graph API URL", "demo": "Demo data",
+	"url": "URL", "events": "Events", "description": "Description", "filter": "Filter", "ordering": "Delivery order",
+	"currency": "Currency", "features": "Features", "region": "Region", "stages": "Stages", "wonStages": "Won stages",
 }
 
 // words returns the display name of an identifier. One without a name is the account's own, such as a stage.

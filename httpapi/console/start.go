@@ -25,9 +25,14 @@ type start struct {
 
 // demo is the account's demo data.
 type demo struct {
-	Leads     int
-	MayRemove bool
+	Leads  int
+	Total  int  // leads of complete demo data
+	Intake bool // it is there; else the demo data is being removed
+	May    bool // the user may add and remove demo data
 }
+
+// Missing reports whether adding demo data has not ended, or some of its leads were erased.
+func (d demo) Missing() bool { return d.Leads < d.Total }
 
 // addStart adds the first steps, while the account has at most one lead, or what there is of demo data.
 func (v *visit) addStart(to *overview) error {
@@ -37,7 +42,7 @@ func (v *visit) addStart(to *overview) error {
 	}
 	mayDemo := v.identity.May("leads:write") && v.identity.May("intakes:write")
 	if data.IntakeID != "" || len(data.Leads) > 0 {
-		to.Demo = &demo{len(data.Leads), mayDemo}
+		to.Demo = &demo{Leads: len(data.Leads), Total: len(demoNames), Intake: data.IntakeID != "", May: mayDemo}
 		return nil
 	}
 	leads, err := v.Query.Leads(v.ctx, v.identity.Account, query.LeadFilter{}, query.Page{Limit: 2})

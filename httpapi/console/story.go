@@ -92,12 +92,12 @@ func (t teller) event(s stepShown) (text string, won bool) {
 	changes := summary(s.Step.Changes)
 	switch s.Type {
 	case "lead.created":
-		text = "Came in through " + t.way(s)
+		text = "Captured through " + t.way(s)
 		if won {
 			text += " and was won"
 		}
 	case "lead.merged":
-		text = "Came again through " + t.way(s) + ": " + orNothing(changes)
+		text = "Captured again through " + t.way(s) + ": " + orNothing(changes)
 	case "lead.released":
 		text = "The " + s.Released.Field + " " + s.Released.Old + " was released"
 	case "lead.joined":
@@ -175,7 +175,7 @@ func (t teller) touch(of query.Touch) string {
 	if of.IntakeID != nil {
 		intakeID = *of.IntakeID
 	}
-	return "Came through " + t.through(intakeID, source) + campaign(of.UTMCampaign) + ", as the lead that was joined later"
+	return "Captured through " + t.through(intakeID, source) + campaign(of.UTMCampaign) + ", as a lead that was joined later"
 }
 
 // channel names a source in a sentence.
@@ -194,7 +194,7 @@ func channel(source string) string {
 	case "facebook_ad":
 		return "a Facebook ad"
 	case "payment_page_drop":
-		return "a payment page that was left"
+		return "an abandoned payment page"
 	case "csv_import":
 		return "a CSV import"
 	case "manual":

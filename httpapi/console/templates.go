@@ -66,6 +66,7 @@ func (l layout) Currency() string {
 type tab struct {
 	Name, Path string
 	Key        string // that follows g
+	Begins     bool   // a group of pages
 	Here       bool
 }
 
@@ -75,16 +76,22 @@ func (v *visit) tabs() []tab {
 		return nil
 	}
 	var shown []tab
-	for _, t := range []struct{ name, path, key, scope string }{
-		{"Overview", "/", "o", ""}, {"Leads", "/leads", "l", "leads:read"}, {"Sources", "/sources", "s", "leads:read"},
-		{"API tokens", "/tokens", "t", "tokens:read"}, {"Audit log", "/audit/trail", "a", "audit:read"}, {"Token history", "/audit", "k", "audit:read"},
-		{"Intakes", "/intakes", "i", "intakes:read"}, {"Arrivals", "/arrivals", "r", "leads:read"},
-		{"Webhooks", "/webhooks", "w", "webhooks:read"}, {"Data status", "/projections", "p", ""}, {"Usage", "/usage", "u", "leads:read"},
+	group := 0
+	for _, t := range []struct {
+		group                  int
+		name, path, key, scope string
+	}{
+		{0, "Overview", "/", "o", ""}, {0, "Leads", "/leads", "l", "leads:read"}, {0, "Arrivals", "/arrivals", "r", "leads:read"},
+		{0, "Sources", "/sources", "s", "leads:read"},
+		{1, "Intakes", "/intakes", "i", "intakes:read"}, {1, "Webhooks", "/webhooks", "w", "webhooks:read"}, {1, "API tokens", "/tokens", "t", "tokens:read"},
+		{2, "Audit log", "/audit/trail", "a", "audit:read"}, {2, "Token history", "/audit", "k", "audit:read"},
+		{3, "Usage", "/usage", "u", "leads:read"}, {3, "Data status", "/projections", "p", ""},
 	} {
 		if v.identity.May(t.scope) {
 			pattern := v.page.pattern
 			here := pattern == t.path || t.path != "/" && strings.HasPrefix(pattern, t.path+"/{")
-			shown = append(shown, tab{t.name, v.path(t.path), t.key, here})
+			shown = append(shown, tab{Name: t.name, Path: v.path(t.path), Key: t.key, Begins: t.group != group, Here: here})
+			group = t.group
 		}
 	}
 	return shown
@@ -124,6 +131,7 @@ func functions(base string, a assets) template.FuncMap {
 		"short":    short,
 		"actor":    actor,
 		"label":    func(name string) string { return cmp.Or(fieldNames[name], name) },
+		"setting":  func(name string) string { return cmp.Or(settingNames[name], name) },
 		"view":     func(name string) string { return cmp.Or(viewNames[name], words(name)) },
 		"list":     func(items ...any) []any { return items },
 		"isZero":   func(t query.Timestamp) bool { return time.Time(t).IsZero() },

@@ -24,7 +24,8 @@ document.querySelector(".bar [aria-current]")?.scrollIntoView({ block: "nearest"
 
 // Times are shown in the zone of the reader, and money as it is written there. Without this script they stay as the server wrote
 // them; times have that on hover.
-const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const hours = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 const days = new Intl.DateTimeFormat(undefined, { dateStyle: "full" });
 const formats = new Map();
@@ -37,7 +38,7 @@ function format(currency) {
 }
 function localize(page) {
   for (const time of page.querySelectorAll("time.at")) {
-    time.textContent = (time.matches(".clock") ? hours : clock).format(new Date(time.dateTime));
+    time.textContent = (time.matches(".clock") ? hours : time.matches(".exact") ? exact : clock).format(new Date(time.dateTime));
   }
   let last = ""; // a story's days are the reader's
   for (const day of page.querySelectorAll(".steps .day")) {
@@ -49,7 +50,7 @@ function localize(page) {
     amount.textContent = format(amount.dataset.currency).format(amount.value);
   }
   const zone = page.getElementById("zone");
-  if (zone) zone.textContent = `Times are ${clock.resolvedOptions().timeZone}; hover over one for UTC.`;
+  if (zone) zone.textContent = `Times are in ${clock.resolvedOptions().timeZone}; hover over one for UTC.`;
 }
 localize(document);
 
