@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -126,6 +127,7 @@ func TestDecay_HalfLives(t *testing.T) {
 	require.Equal(t, uint64(6521908912666391106), decay(half/2, half), "2^63 / sqrt 2, rounded down")
 	for age := int64(1); age < 5*half; age++ {
 		require.LessOrEqual(t, decay(age, half), decay(age-1, half))
+		require.InEpsilon(t, math.Exp2(-float64(age)/half), float64(decay(age, half))/decayOne, 1e-14)
 	}
 }
 

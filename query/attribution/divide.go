@@ -36,32 +36,44 @@ func (r Rules) appendWeights(weights []uint64, touches []Touch) []uint64 {
 // decayOne is the weight of the last touch: weights of TimeDecay are fixed-point numbers with 63 binary decimals.
 const decayOne = 1 << 63
 
-// roots are 2^(-1/2), 2^(-1/4), and so on, each rounded down to 63 binary decimals.
-var roots = func() (roots [63]uint64) {
+// factors has the powers of 2 that the fraction of a negative exponent is made of: of its 63 binary decimals, part i has nine, and
+// factors[i][n] is the power for those that are the number n. The power of one binary decimal is the square root of that of the one
+// before it, and that of several is their product. All are rounded down to 63 binary decimals.
+var factors = func() (factors [7][512]uint64) {
 	square := new(big.Int).Lsh(big.NewInt(1), 2*63-1) // 1/2, with 126
-	for i := range roots {
-		root := new(big.Int).Sqrt(square)
-		roots[i] = root.Uint64()
-		square.Lsh(root, 63)
+	for i := range factors {
+		factors[i][0] = decayOne
+		for bit := 256; bit > 0; bit /= 2 {
+			root := new(big.Int).Sqrt(square)
+			factors[i][bit] = root.Uint64()
+			square.Lsh(root, 63)
+		}
+		for n := range factors[i] {
+			if rest := n & (n - 1); rest != 0 { // without the last bit
+				factors[i][n] = product(factors[i][rest], factors[i][n-rest])
+			}
+		}
 	}
-	return roots
+	return factors
 }()
 
+// product multiplies numbers up to 1 with 63 binary decimals, and rounds down.
+func product(a, b uint64) uint64 {
+	high, low := bits.Mul64(a, b)
+	return high<<1 | low>>63
+}
+
 // decay returns 2^(-age/halfLife). It is defined by whole numbers, so that it is the same on every machine: the fraction of the
-// half-lives has 63 binary decimals, rounded down; for each of these that is set, the weight is multiplied by its root, and rounded
-// down.
+// half-lives has 63 binary decimals, rounded down, and the weight is the product of its factors.
 func decay(age, halfLife int64) uint64 {
 	whole, rest := uint64(age/halfLife), uint64(age%halfLife)
 	if whole > 63 {
 		return 0
 	}
 	fraction, _ := bits.Div64(rest>>1, rest<<63, uint64(halfLife))
-	weight := uint64(decayOne)
-	for i := range roots {
-		if fraction>>(62-i)&1 == 1 {
-			high, low := bits.Mul64(weight, roots[i])
-			weight = high<<1 | low>>63
-		}
+	weight := factors[0][fraction>>54]
+	for i := 1; i < len(factors); i++ {
+		weight = product(weight, factors[i][fraction>>(54-9*i)&511])
 	}
 	return weight >> whole
 }
