@@ -75,6 +75,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	if check.Err() != nil {
 		return check.Err()
 	}
+	service.CollectLess()
 	h, err := e.OpenStores(ctx, c)
 	if err != nil {
 		return err
