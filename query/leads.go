@@ -383,13 +383,14 @@ func joinedSources(s lead.State, p Page) (List[SourceEntry], error) {
 		if place <= after {
 			continue
 		}
+		metadata, err := event.AppendObject(nil, of.Metadata)
+		if err != nil {
+			return List[SourceEntry]{}, err
+		}
 		entry := SourceEntry{
 			LeadID: s.ID, Source: of.Source, FirstSeenAt: Timestamp(of.FirstSeenAt), LastSeenAt: Timestamp(of.LastSeenAt),
-			Arrivals: of.Arrivals, Credential: newCredential(of.Credential), Metadata: of.Metadata, IP: of.IP,
+			Arrivals: of.Arrivals, Credential: newCredential(of.Credential), Metadata: metadata, IP: of.IP,
 			UserAgent: of.UserAgent, RequestID: of.RequestID, Changed: of.Changed,
-		}
-		if entry.Metadata == nil {
-			entry.Metadata = map[string]jsontext.Value{}
 		}
 		if entry.Changed == nil {
 			entry.Changed = []string{}

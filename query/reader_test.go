@@ -68,17 +68,22 @@ func TestLead_EqualsFold(t *testing.T) {
 			require.Empty(t, sources.NextCursor)
 			require.Len(t, sources.Items, len(state.Sources))
 			for i, s := range state.Sources {
-				if s.Metadata == nil {
-					s.Metadata = map[string]jsontext.Value{}
-				}
 				require.Equal(t, text(t, query.SourceEntry{
 					LeadID: id, Source: s.Source, FirstSeenAt: query.Timestamp(s.FirstSeenAt), LastSeenAt: query.Timestamp(s.LastSeenAt),
-					Arrivals: s.Arrivals, Credential: query.Credential{Kind: "jwt", ID: "urn:ada"}, Metadata: s.Metadata,
+					Arrivals: s.Arrivals, Credential: query.Credential{Kind: "jwt", ID: "urn:ada"}, Metadata: object(t, s.Metadata),
 					IP: s.IP, UserAgent: s.UserAgent, RequestID: s.RequestID, Changed: s.Changed,
 				}), text(t, sources.Items[i]))
 			}
 		}
 	}
+}
+
+// object writes members as events have them.
+func object(t *testing.T, members map[string]jsontext.Value) jsontext.Value {
+	t.Helper()
+	written, err := event.AppendObject(nil, members)
+	require.NoError(t, err)
+	return written
 }
 
 func TestLeads_EqualCaptureAnswer(t *testing.T) {

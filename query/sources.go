@@ -16,17 +16,17 @@ import (
 
 // SourceEntry is one entry of a source history.
 type SourceEntry struct {
-	LeadID      string                    `json:"leadId"`
-	Source      string                    `json:"source"`
-	FirstSeenAt Timestamp                 `json:"firstSeenAt"`
-	LastSeenAt  Timestamp                 `json:"lastSeenAt"`
-	Arrivals    int                       `json:"arrivals"`
-	Credential  Credential                `json:"credential"`
-	Metadata    map[string]jsontext.Value `json:"metadata"` // as given
-	IP          string                    `json:"ip"`
-	UserAgent   string                    `json:"userAgent"`
-	RequestID   string                    `json:"requestId"`
-	Changed     []string                  `json:"changed"` // the lead's fields that the first arrival from here set
+	LeadID      string         `json:"leadId"`
+	Source      string         `json:"source"`
+	FirstSeenAt Timestamp      `json:"firstSeenAt"`
+	LastSeenAt  Timestamp      `json:"lastSeenAt"`
+	Arrivals    int            `json:"arrivals"`
+	Credential  Credential     `json:"credential"`
+	Metadata    jsontext.Value `json:"metadata"` // an object, as given
+	IP          string         `json:"ip"`
+	UserAgent   string         `json:"userAgent"`
+	RequestID   string         `json:"requestId"`
+	Changed     []string       `json:"changed"` // the lead's fields that the first arrival from here set
 }
 
 // Credential identifies the credential of a caller, without its value.
@@ -76,7 +76,7 @@ type ReportFilter struct {
 // the entries of the page alone.
 const (
 	firstTouches = `
-	SELECT position, lead_id, source, at, credential FROM views.touch`
+	SELECT position, lead_id, source, kind, at, credential FROM views.touch`
 
 	sourceEntries = `
 	SELECT t.position, o.lead_id, t.source, t.at, seen.latest, seen.arrivals, t.credential, p.metadata, p.ip, p.user_agent, p.request_id,
@@ -90,10 +90,11 @@ const (
 	        WHERE a.source = t.source AND NOT a.erased) AS seen
 	 ORDER BY `
 
-	// survivors has the lead that touches t belong to after joins.
+	// survivors has the lead that touches t belong to after joins. OFFSET 0 has PostgreSQL look for it once, and not wherever it is used.
 	survivors = `
 	 CROSS JOIN LATERAL (
-	       SELECT coalesce((SELECT into_id FROM views.touch_join WHERE lead_id = t.lead_id ORDER BY position DESC LIMIT 1), t.lead_id)) AS o (lead_id)`
+	       SELECT coalesce((SELECT into_id FROM views.touch_join WHERE lead_id = t.lead_id ORDER BY position DESC LIMIT 1), t.lead_id)
+	       OFFSET 0) AS o (lead_id)`
 )
 
 // Sources lists where all of an account's leads came from, in the order in which each source was first seen. The error
@@ -266,7 +267,7 @@ func (r *Reader) BetweenTouches(ctx context.Context, account string, since, unti
 	rows, err := r.pool.Query(ctx, `
 		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.at - l.created_at))::float8
 		  FROM (`+s.sql(latestTouches)+`) t`+survivors+` JOIN views.lead l ON l.lead_id = o.lead_id
-		 WHERE t.at > l.created_at
+		 WHERE t.at > l.created_at AND (t.kind <> 'created' OR o.lead_id <> t.lead_id)
 		 GROUP BY t.source ORDER BY t.source`, s.args...)
 	if err != nil {
 		return nil, schema.Unavailable(err)
@@ -376,7 +377,7 @@ func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
 	var e placed[SourceEntry]
 	var credential string
 	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, &e.item.FirstSeenAt, &e.item.LastSeenAt,
-		&e.item.Arrivals, &credential, jsonOf{&e.item.Metadata}, &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
+		&e.item.Arrivals, &credential, (*[]byte)(&e.item.Metadata), &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
 	e.item.Credential = newCredential(schema.EventCredential(credential))
 	return e, err
 }

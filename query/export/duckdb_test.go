@@ -68,7 +68,11 @@ func TestParquet_DuckDBReadsLeads(t *testing.T) {
 
 func TestParquet_DuckDBReadsLists(t *testing.T) {
 	t.Parallel()
-	entries := []query.SourceEntry{{LeadID: "a", Arrivals: 1}, {LeadID: "b", Changed: []string{"name"}}, {LeadID: "c", Changed: []string{"name", "phone"}}}
+	none := jsontext.Value("{}")
+	entries := []query.SourceEntry{
+		{LeadID: "a", Metadata: none, Arrivals: 1}, {LeadID: "b", Metadata: none, Changed: []string{"name"}},
+		{LeadID: "c", Metadata: jsontext.Value(`{"utm_term":"gold"}`), Changed: []string{"name", "phone"}},
+	}
 	types := inDuckDB(t, Sources(), entries...).Types
 	require.Contains(t, types, "arrivals BIGINT")
 	require.Contains(t, types, "changed VARCHAR[]")

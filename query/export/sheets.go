@@ -66,7 +66,7 @@ func Sources() Sheet[query.SourceEntry] {
 		Term("userAgent", func(e item) string { return e.UserAgent }),
 		Text("requestId", func(e item) string { return e.RequestID }),
 		Texts("changed", func(e item) []string { return e.Changed }),
-		Object("metadata", func(e item) map[string]jsontext.Value { return e.Metadata }),
+		JSON("metadata", func(e item) string { return string(e.Metadata) }),
 	}}
 }
 
