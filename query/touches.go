@@ -54,7 +54,7 @@ const touchList = `
 	 CROSS JOIN LATERAL (
 	       SELECT CASE WHEN t.erased THEN '' WHEN t.kind <> 'visit' THEN t.lead_id ELSE coalesce((
 	              SELECT a.lead_id FROM views.touch a
-	               WHERE a.visitor = t.visitor AND t.visitor <> '' AND a.kind <> 'visit' AND NOT a.erased AND a.position <= $1
+	               WHERE a.visitor = t.visitor AND a.visitor <> '' AND a.kind <> 'visit' AND NOT a.erased AND a.position <= $1
 	               ORDER BY a.position LIMIT 1), '') END) AS o (lead_id)
 	  LEFT JOIN LATERAL (
 	       SELECT into_id FROM views.touch_join WHERE lead_id = o.lead_id AND position <= $1 ORDER BY position DESC LIMIT 1) AS j ON true`

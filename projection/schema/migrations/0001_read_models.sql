@@ -220,7 +220,7 @@ CREATE TABLE views.touch (
 CREATE INDEX touch_at ON views.touch (account, at, position);
 CREATE INDEX touch_source ON views.touch (account, source, at, position) WHERE source <> '';
 CREATE INDEX touch_lead ON views.touch (lead_id) WHERE lead_id <> '';
-CREATE INDEX touch_visitor ON views.touch (visitor) WHERE visitor <> '';
+CREATE INDEX touch_visitor ON views.touch (visitor, position) WHERE visitor <> '';
 
 COMMENT ON TABLE views.touch IS 'One row for each arrival of a lead, and for each visit by a campaign. Nothing in it is personal.';
 COMMENT ON COLUMN views.touch.touch_id IS 'The event.';
