@@ -59,7 +59,7 @@ fuzz: export GORACE := atexit_sleep_ms=0
 fuzz: ## every fuzz target in turn, for FUZZTIME each
 	@built=$$(mktemp -d); trap 'rm -rf "$$built"' EXIT; \
 	for package in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
-		go test -c $(FUZZBUILD) -o "$$built/test" "$$package" || exit 1; \
+		go test -c $(FUZZBUILD) -ldflags='-s -w' -o "$$built/test" "$$package" || exit 1; \
 		for target in $$(grep -hoE '^func Fuzz[[:alnum:]_]+' "$$package"/*_test.go | cut -d ' ' -f 2); do \
 			echo "$$package $$target"; \
 			(cd "$$package" && "$$built/test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \

@@ -198,6 +198,7 @@ func settings(opts Options, h home, port int, socketDir string) []string {
 		maps.Copy(all, map[string]string{
 			"max_connections": "800", "shared_buffers": "64MB",
 			"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
+			"autovacuum": "off", // it starts a process for each of the many short-lived databases in turn
 		})
 	}
 	maps.Copy(all, opts.Settings)

@@ -119,7 +119,7 @@ func newDatabase(t testing.TB, from string) string {
 		t.Fatalf("no PostgreSQL: the package needs  func TestMain(m *testing.M) { pgtest.Main(m) }  or %s", URLVariable)
 	}
 	name := "leadlog_test_" + strings.ToLower(rand.Text())
-	if err := execute(t.Context(), "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(from)); err != nil {
+	if err := create(t.Context(), name, from); err != nil {
 		t.Fatalf("creating the test's database: %v", err)
 	}
 	t.Cleanup(func() {
@@ -130,11 +130,23 @@ func newDatabase(t testing.TB, from string) string {
 	return urlOf(t, name)
 }
 
+// create copies a database file by file. By default PostgreSQL copies page by page since version 15, which takes twice the processor
+// time and is for databases that were changed since the last checkpoint; before it there is no STRATEGY.
+func create(ctx context.Context, name, from string) error {
+	statement := "CREATE DATABASE " + quote(name) + " TEMPLATE " + quote(from)
+	err := execute(ctx, statement+" STRATEGY file_copy")
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) && answer.Code == "42601" { // syntax_error
+		return execute(ctx, statement)
+	}
+	return err
+}
+
 func prepareTemplate(ctx context.Context, name string, prepare func(context.Context, string) error) (string, error) {
 	// The process id separates the packages that run concurrently on one server, the random part those of
 	// other machines.
 	database := fmt.Sprintf("leadlog_template_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:12]))
-	if err := execute(ctx, "CREATE DATABASE "+quote(database)+" TEMPLATE template0"); err != nil {
+	if err := create(ctx, database, "template0"); err != nil {
 		return "", err
 	}
 	address, err := withDatabase(os.Getenv(URLVariable), database)
