@@ -13,6 +13,9 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
 	settings["LEADLOG_RATE_LIMIT"], settings["LEADLOG_RATE_BURST"] = "0.001", "1"
+	away := newWitness(t, "away.example.com")
+	away.Close()
+	settings["LEADLOG_WITNESSES"] = away.key() + "=" + away.URL
 	jwt := provision(t, settings)
 	_, base := serve(t, settings)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
@@ -24,6 +27,7 @@ func TestMetrics(t *testing.T) {
 		`leadlog_append_seconds_count\{outcome="stored"\} [1-9]`, `leadlog_append_seconds_count\{outcome="conflict"\} 0`,
 		`leadlog_pool_connections_max\{pool="views"\} [1-9]`,
 		`leadlog_projection_lag_positions\{projector="lead"\} 0`, `leadlog_projection_lag_seconds\{projector="lead"\} 0`,
+		`leadlog_witness_refuses\{witness="away.example.com"\} 1`, `leadlog_log_tree_size\{of="checkpoint"\} 0`,
 		`leadlog_build_info\{commit="[^"]+",go="go1\.`,
 	} {
 		require.Eventually(t, func() bool {
