@@ -3,13 +3,16 @@ package audit
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/oklog/ulid/v2"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // WholeLog takes the place of the account in heads of the tree over the whole log. No account can have this name.
@@ -21,8 +24,8 @@ type Log struct{ edge Edge }
 
 // LogLeaf is the hash of an event as a leaf of that tree: RFC 6962's of its record.
 func LogLeaf(stored eventstore.Recorded) (tlog.Hash, error) {
-	record, err := LogRecord(stored)
-	return tlog.RecordHash(record), err
+	var h LeafHasher
+	return h.Leaf(&stored)
 }
 
 // LogRecord returns the bytes of an event's leaf: canonical JSON (RFC 8785) without personal data.
@@ -37,12 +40,50 @@ func LogRecord(stored eventstore.Recorded) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return appendRecord(nil, &stored, appendTime(nil, stored.At), content)
+}
+
+// LeafHasher hashes the leaves of one event after another, in memory that it keeps. The zero value is ready to use.
+type LeafHasher struct {
+	metadata event.Metadata // of the event before: those of one append share it
+	encoded  []byte
+	at       time.Time // of the event before, which it shares too
+	moment   []byte
+	content  []byte
+	record   []byte
+}
+
+// Leaf is LogLeaf.
+func (h *LeafHasher) Leaf(stored *eventstore.Recorded) (leaf tlog.Hash, err error) {
+	if h.encoded == nil || h.metadata != stored.Metadata {
+		h.metadata = stored.Metadata
+		if h.encoded, err = stored.Metadata.Encode(); err != nil {
+			return leaf, err
+		}
+	}
+	if h.moment == nil || h.at != stored.At {
+		h.at, h.moment = stored.At, appendTime(h.moment[:0], stored.At)
+	}
+	h.content = appendContent(h.content[:0], h.encoded, stored.Data)
+	if h.record, err = appendRecord(append(h.record[:0], leafPrefix), stored, h.moment, h.content); err != nil {
+		return leaf, err
+	}
+	return sha256.Sum256(h.record), nil
+}
+
+// leafPrefix is what RFC 6962 has before the record of a leaf, in its hash.
+const leafPrefix = 0
+
+// appendRecord appends an event's record, given its time as text and its content.
+func appendRecord(record []byte, stored *eventstore.Recorded, at, content []byte) (_ []byte, err error) {
 	sum := sha256.Sum256(content)
-	id := stored.ID.String()
-	record := make([]byte, 0, 320)
-	record = append(record, `{"at":"`...)
-	record = appendTime(record, stored.At)
-	record = append(append(record, `","id":"`...), id...)
+	record = append(slices.Grow(record, recordSize), `{"at":"`...)
+	record = append(append(record, at...), `","id":"`...)
+	start := len(record)
+	record = append(record, make([]byte, ulid.EncodedSize)...)
+	if err := stored.ID.MarshalTextTo(record[start:]); err != nil {
+		return nil, err
+	}
 	record = strconv.AppendInt(append(record, `","revision":`...), int64(stored.Revision), 10)
 	record = hex.AppendEncode(append(record, `,"stored":"`...), sum[:])
 	if record, err = jsontext.AppendQuote(append(record, `","stream":`...), stored.Stream); err != nil {
@@ -54,10 +95,17 @@ func LogRecord(stored eventstore.Recorded) ([]byte, error) {
 	return append(record, '}'), nil
 }
 
+// recordSize is more than most records have.
+const recordSize = 320
+
 // storedContent returns what a leaf has the hash of.
 func storedContent(stored eventstore.Recorded) ([]byte, error) {
-	content, err := stored.Metadata.Encode()
-	return append(append(content, '\n'), stored.Data...), err
+	metadata, err := stored.Metadata.Encode()
+	return appendContent(nil, metadata, stored.Data), err
+}
+
+func appendContent(content, metadata, data []byte) []byte {
+	return append(append(append(content, metadata...), '\n'), data...)
 }
 
 // appendTime writes a time as answers do, and microseconds only if there are any: the log's times are whole milliseconds.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
@@ -58,5 +59,24 @@ func TestLogLeaf_Fields(t *testing.T) {
 		"of one text to the next": func(e *eventstore.Recorded) { e.Stream, e.Type = "lead-1l", "ead.created.v1" },
 	} {
 		require.NotEqual(t, same, leaf(change), what)
+	}
+}
+
+// The hasher keeps what events of one append share. Nothing of one event may show in the leaf of another.
+func TestLeafHasher_AnyOrder(t *testing.T) {
+	t.Parallel()
+	long := eventstore.Recorded{Stream: "lead-1", Revision: 12, Event: eventstore.Event{
+		ID: ulid.ULID{1}, Type: "lead.created.v1", At: time.UnixMicro(1_790_000_000_000_123), Metadata: event.Metadata{Account: "acme", IP: "192.0.2.1"}, Data: []byte(`{"name":"Asha"}`),
+	}}
+	short := eventstore.Recorded{Stream: "claim-1", Event: eventstore.Event{ID: ulid.ULID{2}, Type: "claim.taken.v1", At: long.At, Metadata: event.Metadata{Account: "acme"}, Data: []byte("{}")}}
+	later := short
+	later.At = later.At.Add(time.Second)
+	var h audit.LeafHasher
+	for _, e := range []eventstore.Recorded{long, short, later, later, short, long, {}} {
+		record, err := audit.LogRecord(e)
+		require.NoError(t, err)
+		leaf, err := h.Leaf(&e)
+		require.NoError(t, err)
+		require.Equal(t, tlog.RecordHash(record), leaf)
 	}
 }

@@ -26,6 +26,7 @@ type codecField struct {
 	before   string // what precedes the value: `,"name":`
 	index    []int
 	omitZero bool
+	text     bool // most fields are
 }
 
 // NewCodec returns the codec of a struct.
@@ -37,7 +38,7 @@ func NewCodec[T any]() Codec[T] {
 		}
 		name, option, _ := strings.Cut(field.Tag.Get("json"), ",")
 		name = cmp.Or(name, field.Name)
-		c.fields = append(c.fields, codecField{name, `,"` + name + `":`, field.Index, option == "omitzero"})
+		c.fields = append(c.fields, codecField{name, `,"` + name + `":`, field.Index, option == "omitzero", field.Type == reflect.TypeFor[string]()})
 	}
 	return c
 }
@@ -48,6 +49,14 @@ func (c Codec[T]) Append(buffer []byte, of *T) (_ []byte, err error) {
 	for i := range c.fields {
 		f := &c.fields[i]
 		field := value.FieldByIndex(f.index)
+		if f.text {
+			if text := field.String(); text != "" || !f.omitZero {
+				if buffer, err = appendText(append(buffer, f.before...), text); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
 		if f.omitZero && field.IsZero() {
 			continue
 		}

@@ -48,22 +48,10 @@ func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err 
 		return c, err
 	}
 	c.note, c.published = string(text), s.Quorum == 0
-	// Witnesses may see it from now on, and an answer may have it. It must not be forgotten.
-	err = pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `
-			INSERT INTO audit.checkpoint (origin, size, root, note, signed_at, published_at) VALUES ($1, $2, $3, $4, now(), CASE WHEN $5 THEN now() END)`,
-			s.origin, c.N, c.Hash[:], c.note, c.published)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `DELETE FROM audit.checkpoint WHERE origin = $1 AND size < $2 AND published_at IS NULL`, s.origin, c.N); err != nil {
-			return err
-		}
-		return forgetEarlier(ctx, tx, s.origin)
-	})
+	_, err = s.conn.Exec(ctx, `
+		WITH earlier AS (DELETE FROM audit.checkpoint WHERE origin = $1 AND size < $2 AND ($5 OR published_at IS NULL))
+		INSERT INTO audit.checkpoint (origin, size, root, note, signed_at, published_at) VALUES ($1, $2, $3, $4, now(), CASE WHEN $5 THEN now() END)`,
+		s.origin, c.N, c.Hash[:], c.note, c.published)
 	s.signed = c.N
 	return c, err
 }

@@ -155,6 +155,10 @@ func (k *Keeper) serve(ctx context.Context) error {
 			return err
 		}
 	}
+	// What was signed must not be forgotten: witnesses have seen it, and answers may have it.
+	if _, err := conn.Exec(ctx, `SET synchronous_commit = on`); err != nil {
+		return schema.Unavailable(err)
+	}
 	s := &session{Keeper: k, conn: conn, starts: map[int64]eventstore.Position{}}
 	if err := s.open(ctx); err != nil {
 		return schema.Unavailable(err)
@@ -291,21 +295,26 @@ func (s *session) follow(ctx context.Context) error {
 // read hashes the events after a position. It sends what there is whenever the log ends for now.
 func (s *session) read(ctx context.Context, after eventstore.Position, to chan<- leaves) error {
 	const enough = 2000
+	var hasher audit.LeafHasher
 	var l leaves
+	var last *eventstore.Recorded
 	for item, err := range s.Log.Subscribe(ctx, after, eventstore.Filter{}) {
 		if err != nil {
 			return err
 		}
 		if e := item.Event; e != nil {
-			leaf, err := audit.LogLeaf(*e)
+			leaf, err := hasher.Leaf(e)
 			if err != nil {
 				return fmt.Errorf("event %s: %w", e.ID, err)
 			}
 			l.hashes, l.positions = append(l.hashes, leaf), append(l.positions, e.Position)
-			l.seen = seen{e.Stream, e.Revision, e.ID.String()}
+			last = e
 		}
 		l.reached = item.Position
 		if l.end = item.Event == nil; l.end || len(l.hashes) >= enough {
+			if last != nil {
+				l.seen = seen{last.Stream, last.Revision, last.ID.String()}
+			}
 			select {
 			case to <- l:
 			case <-ctx.Done():
@@ -316,7 +325,7 @@ func (s *session) read(ctx context.Context, after eventstore.Position, to chan<-
 					return err
 				}
 			}
-			l = leaves{}
+			l = leaves{hashes: make([]tlog.Hash, 0, len(l.hashes)), positions: make([]eventstore.Position, 0, len(l.hashes))} // most likely as many
 		}
 	}
 	return fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
@@ -340,23 +349,13 @@ func (s *session) write(ctx context.Context) error {
 	if s.tiles.Size() == s.state.size {
 		return nil
 	}
-	compare := s.state.size < s.signed
 	changed := s.tiles.Changed()
-	err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
-		if compare {
-			if err := s.compare(ctx, tx, changed); err != nil {
-				return err
-			}
-		}
-		if err := s.save(ctx, tx, changed); err != nil {
+	if s.state.size < s.signed {
+		if err := s.compare(ctx, changed); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `
-			UPDATE audit.tree SET position = $2, size = $3, seen_stream = $4, seen_revision = $5, seen_event = $6, updated_at = now() WHERE origin = $1`,
-			s.origin, int64(s.state.position), s.tiles.Size(), s.state.seen.stream, int64(s.state.seen.revision), s.state.seen.event)
-		return err
-	})
-	if err != nil {
+	}
+	if err := s.save(ctx, changed); err != nil {
 		return err
 	}
 	clear(s.starts)
@@ -364,8 +363,8 @@ func (s *session) write(ctx context.Context) error {
 	return nil
 }
 
-// save writes tiles. One that lies in the tree that was signed is not cut when it is built again.
-func (s *session) save(ctx context.Context, tx pgx.Tx, changed []audit.Tile) error {
+// save writes tiles, and how far the tree has come. A tile that lies in the tree that was signed is not cut when it is built again.
+func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 	levels, numbers, hashes := make([]int16, len(changed)), make([]int64, len(changed)), make([][]byte, len(changed))
 	after := make([]*int64, len(changed))
 	for i, tile := range changed {
@@ -374,27 +373,30 @@ func (s *session) save(ctx context.Context, tx pgx.Tx, changed []audit.Tile) err
 			after[i] = new(int64(start))
 		}
 	}
-	_, err := tx.Exec(ctx, `
-		INSERT INTO audit.tile AS t (origin, level, number, hashes, after)
-		SELECT $1, level, number, hashes, after FROM unnest($2::smallint[], $3::bigint[], $4::bytea[], $5::bigint[]) AS changed (level, number, hashes, after)
-		ON CONFLICT (origin, level, number) DO UPDATE SET
-		    after = coalesce(EXCLUDED.after, t.after),
-		    hashes = CASE WHEN octet_length(EXCLUDED.hashes) >= octet_length(t.hashes)
-		                    OR EXCLUDED.number * 256 + octet_length(EXCLUDED.hashes) / 32 > $6::bigint >> EXCLUDED.level * 8
-		             THEN EXCLUDED.hashes ELSE t.hashes END`,
-		s.origin, levels, numbers, hashes, after, s.signed)
+	_, err := s.conn.Exec(ctx, `
+		WITH tiles AS (
+			INSERT INTO audit.tile AS t (origin, level, number, hashes, after)
+			SELECT $1, level, number, hashes, after FROM unnest($2::smallint[], $3::bigint[], $4::bytea[], $5::bigint[]) AS changed (level, number, hashes, after)
+			ON CONFLICT (origin, level, number) DO UPDATE SET
+			    after = coalesce(EXCLUDED.after, t.after),
+			    hashes = CASE WHEN octet_length(EXCLUDED.hashes) >= octet_length(t.hashes)
+			                    OR EXCLUDED.number * 256 + octet_length(EXCLUDED.hashes) / 32 > $6::bigint >> EXCLUDED.level * 8
+			             THEN EXCLUDED.hashes ELSE t.hashes END)
+		UPDATE audit.tree SET position = $7, size = $8, seen_stream = $9, seen_revision = $10, seen_event = $11, updated_at = now() WHERE origin = $1`,
+		s.origin, levels, numbers, hashes, after, s.signed,
+		int64(s.state.position), s.tiles.Size(), s.state.seen.stream, int64(s.state.seen.revision), s.state.seen.event)
 	return err
 }
 
 // compare holds the leaves against those of the tree that was signed.
-func (s *session) compare(ctx context.Context, tx pgx.Tx, changed []audit.Tile) error {
+func (s *session) compare(ctx context.Context, changed []audit.Tile) error {
 	var wanted []tlog.Tile
 	for _, tile := range changed {
 		if tile.Level == 0 && tile.Number*audit.TileWidth < s.signed {
 			wanted = append(wanted, tlog.Tile{H: audit.TileHeight, N: tile.Number, W: tile.Width()})
 		}
 	}
-	kept, err := schema.Tiles(ctx, tx, s.origin, wanted)
+	kept, err := schema.Tiles(ctx, s.conn, s.origin, wanted)
 	if err != nil {
 		return err
 	}

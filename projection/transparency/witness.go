@@ -54,8 +54,9 @@ var client = &http.Client{
 // round asks the witnesses for cosignatures of one checkpoint, all at once, while the tree goes on.
 type round struct {
 	running sync.WaitGroup
-	ended   chan error // nil: none runs
-	next    time.Time  // not before
+	ended   chan error  // nil: none runs
+	next    time.Time   // not before
+	newest  *checkpoint // as it is stored; nil: a round may have changed it
 }
 
 func (r *round) wait() { r.running.Wait() }
@@ -65,7 +66,7 @@ func (r *round) turn(ctx context.Context, s *session) error {
 	if r.ended != nil {
 		select {
 		case err := <-r.ended:
-			r.ended = nil
+			r.ended, r.newest = nil, nil
 			if err != nil {
 				return err
 			}
@@ -77,29 +78,37 @@ func (r *round) turn(ctx context.Context, s *session) error {
 	if wait && s.Quorum > 0 {
 		return nil
 	}
-	c, err := s.newest(ctx)
-	if err != nil {
-		return err
-	}
-	if !c.published && len(s.cosigned(c.note)) >= s.Quorum { // a smaller quorum was set
-		if err := s.publish(ctx, c); err != nil {
+	if r.newest == nil {
+		newest, err := s.newest(ctx)
+		if err != nil {
 			return err
 		}
+		r.newest = &newest
+	}
+	c := r.newest
+	if !c.published && len(s.cosigned(c.note)) >= s.Quorum { // a smaller quorum was set
+		if err := s.publish(ctx, *c); err != nil {
+			return err
+		}
+		c.published = true
 	}
 	if s.tiles.Size() > c.N {
-		if c, err = s.sign(ctx, c); err != nil {
+		signed, err := s.sign(ctx, *c)
+		if err != nil {
 			return err
 		}
+		r.newest, c = &signed, &signed
 	}
 	if wait || len(s.Witnesses) == 0 || c.N == 0 {
 		return nil
 	}
-	missing, err := s.missing(ctx, c)
+	missing, err := s.missing(ctx, *c)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
 	r.next, r.ended = time.Now().Add(s.Ask), make(chan error, 1)
-	r.running.Go(func() { r.ended <- s.ask(ctx, c, missing) })
+	given := *c
+	r.running.Go(func() { r.ended <- s.ask(ctx, given, missing) })
 	return nil
 }
 
