@@ -142,6 +142,15 @@ func TestCertificate_OfErasure(t *testing.T) {
 	}, states, "and not %s, which was registered later", later)
 	require.NotContains(t, r.raw, "secret")
 	require.NotContains(t, r.raw, "Asha")
+	// What is kept when deliveries are dropped says the same.
+	_, err = s.pool.Exec(t.Context(), `INSERT INTO delivery.erasure SELECT event_id, webhook_id, state, finished_at, 1, CASE state WHEN 'failed' THEN 500 ELSE 204 END
+		FROM delivery.delivery WHERE type = 'lead.erased' AND state <> 'queued'`)
+	require.NoError(t, err)
+	_, err = s.pool.Exec(t.Context(), `DELETE FROM delivery.delivery WHERE type = 'lead.erased' AND state <> 'queued'`)
+	require.NoError(t, err)
+	kept, _, err := audit.OpenCertificate([]byte(read("audit:read").is(http.StatusOK).raw), trust)
+	require.NoError(t, err)
+	require.Equal(t, c.Endpoints, kept.Endpoints)
 
 	read("leads:write").is(http.StatusOK)
 	read("audit:read").is(http.StatusOK)

@@ -109,7 +109,7 @@ func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Recei
 	fmt.Fprintln(c.Out, "the service says, and the log does not prove:")
 	switch {
 	case certificate.Endpoints == nil:
-		fmt.Fprintln(c.Out, "  deliveries are no longer recorded")
+		fmt.Fprintln(c.Out, "  no delivery to an endpoint is recorded")
 	case len(certificate.Endpoints) == 0:
 		fmt.Fprintln(c.Out, "  the account had no webhook endpoint")
 	}

@@ -25,7 +25,7 @@ type Certificate struct {
 	JoinedLeads    []string              `json:"joinedLeads"` // that were erased with it
 	Erasure        CertifiedErasure      `json:"erasure"`
 	KeyCommitments []event.KeyCommitment `json:"keyCommitments"`
-	// Endpoints are those of the account that had to be told. Null: the record of deliveries is not kept that long.
+	// Endpoints are those of the account, with what became of lead.erased there. Null: there is no record.
 	Endpoints []NotifiedEndpoint `json:"endpoints"`
 	// Proof is the receipt of lead.erased.
 	Proof       string   `json:"proof"`

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -120,6 +121,9 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 		if _, err := tx.Exec(ctx, `DELETE FROM delivery.account_day WHERE day = $1`, day); err != nil {
 			return err
 		}
+		if err := keepErasures(ctx, tx, day); err != nil {
+			return err
+		}
 		_, err = tx.Exec(ctx, `DROP TABLE `+partition("delivery", day)+`, `+partition("attempt", day))
 		dropped = err == nil
 		return err
@@ -128,6 +132,23 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 		return false, nil
 	}
 	return dropped, err
+}
+
+// keepErasures keeps what became of lead.erased at each endpoint, for certificates. What was delivered once stays delivered, whatever
+// became of a replay.
+func keepErasures(ctx context.Context, tx pgx.Tx, day time.Time) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO delivery.erasure AS kept (event_id, webhook_id, state, finished_at, attempts, status)
+		SELECT DISTINCT ON (d.event_id, d.webhook_id) d.event_id, d.webhook_id, d.state, d.finished_at, coalesce(a.made, 0), coalesce(a.status, 0)
+		  FROM `+partition("delivery", day)+` d
+		  LEFT JOIN LATERAL (SELECT count(*) AS made, (array_agg(status ORDER BY at DESC))[1] AS status
+		                       FROM `+partition("attempt", day)+` WHERE delivery_id = d.delivery_id) AS a ON true
+		 WHERE d.type = $1
+		 ORDER BY d.event_id, d.webhook_id, d.state = 'delivered' DESC, d.delivery_id DESC
+		ON CONFLICT (event_id, webhook_id) DO UPDATE SET state = EXCLUDED.state, finished_at = EXCLUDED.finished_at,
+		       attempts = EXCLUDED.attempts, status = EXCLUDED.status
+		 WHERE kept.state <> 'delivered'`, event.PublicName(event.LeadErased{}.EventType()))
+	return err
 }
 
 func partition(of string, day time.Time) string {

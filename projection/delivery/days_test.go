@@ -33,9 +33,14 @@ func dayTables(t *testing.T, w *projectiontest.World, of string) []string {
 // appendAt puts a new lead on the log that happened at a time.
 func appendAt(t *testing.T, w *projectiontest.World, at time.Time) {
 	t.Helper()
+	appendFact(t, w, at, newLead("Ann"))
+}
+
+func appendFact(t *testing.T, w *projectiontest.World, at time.Time, fact event.Data) {
+	t.Helper()
 	at = at.UTC().Truncate(time.Millisecond)
 	id := ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy())
-	name, data, err := event.Encode(newLead("Ann"))
+	name, data, err := event.Encode(fact)
 	require.NoError(t, err)
 	_, err = w.Store.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(id.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{
 		{ID: id, Type: name, At: at, Data: data, Metadata: event.Metadata{Account: "acme"}}}})
@@ -110,6 +115,28 @@ func TestDays_Drop(t *testing.T) {
 	appendAt(t, w, now.Add(-50*day))
 	spread(t, w)
 	require.Len(t, queued(t, w, id), 1, "but what is new on the log is, however late")
+}
+
+// Certificates of erasures are asked for later than deliveries are kept.
+func TestDays_KeepErasures(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	answers, fails := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "lead.erased")
+	for _, ago := range []time.Duration{40, 38} { // the second stands for a replay, which fails everywhere
+		appendAt(t, w, time.Now().Add(-ago*day))
+		appendFact(t, w, time.Now().Add(-ago*day), event.LeadErased{})
+	}
+	spread(t, w)
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue`)
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.delivery SET event_id = 'erasure' WHERE type = 'lead.erased'`)
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.delivery SET state = 'failed', finished_at = created_at - interval '38 days'`)
+	first := time.Now().Add(-40 * day).UTC().Format("delivery_20060102")
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.`+first+` SET state = 'delivered', finished_at = '2026-03-01T09:00:00Z' WHERE webhook_id = $1`, answers)
+	pgtest.Exec(t, w.Pool, `INSERT INTO delivery.attempt SELECT delivery_id, now() + n * interval '1 s', 500 - n * 300, 1, '', '' FROM delivery.`+first+`, generate_series(0, 1) AS n`)
+	require.NoError(t, days(w).Turn(t.Context()))
+	require.NotContains(t, dayTables(t, w, "delivery"), first)
+	require.Equal(t, []string{answers + " delivered 2 200", fails + " failed 0 0"}, pgtest.Rows[string](t, w.Pool, `
+		SELECT concat_ws(' ', webhook_id, state, attempts, status) FROM delivery.erasure WHERE event_id = 'erasure' ORDER BY state`))
 }
 
 // counted is how many deliveries of each day an account had.

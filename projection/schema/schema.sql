@@ -80,6 +80,18 @@ CREATE INDEX endpoint_account ON delivery.endpoint USING btree (account) WHERE (
 COMMENT ON TABLE delivery.endpoint IS 'Endpoints as of the checkpoint, for who gets what. Deleted ones stay while rows may wait for them.';
 COMMENT ON COLUMN delivery.endpoint.disabled IS 'Nothing is queued for it, and what is queued is cancelled when its turn comes.';
 
+CREATE TABLE delivery.erasure (
+    event_id text COLLATE "C" NOT NULL,
+    webhook_id text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    finished_at timestamp with time zone,
+    attempts bigint NOT NULL,
+    status integer NOT NULL,
+    CONSTRAINT erasure_event PRIMARY KEY (event_id, webhook_id)
+);
+COMMENT ON TABLE delivery.erasure IS 'What became of lead.erased at each endpoint, as of when the day of the delivery was dropped.';
+COMMENT ON COLUMN delivery.erasure.status IS 'Of the last answer; 0: there was none.';
+
 CREATE TABLE delivery."fetch" (
     arrival_id text COLLATE "C" NOT NULL,
     attempts integer NOT NULL,

@@ -33,16 +33,22 @@ func (r Reader) Certificate(ctx context.Context, erased eventstore.Recorded, now
 }
 
 // notified returns the endpoints that the account had when a lead was erased, except those that were deleted without having been
-// sent anything, and what became of lead.erased at each. It returns nil when the record of deliveries is too old to be kept.
+// sent anything, and what became of lead.erased at each. It returns nil when an old erasure has no record at all: then it is not known
+// whether there was none, or it is lost.
 func (r Reader) notified(ctx context.Context, erased eventstore.Recorded, now time.Time) ([]audit.NotifiedEndpoint, error) {
 	rows, err := r.Pool.Query(ctx, `
-		SELECT e.webhook_id, e.url, coalesce(d.state, ''), d.finished_at, coalesce(a.made, 0), coalesce(a.status, 0)
+		SELECT e.webhook_id, e.url, coalesce(d.state, ''), d.finished_at, coalesce(d.attempts, 0), coalesce(d.status, 0)
 		  FROM delivery.endpoint e
-		  LEFT JOIN LATERAL (SELECT delivery_id, state, finished_at FROM delivery.delivery
-		                      WHERE stream = $2 AND event_id = $3 AND webhook_id = e.webhook_id
-		                      ORDER BY state = 'delivered' DESC, state = 'queued' DESC, delivery_id DESC LIMIT 1) AS d ON true
-		  LEFT JOIN LATERAL (SELECT count(*) AS made, (array_agg(status ORDER BY at DESC))[1] AS status
-		                       FROM delivery.attempt WHERE delivery_id = d.delivery_id) AS a ON true
+		  LEFT JOIN LATERAL (
+		      SELECT state, finished_at, attempts, status
+		        FROM (SELECT d.delivery_id, d.state, d.finished_at, a.attempts, a.status
+		                FROM delivery.delivery d
+		                LEFT JOIN LATERAL (SELECT count(*) AS attempts, (array_agg(status ORDER BY at DESC))[1] AS status
+		                                     FROM delivery.attempt WHERE delivery_id = d.delivery_id) AS a ON true
+		               WHERE d.stream = $2 AND d.event_id = $3 AND d.webhook_id = e.webhook_id
+		               UNION ALL
+		              SELECT '', state, finished_at, attempts, status FROM delivery.erasure WHERE event_id = $3 AND webhook_id = e.webhook_id) AS known
+		       ORDER BY state = 'delivered' DESC, state = 'queued' DESC, delivery_id DESC LIMIT 1) AS d ON true
 		 WHERE e.account = $1 AND (d.state IS NOT NULL OR NOT e.deleted)
 		 ORDER BY e.webhook_id`, erased.Metadata.Account, erased.Stream, erased.ID.String())
 	if err != nil {
@@ -69,7 +75,7 @@ func (r Reader) notified(ctx context.Context, erased eventstore.Recorded, now ti
 		notified = append(notified, e)
 		return nil
 	})
-	if !recorded && now.Sub(erased.At) > schema.DeliveryDays*24*time.Hour {
+	if !recorded && len(notified) > 0 && now.Sub(erased.At) > schema.DeliveryDays*24*time.Hour {
 		return nil, schema.Unavailable(err)
 	}
 	return notified, schema.Unavailable(err)

@@ -798,6 +798,20 @@ CREATE TABLE IF NOT EXISTS delivery.attempt (
 COMMENT ON COLUMN delivery.attempt.status IS '0: there was no answer.';
 COMMENT ON COLUMN delivery.attempt.response IS 'The first 1 KiB.';
 
+-- The days of deliveries are dropped, and this is not: a certificate of an erasure may be asked for years later.
+CREATE TABLE IF NOT EXISTS delivery.erasure (
+    event_id    text        COLLATE "C" NOT NULL,
+    webhook_id  text        COLLATE "C" NOT NULL,
+    state       text        COLLATE "C" NOT NULL,
+    finished_at timestamptz,
+    attempts    bigint      NOT NULL,
+    status      integer     NOT NULL,
+    CONSTRAINT erasure_event PRIMARY KEY (event_id, webhook_id)
+);
+
+COMMENT ON TABLE delivery.erasure IS 'What became of lead.erased at each endpoint, as of when the day of the delivery was dropped.';
+COMMENT ON COLUMN delivery.erasure.status IS 'Of the last answer; 0: there was none.';
+
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION delivery.first_id(day date) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', 1 + ((at >> (5 * digit)) & 31)::integer, 1), '' ORDER BY digit DESC)
