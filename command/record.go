@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -38,9 +39,22 @@ func (r Reveal) reading() reading {
 	return reading{r.Caller, r.What + " " + r.LeadID + r.ArrivalID, event.DataRevealed{LeadID: r.LeadID, ArrivalID: r.ArrivalID, What: r.What}}
 }
 
-// Reveal records the first reading of a minute by a caller, of one lead or arrival. Nothing may be shown when it returns an error, which
-// is one of the store.
-func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error { return h.record(ctx, cmd.reading()) }
+// Reveal records the first reading of a minute by a caller, of one lead or arrival. Nothing may be shown when it returns an error: the
+// errors are ErrNotRecorded and those of the store.
+func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error {
+	return notRecorded(h.record(ctx, cmd.reading()))
+}
+
+// ErrNotRecorded says that personal data are not shown because the log, which must have a record of it first, cannot be written. It
+// comes with eventstore.ErrUnavailable.
+var ErrNotRecorded = errors.New("personal data are shown only once the log has a record of it")
+
+func notRecorded(err error) error {
+	if errors.Is(err, eventstore.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", ErrNotRecorded, err)
+	}
+	return err
+}
 
 // Read is Reveal for a caller who must be answered also while the log cannot be written.
 func (h *Handlers) Read(ctx context.Context, cmd Reveal) { h.note(ctx, cmd.reading()) }
@@ -141,7 +155,7 @@ type Export struct {
 }
 
 // BeginExport records that a caller is about to export a list. The filter is by parameter; values of personal parameters are masked.
-// The errors are those of the store.
+// The errors are ErrNotRecorded and those of the store.
 func (h *Handlers) BeginExport(ctx context.Context, caller Caller, what, format string, filter map[string]string) (Export, error) {
 	id, err := h.newID()
 	if err != nil {
@@ -155,7 +169,7 @@ func (h *Handlers) BeginExport(ctx context.Context, caller Caller, what, format 
 		return Export{}, err
 	}
 	_, err = h.store.Append(ctx, write)
-	return e, err
+	return e, notRecorded(err)
 }
 
 // EndExport records how an export ended. The errors are those of the store.

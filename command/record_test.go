@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // blocked is a store whose appends fail, or wait until they are let through.
@@ -89,4 +90,18 @@ func TestReading_WhileLogIsDown(t *testing.T) {
 	store.down.Store(false)
 	require.NoError(t, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}), "what failed is tried again")
 	require.Equal(t, 1, pgtest.Value[int](t, pool, `SELECT count(*)::int FROM log.event WHERE type = 'data.revealed.v1'`))
+}
+
+// What must be on the log before it is shown says so when the log cannot be written.
+func TestReading_NotRecorded(t *testing.T) {
+	t.Parallel()
+	store := &blocked{Store: storetest.Memory(), pass: make(chan struct{})}
+	store.down.Store(true)
+	handlers := command.NewHandlers(command.Options{Store: store, Log: quiet()})
+	caller := command.Caller{Account: "acme", Actor: "user:ann", RequestID: "r"}
+	_, err := handlers.BeginExport(t.Context(), caller, "leads", "csv", nil)
+	for _, err := range []error{err, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: ulid.Make().String()})} {
+		require.ErrorIs(t, err, command.ErrNotRecorded)
+		require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	}
 }

@@ -121,6 +121,7 @@ var failures = []struct {
 	{errOverloaded, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{query.ErrBehind, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{eventstore.ErrContended, http.StatusServiceUnavailable, unavailable, "", retryBehind},
+	{command.ErrNotRecorded, http.StatusServiceUnavailable, unavailable + ": exports and unmasked data are recorded on the log first, which cannot be written now", "NOT_RECORDED", retryUnavailable},
 	{eventstore.ErrUnavailable, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 }

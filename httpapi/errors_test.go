@@ -38,9 +38,11 @@ func TestErrors_Answers(t *testing.T) {
 		"limit":       {limitError{1500 * time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, 1500 * time.Millisecond},
 		"limit, soon": {limitError{time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, time.Second},
 		"store":       {eventstore.ErrUnavailable, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second},
-		"contended":   {eventstore.ErrContended, `{"success":false,"message":"Service unavailable"}`, 503, time.Second},
-		"deadline":    {context.DeadlineExceeded, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second},
-		"anything":    {errors.New("password=hunter2"), `{"success":false,"message":"Internal server error"}`, 500, 0},
+		"no record": {fmt.Errorf("%w: %w", command.ErrNotRecorded, eventstore.ErrUnavailable),
+			`{"success":false,"message":"Service unavailable: exports and unmasked data are recorded on the log first, which cannot be written now","code":"NOT_RECORDED"}`, 503, 2 * time.Second},
+		"contended": {eventstore.ErrContended, `{"success":false,"message":"Service unavailable"}`, 503, time.Second},
+		"deadline":  {context.DeadlineExceeded, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second},
+		"anything":  {errors.New("password=hunter2"), `{"success":false,"message":"Internal server error"}`, 500, 0},
 	} {
 		f := describe(fmt.Errorf("somewhere: %w", c.err))
 		encoded, err := encode(f.envelope)
