@@ -60,7 +60,7 @@ var fieldNames = map[string]string{
 
 // settingNames are the display names of what an audit record has.
 var settingNames = map[string]string{
-	"name": "Name", "prefix": "Prefix", "expiresAt": "Expires", "expiresInDays": "Days until expiry", "reason": "Reason",
+	"name": "Name", "prefix": "Prefix", "expiresAt": "Expires", "expiresInDays": "Days until expiry", "previousExpiresAt": "Previous expiry", "reason": "Reason",
 	"enabled": "Enabled", "kind": "Kind", "source": "Source", "origins": "Allowed websites", "redirect": "Thank-you page", "honeypot": "Honeypot field",
 	"challenge": "CAPTCHA", "rateLimit": "Rate limit", "expectEvery": "Alert after silence of", "mapping": "Field mapping",
 	"signature": "Sender authentication", "graphUrl": "Graph API URL", "demo": "Demo data",
