@@ -269,7 +269,7 @@ func TestEntry_Digest(t *testing.T) {
 func TestEdge_KnownRoot(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
-	require.Equal(t, "Y5J/8ugqwhjKwm0r9mIXAHqpLOzujSskgzbPIdOcX6w=", head(t, tree).Root.String())
+	require.Equal(t, "BKN5U7+hHoPKt8Gj6iC1oc6R3LqSfODydowLbpodMXc=", head(t, tree).Root.String())
 }
 
 func TestResume_MissingHashes(t *testing.T) {
