@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection/forget"
 )
 
@@ -147,21 +148,14 @@ func TestCapture_RefusalIsAppended(t *testing.T) {
 	require.Contains(t, refused.Error(), first.Lead.ID)
 
 	events := map[string][]event.Data{}
-	for item, err := range p.store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+	for _, e := range storetest.Events(t, p.store, eventstore.Filter{}) {
+		fact, err := e.Fact()
 		require.NoError(t, err)
-		if item.Event == nil {
-			if item.Position == refused.Position {
-				break
-			}
-			continue
-		}
-		fact, err := item.Event.Fact()
-		require.NoError(t, err)
-		events[item.Event.Type] = append(events[item.Event.Type], fact.Data)
-		if item.Event.Type == "lead.refused.v1" {
-			require.Empty(t, item.Event.Metadata.IP)
-			require.NotContains(t, string(item.Event.Data), "9876543210")
-			require.NotContains(t, string(item.Event.Data), "Somebody")
+		events[e.Type] = append(events[e.Type], fact.Data)
+		if e.Type == "lead.refused.v1" {
+			require.Empty(t, e.Metadata.IP)
+			require.NotContains(t, string(e.Data), "9876543210")
+			require.NotContains(t, string(e.Data), "Somebody")
 		}
 	}
 	require.Len(t, events["lead.refused.v1"], 1)

@@ -106,14 +106,9 @@ func (w *world) events() []eventstore.Recorded {
 	head, err := w.log.Head(w.t.Context())
 	require.NoError(w.t, err)
 	var all []eventstore.Recorded
-	for item, err := range w.log.Subscribe(w.t.Context(), 0, eventstore.Filter{}) {
+	for page, err := range eventstore.ReadTo(w.t.Context(), w.log, 0, head, eventstore.Filter{}) {
 		require.NoError(w.t, err)
-		if item.Event != nil {
-			all = append(all, *item.Event)
-		}
-		if item.Position == head && item.Event != nil {
-			break
-		}
+		all = append(all, page.Events...)
 	}
 	return all
 }

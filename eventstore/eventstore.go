@@ -120,11 +120,11 @@ type KeyCommitments = func(ctx context.Context, streams ...string) (map[string][
 // Check is a Write without events.
 func Check(stream string, expect Expected) Write { return Write{Stream: stream, Expect: expect} }
 
-// Item is what a subscription yields: an event or, when Event is nil, a progress mark: the log was read up to Position and nothing
-// more matched the filter. A checkpoint may move to Position after either. At the end of the log a mark follows the last event, at
-// its position or beyond, so a subscriber that collects events knows when to stop.
-type Item struct {
-	Event    *Recorded
+// Page is what a subscription yields: events in the order of the log, and how far the log was read. Up to Position there are no
+// others that the filter selects but those of this page and of earlier ones, so a checkpoint may move to Position. A page may have no
+// events.
+type Page struct {
+	Events   []Recorded // the consumer's, to keep and to change
 	Position Position
 }
 
@@ -172,8 +172,9 @@ type Store interface {
 	Last(ctx context.Context, stream string) (Recorded, error)
 
 	// Subscribe yields the events after a position: first those on the log, then, without end, those that are appended. It
-	// never skips an event and never yields one twice. It ends after yielding an error, or when the consumer stops.
-	Subscribe(ctx context.Context, after Position, filter Filter) iter.Seq2[Item, error]
+	// never skips an event and never yields one twice. A page has what there is when the consumer asks for it, up to a few
+	// thousand events or a few MiB. It ends after yielding an error, or when the consumer stops.
+	Subscribe(ctx context.Context, after Position, filter Filter) iter.Seq2[Page, error]
 
 	// Head is the position of the newest event.
 	Head(ctx context.Context) (Position, error)

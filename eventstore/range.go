@@ -1,6 +1,10 @@
 package eventstore
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"iter"
+)
 
 // Range is a part of the log: what comes after one position, up to another.
 type Range struct {
@@ -9,11 +13,6 @@ type Range struct {
 	Filter  Filter
 	Account string // of the events; empty: any
 	Limit   int    // events at most, 1 or more
-}
-
-// selects reports whether an event that lies in the range is wanted.
-func (r Range) selects(e *Recorded) bool {
-	return (r.Account == "" || e.Metadata.Account == r.Account) && r.Filter.Matches(e.Stream, e.Type)
 }
 
 // RangeReader is a Store that reads a range of the log at less cost than a subscription.
@@ -31,21 +30,41 @@ func ReadRange(ctx context.Context, store Store, r Range) (events []Recorded, re
 	if reader, ok := store.(RangeReader); ok {
 		return reader.ReadRange(ctx, r)
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	for item, err := range store.Subscribe(ctx, r.After, r.Filter) {
+	for page, err := range ReadTo(ctx, store, r.After, r.Until, r.Filter) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if item.Event != nil && item.Position <= r.Until && r.selects(item.Event) {
-			events = append(events, *item.Event)
+		for _, e := range page.Events {
+			if r.Account != "" && e.Metadata.Account != r.Account {
+				continue
+			}
+			if events = append(events, e); len(events) == r.Limit {
+				return events, e.Position, nil
+			}
 		}
-		if item.Position >= r.Until {
-			return events, r.Until, nil
-		}
-		if len(events) == r.Limit {
-			return events, item.Position, nil
-		}
+		reached = page.Position
 	}
-	return nil, 0, ErrUnavailable
+	return events, reached, nil
+}
+
+// ReadTo yields what a subscription does, up to a position at which the log has an event, and ends there. The events of a later
+// position are left out.
+func ReadTo(ctx context.Context, store Store, after, until Position, filter Filter) iter.Seq2[Page, error] {
+	return func(yield func(Page, error) bool) {
+		if after >= until {
+			return
+		}
+		for page, err := range store.Subscribe(ctx, after, filter) {
+			if err == nil && page.Position >= until {
+				for n := len(page.Events); n > 0 && page.Events[n-1].Position > until; n-- {
+					page.Events = page.Events[:n-1]
+				}
+				page.Position = until
+			}
+			if !yield(page, err) || err != nil || page.Position == until {
+				return
+			}
+		}
+		yield(Page{}, fmt.Errorf("%w: the subscription ended", ErrUnavailable))
+	}
 }

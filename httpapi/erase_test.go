@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // traces are what a person told, wherever it might stand.
@@ -48,18 +49,9 @@ func (s *service) requireNoTrace() {
 	for _, trace := range traces {
 		require.NotContains(s.t, s.log.String(), trace, "the log of the service")
 	}
-	below := s.store.Store.Store
-	head, err := below.Head(s.t.Context())
-	require.NoError(s.t, err)
-	for r, err := range below.Subscribe(s.t.Context(), 0, eventstore.Filter{}) {
-		require.NoError(s.t, err)
+	for _, e := range storetest.Events(s.t, s.store.Store.Store, eventstore.Filter{}) {
 		for _, trace := range traces {
-			if r.Event != nil {
-				require.NotContains(s.t, string(r.Event.Data)+fmt.Sprint(r.Event.Metadata), trace)
-			}
-		}
-		if r.Position >= head {
-			break
+			require.NotContains(s.t, string(e.Data)+fmt.Sprint(e.Metadata), trace)
 		}
 	}
 }

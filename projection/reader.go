@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,8 +19,8 @@ type batch struct {
 	position eventstore.Position // everything up to here is in this batch or an earlier one; 0: empty
 }
 
-// Bounds of a batch that is read. With as many batches as are in memory at a time, a replay of a log of any size stays under 256 MiB.
-// Larger batches would be slower: the garbage collector scans what is in memory again and again.
+// Bounds of what a batch of a replay is gathered from pages up to. Larger batches would be slower: the garbage collector scans what
+// is in memory again and again.
 const (
 	readEvents = 2000
 	readBytes  = 4 << 20 // of payload
@@ -35,8 +36,8 @@ type logRange struct {
 const forever = eventstore.Position(math.MaxUint64)
 
 // readLog calls each with the decoded batches of a range, in the order of the log. Everything that follows the log or replays it reads
-// here. Reading, decoding and each run at the same time. In a range without an end, a batch also ends where the log does for now, and readLog pauses
-// there for at least rest, so that events which come one by one share a batch.
+// here. Reading, decoding and each run at the same time. In a range without an end, a batch is a page of the log, and readLog pauses
+// after it for at least rest, so that events which come one by one share a batch.
 func readLog(ctx context.Context, store eventstore.Store, r logRange, rest time.Duration, each func(context.Context, batch) error) error {
 	if r.after >= r.end {
 		return nil
@@ -72,30 +73,24 @@ func readLog(ctx context.Context, store eventstore.Store, r logRange, rest time.
 func gather(ctx context.Context, store eventstore.Store, r logRange, rest time.Duration, to chan<- batch) error {
 	var b batch
 	bytes, began := 0, time.Now()
-	for item, err := range store.Subscribe(ctx, r.after, r.filter) {
+	for page, err := range eventstore.ReadTo(ctx, store, r.after, r.end, r.filter) {
 		if err != nil {
 			return err
 		}
-		b.position = min(item.Position, r.end)
-		if item.Event != nil && item.Position == b.position {
-			if b.events == nil && r.end < forever {
-				b.events = make([]Event, 0, readEvents)
-			}
-			b.events = append(b.events, Event{Recorded: item.Event})
-			bytes += len(item.Event.Data)
+		b.position = page.Position
+		b.events = slices.Grow(b.events, len(page.Events))
+		for i := range page.Events {
+			b.events = append(b.events, Event{Recorded: &page.Events[i]})
+			bytes += len(page.Events[i].Data)
 		}
-		full := len(b.events) >= readEvents || bytes >= readBytes
-		pauses := item.Event == nil && r.end == forever
-		if !full && !pauses && b.position < r.end {
-			continue
+		follows := r.end == forever
+		if !follows && b.position < r.end && len(b.events) < readEvents && bytes < readBytes {
+			continue // pages of which the filter selects little share a batch
 		}
 		if err := send(ctx, b, to); err != nil {
 			return err
 		}
-		if b.position == r.end {
-			return nil
-		}
-		if pauses {
+		if follows {
 			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(rest, len(b.events))))); err != nil {
 				return err
 			}
@@ -103,7 +98,7 @@ func gather(ctx context.Context, store eventstore.Store, r logRange, rest time.D
 		}
 		b, bytes = batch{}, 0
 	}
-	return fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
+	return nil
 }
 
 // send sends a value to a channel, unless the context ends.

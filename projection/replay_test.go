@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/view"
@@ -129,16 +130,10 @@ func TestReplay_CopyAsOf(t *testing.T) {
 	history := w.WriteHistory(t, 13, 200)
 	w.Project(t)
 	early := w.Dump(t)
-	moment := projectiontest.Start
-	head, err := w.Store.Head(t.Context())
-	require.NoError(t, err)
-	for e, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
-		require.NoError(t, err)
-		if e.Event != nil && e.Event.At.After(moment) {
-			moment = e.Event.At
-		}
-		if e.Position >= head {
-			break
+	moment, head := projectiontest.Start, storetest.Head(t, w.Store)
+	for _, e := range storetest.Events(t, w.Store, eventstore.Filter{}) {
+		if e.At.After(moment) {
+			moment = e.At
 		}
 	}
 	for account, ids := range history.Leads {
@@ -169,7 +164,7 @@ func TestReplay_CopyAsOf(t *testing.T) {
 
 	other := w.Replay(view.Lead{})
 	other.Into, other.Until = "by_time", projection.Until{Position: 5}
-	err = other.Run(t.Context())
+	err := other.Run(t.Context())
 	require.ErrorIs(t, err, projection.ErrSchemaTaken)
 	require.ErrorContains(t, err, "as of "+projection.Until{Time: moment}.String())
 	require.ErrorContains(t, err, "as of position 5")

@@ -476,15 +476,13 @@ func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 
 // firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none.
 func firstBetween(ctx context.Context, store eventstore.Store, after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, error) {
-	for item, err := range store.Subscribe(ctx, after, filter) {
-		switch {
-		case err != nil:
+	for page, err := range eventstore.ReadTo(ctx, store, after, until, filter) {
+		if err != nil {
 			return nil, err
-		case item.Position > until:
-			return nil, nil
-		case item.Event != nil, item.Position == until:
-			return item.Event, nil
+		}
+		if len(page.Events) > 0 {
+			return &page.Events[0], nil
 		}
 	}
-	return nil, ctx.Err()
+	return nil, nil
 }

@@ -63,8 +63,8 @@ func (m *memory) Head(context.Context) (eventstore.Position, error) {
 	return eventstore.Position(len(m.events)), m.fault
 }
 
-func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
-	return func(yield func(eventstore.Item, error) bool) {
+func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+	return func(yield func(eventstore.Page, error) bool) {
 		for {
 			m.mu.Lock()
 			fault, grown := m.fault, m.grown
@@ -76,16 +76,12 @@ func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filte
 			m.mu.Unlock()
 			switch {
 			case fault != nil:
-				yield(eventstore.Item{}, fault)
+				yield(eventstore.Page{}, fault)
 				return
 			case len(page) > 0:
-				for i := range page {
-					if filter.Matches(page[i].Stream, page[i].Type) && !yield(eventstore.Item{Event: &page[i], Position: page[i].Position}, nil) {
-						return
-					}
-				}
 				after = page[len(page)-1].Position
-				if !yield(eventstore.Item{Position: after}, nil) {
+				selected := slices.DeleteFunc(slices.Clone(page), func(r eventstore.Recorded) bool { return !filter.Matches(r.Stream, r.Type) })
+				if !yield(eventstore.Page{Events: selected, Position: after}, nil) {
 					return
 				}
 				continue
@@ -93,7 +89,7 @@ func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filte
 			select {
 			case <-grown:
 			case <-ctx.Done():
-				yield(eventstore.Item{}, ctx.Err())
+				yield(eventstore.Page{}, ctx.Err())
 				return
 			}
 		}

@@ -515,12 +515,12 @@ func (w *feedWakes) follow(ctx context.Context) {
 		head, err := w.store.Head(ctx)
 		if err == nil {
 			w.wakeAll()
-			for item, err := range w.store.Subscribe(ctx, head, eventstore.Filter{Types: types}) {
+			for page, err := range w.store.Subscribe(ctx, head, eventstore.Filter{Types: types}) {
 				if err != nil {
 					break
 				}
-				if item.Event != nil {
-					w.wake(item.Event)
+				for i := range page.Events {
+					w.wake(&page.Events[i])
 				}
 			}
 		}

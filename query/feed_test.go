@@ -49,17 +49,8 @@ func TestFeed_OnceEachInOrder(t *testing.T) {
 	busyLog(t, w)
 	projectiontest.CatchUp(t, w.Runner(t, view.Place{}))
 	w.WriteHistory(t, 5, 100) // not in the index
-	head := storetest.Head(t, w.Store)
-	var all []eventstore.Recorded
-	for item, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
-		require.NoError(t, err)
-		if item.Event != nil {
-			all = append(all, *item.Event)
-		}
-		if item.Position == head {
-			break
-		}
-	}
+	all := storetest.Events(t, w.Store, eventstore.Filter{})
+	head := all[len(all)-1].Position
 	reader := query.New(w.Pool, w.Store)
 	rapid.Check(t, func(rt *rapid.T) {
 		account := rapid.SampledFrom([]string{"acme", "globex"}).Draw(rt, "account")

@@ -166,8 +166,8 @@ func (r *rig) sealedLog(ctx context.Context, events int) (_ *sealedLog, err erro
 }
 
 func readAll(ctx context.Context, store eventstore.Store, head eventstore.Position) error {
-	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
-		if err != nil || item.Position >= head {
+	for _, err := range eventstore.ReadTo(ctx, store, 0, head, eventstore.Filter{}) {
+		if err != nil {
 			return err
 		}
 	}

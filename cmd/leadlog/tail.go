@@ -97,7 +97,7 @@ const (
 func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, since time.Time, out io.Writer) error {
 	pause := firstPause
 	for {
-		for item, err := range store.Subscribe(ctx, from, eventstore.Filter{}) {
+		for page, err := range store.Subscribe(ctx, from, eventstore.Filter{}) {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -107,16 +107,18 @@ func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from e
 			if err != nil {
 				return err
 			}
-			from, pause = item.Position, firstPause
-			if item.Event == nil || item.Event.At.Before(since) {
-				continue
-			}
-			since = time.Time{} // all that comes later on the log
-			if !t.selects(item.Event.Type) {
-				continue
-			}
-			if err := t.print(out, *item.Event); err != nil {
-				return err
+			from, pause = page.Position, firstPause
+			for _, e := range page.Events {
+				if e.At.Before(since) {
+					continue
+				}
+				since = time.Time{} // all that comes later on the log
+				if !t.selects(e.Type) {
+					continue
+				}
+				if err := t.print(out, e); err != nil {
+					return err
+				}
 			}
 		}
 		if eventstore.Sleep(ctx, pause) != nil {

@@ -60,12 +60,13 @@ func followLeaders(t *testing.T, store *esdb.Store, first, second *esdbtest.Serv
 	begin, err := store.Head(ctx)
 	require.NoError(t, err)
 	next()
-	for item, err := range store.Subscribe(ctx, begin, eventstore.Filter{}) {
+	for page, err := range store.Subscribe(ctx, begin, eventstore.Filter{}) {
 		require.NoError(t, err)
-		if item.Event == nil {
+		if len(page.Events) == 0 {
 			continue
 		}
-		require.Equal(t, fmt.Sprintf("%s-%d", t.Name(), n-1), item.Event.Stream)
+		require.Len(t, page.Events, 1)
+		require.Equal(t, fmt.Sprintf("%s-%d", t.Name(), n-1), page.Events[0].Stream)
 		if n > changes {
 			break
 		}

@@ -52,12 +52,13 @@ func TestConnection_ClosesReplacedClient(t *testing.T) {
 	}
 	append(0)
 	seen := 0
-	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+	for page, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
 		require.NoError(t, err)
-		if item.Event == nil {
+		if len(page.Events) == 0 {
 			continue
 		}
-		require.Equal(t, fmt.Sprintf("s-%d", seen), item.Event.Stream)
+		require.Len(t, page.Events, 1)
+		require.Equal(t, fmt.Sprintf("s-%d", seen), page.Events[0].Stream)
 		if seen++; seen == rounds {
 			break
 		}

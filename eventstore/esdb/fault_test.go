@@ -68,9 +68,9 @@ func TestStore_RecoversAfterFailedDiscovery(t *testing.T) {
 	for _, err := range hurried.Read(ctx, "before", 0) {
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	}
-	for item, err := range hurried.Subscribe(ctx, 0, eventstore.Filter{}) {
+	for page, err := range hurried.Subscribe(ctx, 0, eventstore.Filter{}) {
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
-		require.Zero(t, item)
+		require.Zero(t, page)
 	}
 
 	// Concurrent calls while clients fail: none may wait forever.

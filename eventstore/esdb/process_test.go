@@ -80,14 +80,9 @@ func readLog(t *testing.T, description string, store *Store) (log []eventstore.R
 	t.Helper()
 	end, err := store.Append(t.Context(), write("end-"+ulid.Make().String(), eventstore.NoStream, 1))
 	require.NoError(t, err, description)
-	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+	for page, err := range eventstore.ReadTo(t.Context(), store, 0, end, eventstore.Filter{}) {
 		require.NoError(t, err, description)
-		if item.Event != nil {
-			log = append(log, *item.Event)
-		}
-		if item.Position >= end {
-			break
-		}
+		log = append(log, page.Events...)
 	}
 	return log
 }

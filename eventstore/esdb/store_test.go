@@ -84,8 +84,8 @@ func TestClose_EndsRunningCalls(t *testing.T) {
 	store := open(t, esdb.Options{URL: server.URL()})
 	mustAppend(t, store, start("s", fact(`{}`)))
 	var ended error
-	for item, err := range store.Subscribe(within(t), 0, eventstore.Filter{}) {
-		if ended = err; item.Event != nil {
+	for page, err := range store.Subscribe(within(t), 0, eventstore.Filter{}) {
+		if ended = err; len(page.Events) > 0 {
 			store.Close()
 		}
 	}

@@ -41,11 +41,9 @@ func TestAppend_Storm(t *testing.T) {
 		t.Cleanup(store.Close)
 		if i == 0 {
 			follower.Go(func() {
-				for item, err := range store.Subscribe(following, 0, eventstore.Filter{}) {
-					if err == nil && item.Event != nil {
-						live = append(live, *item.Event)
-					}
-					if item.Event != nil && item.Event.Stream == "last" {
+				for page := range store.Subscribe(following, 0, eventstore.Filter{}) {
+					live = append(live, page.Events...)
+					if n := len(live); n > 0 && live[n-1].Stream == "last" {
 						return
 					}
 				}

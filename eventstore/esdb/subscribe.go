@@ -16,16 +16,16 @@ import (
 
 // Subscribe implements eventstore.Store. It reads up to the end of the log on its own, and from there on uses the process's shared
 // follower. It resumes after a lost connection, and ends with ErrUnavailable after the timeout.
-func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
-	return func(yield func(eventstore.Item, error) bool) {
+func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+	return func(yield func(eventstore.Page, error) bool) {
 		within, cancel := s.within(ctx)
 		defer cancel()
-		sub := &subscription{filter: filter, at: after, marked: true, yield: yield}
+		sub := &subscription{filter: filter, at: after, yield: yield}
 		if err := sub.run(within, s); !errors.Is(err, errStopped) {
 			if ended := ctx.Err(); ended != nil {
 				err = ended
 			}
-			yield(eventstore.Item{}, err)
+			yield(eventstore.Page{}, err)
 		}
 	}
 }
@@ -33,10 +33,17 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 // subscription is one subscriber's position on the log.
 type subscription struct {
 	filter eventstore.Filter
-	at     eventstore.Position // the newest item's
-	marked bool                // that item is a progress mark
-	yield  func(eventstore.Item, error) bool
+	at     eventstore.Position // everything up to here is yielded
+	page   []eventstore.Recorded
+	bytes  int // of payload, in the page
+	yield  func(eventstore.Page, error) bool
 }
+
+// Bounds of a page. An append is never divided.
+const (
+	pageEvents = 2000
+	pageBytes  = 1 << 20
+)
 
 // errStopped means that the consumer stopped.
 var errStopped = errors.New("the consumer stopped")
@@ -54,28 +61,28 @@ func (s *subscription) run(ctx context.Context, store *Store) error {
 	}
 }
 
-// events yields the events of an append that the filter selects.
+// events adds the events of an append that the filter selects to the page.
 func (s *subscription) events(records []*record) error {
 	for _, r := range records {
-		if r.Position <= s.at || !s.filter.Matches(r.Stream, r.Type) {
-			continue
-		}
-		s.at, s.marked = r.Position, false
-		event := r.Recorded // a copy, since subscriptions share the record
-		if !s.yield(eventstore.Item{Event: &event, Position: s.at}, nil) {
-			return errStopped
+		if r.Position > s.at && s.filter.Matches(r.Stream, r.Type) {
+			s.page = append(s.page, r.Recorded) // a copy, since subscriptions share the record
+			s.bytes += len(r.Data)
 		}
 	}
-	return nil
-}
-
-// progress yields a progress mark: the log was read up to a position. It may be the position of the newest event.
-func (s *subscription) progress(to eventstore.Position) error {
-	if to < s.at || to == s.at && s.marked {
+	if len(s.page) < pageEvents && s.bytes < pageBytes {
 		return nil
 	}
-	s.at, s.marked = to, true
-	if !s.yield(eventstore.Item{Position: to}, nil) {
+	return s.progress(commitOf(records).Position)
+}
+
+// progress yields the page: the log was read up to a position.
+func (s *subscription) progress(to eventstore.Position) error {
+	if to <= s.at {
+		return nil
+	}
+	page := eventstore.Page{Events: s.page, Position: to}
+	s.at, s.page, s.bytes = to, nil, 0
+	if !s.yield(page, nil) {
 		return errStopped
 	}
 	return nil
@@ -168,8 +175,8 @@ func (r *reader) follow(ctx context.Context) error {
 			continue
 		default:
 		}
-		if r.read <= max(r.head, r.seen) { // else locks or foreign events were read, and an event may follow at once
-			if err := r.report(ctx); err != nil {
+		if !r.catchUp { // else more follows, and pages would be short
+			if err := r.mark(); err != nil {
 				return err
 			}
 		}
@@ -326,21 +333,23 @@ func (r *reader) complete(ctx context.Context, appended []*record) error {
 // reportAfter is how far, in bytes of log, a reader reads without a progress mark.
 const reportAfter = 1 << 20
 
-// report passes a progress mark to the sink if there was progress. System events after the log's head are none: consumers would take a
-// mark beyond the head for that of another log.
+// report marks progress, up to the head. System events after it are none: consumers would take a mark beyond the head for that of
+// another log.
 func (r *reader) report(ctx context.Context) error {
-	if len(r.batch) > 0 {
-		return nil
-	}
-	if r.read > max(r.head, r.seen) {
+	if len(r.batch) == 0 && r.read > max(r.head, r.seen) {
 		head, err := r.store.Head(ctx)
 		if err != nil {
 			return err
 		}
 		r.head, r.seen = head, r.read
 	}
+	return r.mark()
+}
+
+// mark passes a progress mark to the sink if there was progress, as far as is known to be on the log.
+func (r *reader) mark() error {
 	progress := min(r.read, r.head)
-	if progress <= r.reported {
+	if len(r.batch) > 0 || progress <= r.reported {
 		return nil
 	}
 	r.reported = progress

@@ -15,24 +15,24 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// follow collects events up to one on the stream named last. Items out of order are an error.
+// follow collects events up to one on the stream named last. Events out of order are an error.
 func follow(ctx context.Context, store eventstore.Store, filter eventstore.Filter, last string) ([]eventstore.Recorded, error) {
 	var seen []eventstore.Recorded
 	var at eventstore.Position
-	for item, err := range store.Subscribe(ctx, 0, filter) {
-		switch {
-		case err != nil:
+	for page, err := range store.Subscribe(ctx, 0, filter) {
+		if err != nil {
 			return seen, fmt.Errorf("after %d events: %w", len(seen), err)
-		case item.Event != nil && item.Position <= at, item.Position < at:
-			return seen, fmt.Errorf("an item at %d after one at %d", item.Position, at)
 		}
-		at = item.Position
-		if item.Event != nil {
-			seen = append(seen, *item.Event)
-			if item.Event.Stream == last {
+		for _, e := range page.Events {
+			if e.Position <= at || e.Position > page.Position {
+				return seen, fmt.Errorf("an event at %d after %d, on a page up to %d", e.Position, at, page.Position)
+			}
+			at, seen = e.Position, append(seen, e)
+			if e.Stream == last {
 				return seen, nil
 			}
 		}
+		at = page.Position
 	}
 	return seen, fmt.Errorf("ended without an error")
 }
@@ -148,11 +148,11 @@ func TestSubscribe_ProgressPastSystemEvents(t *testing.T) {
 	position := mustAppend(t, store, start("s-0", fact(`{}`)))
 	server.Noise(2000)
 	marks := 0
-	for item, err := range store.Subscribe(within(t), after, eventstore.Filter{StreamPrefixes: []string{"none-"}}) {
+	for page, err := range store.Subscribe(within(t), after, eventstore.Filter{StreamPrefixes: []string{"none-"}}) {
 		require.NoError(t, err)
-		require.Nil(t, item.Event)
-		require.LessOrEqual(t, item.Position, position, "a mark beyond the head")
-		if item.Position < position {
+		require.Empty(t, page.Events)
+		require.LessOrEqual(t, page.Position, position, "a page beyond the head")
+		if page.Position < position {
 			continue
 		}
 		if marks++; marks == 5 {
@@ -184,14 +184,17 @@ func TestSubscribe_SharesOneFollower(t *testing.T) {
 	var following errgroup.Group
 	for range subscriptions {
 		following.Go(func() error {
-			for item, err := range store.Subscribe(within(t), 0, eventstore.Filter{}) {
-				switch {
-				case err != nil:
+			for page, err := range store.Subscribe(within(t), 0, eventstore.Filter{}) {
+				if err != nil {
 					return err
-				case item.Event != nil && item.Event.Stream == "first":
-					caughtUp.Add(1)
-				case item.Event != nil && item.Event.Stream == "last":
-					return nil
+				}
+				for _, e := range page.Events {
+					switch e.Stream {
+					case "first":
+						caughtUp.Add(1)
+					case "last":
+						return nil
+					}
 				}
 			}
 			return nil

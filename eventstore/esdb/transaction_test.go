@@ -53,14 +53,9 @@ func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 			after = events[i-1].Position
 		}
 		var got []eventstore.Recorded
-		for item, err := range cold.Subscribe(t.Context(), after, eventstore.Filter{}) {
+		for page, err := range eventstore.ReadTo(t.Context(), cold, after, events[len(events)-1].Position, eventstore.Filter{}) {
 			require.NoError(t, err)
-			if item.Event != nil {
-				got = append(got, *item.Event)
-			}
-			if item.Position >= events[len(events)-1].Position {
-				break
-			}
+			got = append(got, page.Events...)
 		}
 		require.Equal(t, events[i:], got)
 	}
@@ -244,20 +239,18 @@ func TestSubscribe_MarksEndAtHead(t *testing.T) {
 	first, err := store.Append(t.Context(), write("first", eventstore.NoStream, 1))
 	require.NoError(t, err)
 	server.Noise(10)
-	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+	for page, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
 		require.NoError(t, err)
-		switch {
-		case item.Event == nil:
-			require.Equal(t, first, item.Position)
-		case item.Event.Stream == "last":
+		require.Len(t, page.Events, 1)
+		if page.Events[0].Stream == "last" {
 			return
-		default:
-			go func() {
-				for store.followers.running() == nil {
-					time.Sleep(time.Millisecond)
-				}
-				_, _ = store.Append(t.Context(), write("last", eventstore.NoStream, 1)) // a failure shows in the subscription
-			}()
 		}
+		require.Equal(t, first, page.Position)
+		go func() {
+			for store.followers.running() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			_, _ = store.Append(t.Context(), write("last", eventstore.NoStream, 1)) // a failure shows in the subscription
+		}()
 	}
 }

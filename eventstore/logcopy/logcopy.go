@@ -66,20 +66,15 @@ func (c Copy) Run(ctx context.Context) error {
 // upTo yields the events of a log up to a position that it has.
 func upTo(ctx context.Context, store eventstore.Store, end eventstore.Position) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
-		if end == 0 {
-			return
-		}
-		for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
-			switch {
-			case err != nil:
+		for page, err := range eventstore.ReadTo(ctx, store, 0, end, eventstore.Filter{}) {
+			if err != nil {
 				yield(eventstore.Recorded{}, err)
 				return
-			case item.Position > end:
-				return
-			case item.Event != nil && !yield(*item.Event, nil):
-				return
-			case item.Position == end:
-				return
+			}
+			for _, e := range page.Events {
+				if !yield(e, nil) {
+					return
+				}
 			}
 		}
 	}

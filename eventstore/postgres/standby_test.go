@@ -282,11 +282,11 @@ func readError(t testing.TB, store *postgres.Store, stream string) (failed error
 // subscribedTo returns when a subscription has reached a position, or why it ended, or ErrUnavailable when it yields nothing more.
 func subscribedTo(t testing.TB, store *postgres.Store, position eventstore.Position) error {
 	t.Helper()
-	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+	for page, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
 		if err != nil {
 			return err
 		}
-		if item.Position == position && item.Event == nil {
+		if page.Position == position {
 			return nil
 		}
 	}

@@ -13,19 +13,19 @@ import (
 )
 
 // rangePage is how many positions a subscription reads at a time.
-const rangePage = 5000
+const rangePage = 2000
 
-// Subscribe implements eventstore.Store. The events that match come in pages; after each page comes a progress mark.
+// Subscribe implements eventstore.Store.
 // When the database is out of reach it ends with ErrUnavailable, and the consumer subscribes again from its checkpoint.
-func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
-	return func(yield func(eventstore.Item, error) bool) {
+func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+	return func(yield func(eventstore.Page, error) bool) {
 		s.startListening()
 		sub := subscription{store: s, after: after, filter: filter, span: rangePage}
 		if err := sub.run(ctx, yield); err != nil {
 			if ended := ctx.Err(); ended != nil {
 				err = ended
 			}
-			yield(eventstore.Item{}, err)
+			yield(eventstore.Page{}, err)
 		}
 	}
 }
@@ -63,7 +63,7 @@ type fetched struct {
 
 // run returns nil when the consumer stops. It reads what is on the log. After that, what this process writes comes from memory;
 // the log is read when another process has written, and from time to time.
-func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, error) bool) error {
+func (s *subscription) run(ctx context.Context, yield func(eventstore.Page, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx) // and the pages that are being read
 	defer cancel()
 	var heard uint64 // wakes for others, when the log was asked last
@@ -91,7 +91,7 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, erro
 }
 
 // takeLog yields what is on the log now.
-func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Item, error) bool) (on bool, err error) {
+func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Page, error) bool) (on bool, err error) {
 	head, err := s.store.Head(ctx)
 	if err != nil {
 		return false, err
@@ -106,22 +106,21 @@ func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Item, 
 
 // takeRecent yields what this process has written after the position that the subscription has reached. On is false when the
 // consumer stops. Whole is false when this has to be read from the log instead.
-func (s *subscription) takeRecent(yield func(eventstore.Item, error) bool) (on, whole bool) {
+func (s *subscription) takeRecent(yield func(eventstore.Page, error) bool) (on, whole bool) {
 	batches, whole := s.store.recent.since(s.after)
 	if len(batches) == 0 {
 		return true, whole
 	}
+	var events []eventstore.Recorded
 	for _, b := range batches {
-		if !b.each(s.after, s.filter, yield) {
-			return false, true
-		}
+		events = b.events(events, s.after, s.filter)
 	}
 	s.after = batches[len(batches)-1].end
-	return yield(eventstore.Item{Position: s.after}, nil), true
+	return yield(eventstore.Page{Events: events, Position: s.after}, nil), true
 }
 
-// advance yields one page and its progress mark. Meanwhile the next pages are being read.
-func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Item, error) bool) (on bool, err error) {
+// advance yields one page. Meanwhile the next ones are being read.
+func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Page, error) bool) (on bool, err error) {
 	s.fetch(ctx, head)
 	f := <-s.ahead[0]
 	s.ahead = s.ahead[1:]
@@ -134,12 +133,7 @@ func (s *subscription) advance(ctx context.Context, head eventstore.Position, yi
 		s.asked, s.ahead = f.end, nil
 	}
 	s.fetch(ctx, head)
-	for i := range f.events {
-		if !yield(eventstore.Item{Event: &f.events[i], Position: f.events[i].Position}, nil) {
-			return false, nil
-		}
-	}
-	return yield(eventstore.Item{Position: f.end}, nil), nil
+	return yield(eventstore.Page{Events: f.events, Position: f.end}, nil), nil
 }
 
 // fetch starts reading the pages after those that are being read.
@@ -299,8 +293,8 @@ func (r *recent) since(after eventstore.Position) (_ []appended, complete bool) 
 	return slices.Clone(r.batches[i:]), true
 }
 
-// each yields the matching events after a position. It returns false when the consumer stops.
-func (b appended) each(after eventstore.Position, filter eventstore.Filter, yield func(eventstore.Item, error) bool) bool {
+// events adds the events after a position that match.
+func (b appended) events(to []eventstore.Recorded, after eventstore.Position, filter eventstore.Filter) []eventstore.Recorded {
 	for _, run := range b.runs {
 		for i, e := range run.events {
 			position := run.first + eventstore.Position(i)
@@ -308,11 +302,8 @@ func (b appended) each(after eventstore.Position, filter eventstore.Filter, yiel
 				continue
 			}
 			e.At = time.UnixMicro(e.At.UnixMicro()).UTC() // as it is read
-			recorded := eventstore.Recorded{Event: e, Stream: run.stream, Revision: run.revision + eventstore.Revision(i), Position: position}
-			if !yield(eventstore.Item{Event: &recorded, Position: position}, nil) {
-				return false
-			}
+			to = append(to, eventstore.Recorded{Event: e, Stream: run.stream, Revision: run.revision + eventstore.Revision(i), Position: position})
 		}
 	}
-	return true
+	return to
 }

@@ -43,10 +43,9 @@ func TestRecent_Since(t *testing.T) {
 			batches, whole := r.since(c.after)
 			require.Equal(t, c.missing, !whole)
 			for _, b := range batches {
-				require.True(t, b.each(c.after, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
-					got = append(got, item.Position)
-					return true
-				}))
+				for _, e := range b.events(nil, c.after, eventstore.Filter{}) {
+					got = append(got, e.Position)
+				}
 			}
 			require.Equal(t, c.want, got)
 		})
@@ -79,10 +78,7 @@ func TestRecent_TimesAsStored(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_789, time.FixedZone("IST", 5*3600+1800))
 	b := wroteOne(0, 1)
 	b.runs[0].events[0].At = at
-	b.each(0, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
-		require.Equal(t, time.Date(2026, 3, 1, 6, 30, 0, 123_456_000, time.UTC), item.Event.At)
-		return true
-	})
+	require.Equal(t, time.Date(2026, 3, 1, 6, 30, 0, 123_456_000, time.UTC), b.events(nil, 0, eventstore.Filter{})[0].At)
 	require.Equal(t, at, b.runs[0].events[0].At, "the caller's event stays as it is")
 }
 
@@ -98,11 +94,9 @@ func TestRecent_MatchesLog(t *testing.T) {
 	}
 	var said []place
 	of := func(b appended, after eventstore.Position) (all []place) {
-		b.each(after, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
-			require.Equal(t, item.Position, item.Event.Position)
-			all = append(all, place{item.Position, item.Event.Stream, item.Event.Revision, item.Event.ID.String()})
-			return true
-		})
+		for _, e := range b.events(nil, after, eventstore.Filter{}) {
+			all = append(all, place{e.Position, e.Stream, e.Revision, e.ID.String()})
+		}
 		return all
 	}
 	known := 0

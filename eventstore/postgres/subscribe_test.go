@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,15 +34,13 @@ func TestSubscribe_Polls(t *testing.T) {
 	require.NoError(t, err)
 	// Each row is inserted without a notification when the one before it was seen. The start of the listener, which wakes
 	// the subscription too, explains at most the first.
-	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+	for page, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
 		require.NoError(t, err)
-		if item.Position == 5 {
+		if page.Position == 5 {
 			break
 		}
-		if item.Event != nil {
-			execute(t, url, `INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
-				VALUES ($1, now(), 0, gen_random_uuid(), 's' || $1::bigint, 'test.happened.v1', '{}', '{}')`, int64(item.Position+1))
-		}
+		execute(t, url, `INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
+			VALUES ($1, now(), 0, gen_random_uuid(), 's' || $1::bigint, 'test.happened.v1', '{}', '{}')`, int64(page.Position+1))
 	}
 }
 
@@ -93,15 +92,12 @@ func follow(t testing.TB, store eventstore.Store, last string) func() []eventsto
 	go func() {
 		defer close(done)
 		for after := eventstore.Position(0); ctx.Err() == nil; {
-			for item, err := range store.Subscribe(ctx, after, eventstore.Filter{}) {
+			for page, err := range store.Subscribe(ctx, after, eventstore.Filter{}) {
 				if failed = err; err != nil {
 					break // and once more from the checkpoint
 				}
-				after = item.Position
-				if item.Event == nil {
-					continue
-				}
-				if events = append(events, *item.Event); item.Event.Stream == last {
+				after, events = page.Position, append(events, page.Events...)
+				if n := len(events); n > 0 && events[n-1].Stream == last {
 					return
 				}
 			}
@@ -138,18 +134,16 @@ func TestSubscribe_SlowConsumer(t *testing.T) {
 	seen := make(chan int)
 	go func() {
 		n := 0
-		for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		for page, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
 			if err != nil {
 				break
 			}
-			if item.Event == nil {
-				continue
-			}
-			if n++; item.Event.Stream == "first" {
+			n += len(page.Events)
+			if contains(page, "first") {
 				close(begun)
 				<-goOn
 			}
-			if item.Event.Stream == "last" {
+			if contains(page, "last") {
 				break
 			}
 		}
@@ -174,4 +168,8 @@ func TestSubscribe_SlowConsumer(t *testing.T) {
 	case <-time.After(testTimeout):
 		require.Fail(t, "the subscription has stopped")
 	}
+}
+
+func contains(page eventstore.Page, stream string) bool {
+	return slices.ContainsFunc(page.Events, func(e eventstore.Recorded) bool { return e.Stream == stream })
 }

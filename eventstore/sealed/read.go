@@ -6,7 +6,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -142,60 +141,29 @@ func (s *Store) openWith(keys []opener, v envelope, recorded *eventstore.Recorde
 	return nil
 }
 
-// Bounds of a subscription.
-const (
-	aheadItems = 2000
-	aheadBytes = 4 << 20 // of payload
+// keptBuffer is how many bytes of its buffer a subscription keeps for the next page.
+const keptBuffer = 1 << 20
 
-	keptBuffer = 1 << 20 // bytes of the buffer that are kept for the next batch
-)
-
-// Subscribe implements eventstore.Store. It does not wait to fill a batch: all that has arrived when the consumer asks for the next
-// event is opened together.
-func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
-	return func(yield func(eventstore.Item, error) bool) {
-		reading, stop := context.WithCancel(ctx)
-		a := readAhead{ready: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
-		var reader sync.WaitGroup
-		defer reader.Wait()
-		defer stop()
-		reader.Go(func() {
-			for item, err := range s.Store.Subscribe(reading, after, filter) {
-				if err != nil {
-					a.end(err)
-					return
-				}
-				if !a.put(reading, item) {
-					a.end(reading.Err())
-					return
-				}
-			}
-			a.end(nil)
-		})
+// Subscribe implements eventstore.Store. The events of a page are opened together.
+func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+	return func(yield func(eventstore.Page, error) bool) {
 		var buffer []byte
 		damage := unsealedEvents{}
-		for {
-			items, err, ended := a.take()
+		for page, err := range s.Store.Subscribe(ctx, after, filter) {
 			if s.forensic {
-				damage.mark(items)
+				damage.mark(page.Events)
 			}
-			var opening error
-			if buffer, opening = s.openAll(ctx, items, buffer[:0]); opening != nil {
-				err = opening
-				items = nil
+			if err == nil {
+				buffer, err = s.openAll(ctx, page.Events, buffer[:0])
+			}
+			if err != nil {
+				yield(eventstore.Page{}, err)
+				return
 			}
 			if cap(buffer) > keptBuffer {
 				buffer = nil
 			}
-			for _, item := range items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(eventstore.Item{}, err)
-			}
-			if err != nil || ended {
+			if !yield(page, nil) {
 				return
 			}
 		}
@@ -208,87 +176,18 @@ func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore
 	if err != nil {
 		return nil, 0, err
 	}
-	items := make([]eventstore.Item, len(events))
-	for i := range events {
-		items[i].Event = &events[i]
-	}
-	_, err = s.openAll(ctx, items, nil)
+	_, err = s.openAll(ctx, events, nil)
 	return events, reached, err
-}
-
-// readAhead holds the items that a subscription has read and its consumer has not. With it, one query looks up the keys of up to
-// 2000 events, and reads from the log go on while the consumer works; otherwise a replay would take a round trip for each event.
-type readAhead struct {
-	mu    sync.Mutex
-	items []eventstore.Item
-	bytes int
-	err   error
-	ended bool
-
-	ready chan struct{} // holds one when there is something to take
-	taken chan struct{} // holds one when something was taken
-}
-
-// put adds an item. It waits while there are too many, and returns false when the context ends.
-func (a *readAhead) put(ctx context.Context, item eventstore.Item) bool {
-	for {
-		a.mu.Lock()
-		if len(a.items) < aheadItems && a.bytes < aheadBytes {
-			break
-		}
-		a.mu.Unlock()
-		select {
-		case <-a.taken:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	defer a.mu.Unlock()
-	if last := len(a.items) - 1; last >= 0 && a.items[last].Event == nil {
-		a.items[last] = item // a progress mark is superseded by what follows
-	} else {
-		a.items = append(a.items, item)
-	}
-	if item.Event != nil {
-		a.bytes += len(item.Event.Data)
-	}
-	wake(a.ready)
-	return true
-}
-
-// end records that nothing follows, and why.
-func (a *readAhead) end(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ended, a.err = true, err
-	wake(a.ready)
-}
-
-// take waits for items and returns all. It needs no context: the subscription below ends with its own.
-func (a *readAhead) take() (items []eventstore.Item, err error, ended bool) {
-	<-a.ready
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	items, a.items, a.bytes = a.items, nil, 0
-	wake(a.taken)
-	return items, a.err, a.ended
-}
-
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // openAll opens events in place. It looks up the keys that are not cached together, and does not cache them: a replay reads every
 // stream once, and would evict the keys in use. The buffer is for the sealed parts; it is returned for the next batch.
-func (s *Store) openAll(ctx context.Context, items []eventstore.Item, buffer []byte) ([]byte, error) {
+func (s *Store) openAll(ctx context.Context, events []eventstore.Recorded, buffer []byte) ([]byte, error) {
 	type locked struct {
 		envelope
 		event *eventstore.Recorded
 	}
-	closed, bytes := s.closed(items)
+	closed, bytes := s.closed(events)
 	if len(closed) == 0 { // as mostly in the process that has appended them
 		return buffer, nil
 	}
@@ -335,10 +234,10 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item, buffer []b
 
 // closed returns the events that may have to be opened, and the bytes of their data. It restores those that this process has
 // appended itself.
-func (s *Store) closed(items []eventstore.Item) (closed []*eventstore.Recorded, bytes int) {
-	for _, item := range items {
-		r := item.Event
-		if r == nil || !About(r.Stream) || r.Unsealed.Event != nil && s.restore(r) {
+func (s *Store) closed(events []eventstore.Recorded) (closed []*eventstore.Recorded, bytes int) {
+	for i := range events {
+		r := &events[i]
+		if !About(r.Stream) || r.Unsealed.Event != nil && s.restore(r) {
 			continue
 		}
 		closed = append(closed, r)
@@ -372,12 +271,9 @@ func (s *Store) Forensic() *Store {
 type unsealedEvents struct{ sealed bool }
 
 // mark adds to events what a forensic subscription returns, before they are opened.
-func (u *unsealedEvents) mark(items []eventstore.Item) {
-	for _, item := range items {
-		r := item.Event
-		if r == nil {
-			continue
-		}
+func (u *unsealedEvents) mark(events []eventstore.Recorded) {
+	for i := range events {
+		r := &events[i]
 		stored := r.Event
 		r.Stored = &stored
 		if !About(r.Stream) || bare(r.Type) {

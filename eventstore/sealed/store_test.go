@@ -133,20 +133,9 @@ func read(t testing.TB, store eventstore.Store, stream string) (all []eventstore
 	return all
 }
 
-// follow reads the log up to its end of now.
-func follow(t testing.TB, store eventstore.Store) (all []eventstore.Recorded) {
+func follow(t testing.TB, store eventstore.Store) []eventstore.Recorded {
 	t.Helper()
-	head := storetest.Head(t, store)
-	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
-		require.NoError(t, err)
-		if item.Event != nil {
-			all = append(all, *item.Event)
-		}
-		if item.Position >= head {
-			return all
-		}
-	}
-	return all
+	return storetest.Events(t, store, eventstore.Filter{})
 }
 
 func requireNothingOfAsha(t testing.TB, all []eventstore.Recorded) {

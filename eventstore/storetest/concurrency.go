@@ -332,7 +332,7 @@ func interruptionTests() []test {
 			require.ErrorIs(t, err, context.Canceled)
 			_, err = collect(ctx, l, stream, 0)
 			require.ErrorIs(t, err, context.Canceled)
-			_, err = tail(ctx, l, 0, everything, func(eventstore.Item) bool { return false })
+			_, err = tail(ctx, l, 0, everything, func(eventstore.Page) bool { return false })
 			require.ErrorIs(t, err, context.Canceled)
 			_, err = l.Head(ctx)
 			require.ErrorIs(t, err, context.Canceled)
@@ -378,10 +378,10 @@ func interruptionTests() []test {
 			ctx, cancel := context.WithCancel(l.context(t))
 			defer cancel()
 			var ended error
-			for item, err := range l.Subscribe(ctx, 0, eventstore.Filter{StreamPrefixes: []string{stream}}) {
+			for page, err := range l.Subscribe(ctx, 0, eventstore.Filter{StreamPrefixes: []string{stream}}) {
 				require.NoError(t, ended, "something came after the error")
 				ended = err
-				if item.Event != nil && item.Event.Revision == 2 {
+				if n := len(page.Events); n > 0 && page.Events[n-1].Revision == 2 {
 					cancel()
 				}
 			}
@@ -421,10 +421,10 @@ func interruptionTests() []test {
 			stream, _ := l.grow(t, 100)
 			filter := eventstore.Filter{StreamPrefixes: []string{stream}}
 			for range rounds(often) {
-				for item, err := range l.Subscribe(l.context(t), 0, filter) {
+				for page, err := range l.Subscribe(l.context(t), 0, filter) {
 					require.NoError(t, err)
-					if item.Event != nil {
-						require.Equal(t, eventstore.Revision(0), item.Event.Revision)
+					if len(page.Events) > 0 {
+						require.Equal(t, eventstore.Revision(0), page.Events[0].Revision)
 						break
 					}
 				}
@@ -441,13 +441,13 @@ func interruptionTests() []test {
 					break
 				}
 			}
-			_, err := tail(l.context(t), l, 0, filter, func(item eventstore.Item) bool {
-				if item.Event == nil {
+			_, err := tail(l.context(t), l, 0, filter, func(page eventstore.Page) bool {
+				if len(page.Events) == 0 {
 					return false
 				}
 				l.grow(t, 1)
 				l.requireStream(t, stream, events...)
-				return item.Event.Revision == 4
+				return page.Events[len(page.Events)-1].Revision == 4
 			})
 			require.NoError(t, err)
 		}},

@@ -129,32 +129,34 @@ func (f fault) read(r eventstore.Recorded) eventstore.Recorded {
 	return r
 }
 
-// items returns what a subscription yields of a page of the log.
-func (f fault) items(page []eventstore.Recorded, head eventstore.Position, filter eventstore.Filter) []eventstore.Item {
-	var items []eventstore.Item
-	for _, r := range page {
+// pages returns what a subscription yields of a part of the log.
+func (f fault) pages(read []eventstore.Recorded, after, head eventstore.Position, filter eventstore.Filter) []eventstore.Page {
+	var events []eventstore.Recorded
+	for _, r := range read {
 		if !f.matches(filter, r) || f == skipped && r.Position%100 == 7 {
 			continue
 		}
-		item := eventstore.Item{Event: &r, Position: r.Position}
-		items = append(items, item)
+		events = append(events, r)
 		if f == doubled && r.Position%100 == 7 {
-			items = append(items, item)
+			events = append(events, r)
 		}
 	}
-	if f == shuffled && len(items) > 2 {
-		items[0], items[1] = items[1], items[0]
+	if f == shuffled && len(events) > 2 {
+		events[0], events[1] = events[1], events[0]
 	}
-	mark := eventstore.Item{Position: head}
 	switch {
-	case f == noMarks || len(page) == 0:
-		return items
+	case len(read) == 0:
+		return nil
+	case f == noMarks && len(events) == 0:
+		head = after
+	case f == noMarks:
+		head = events[len(events)-1].Position
 	case f == farMarks:
-		mark.Position++
+		head++
 	case f == eagerMarks:
-		return append([]eventstore.Item{mark}, items...)
+		return []eventstore.Page{{Position: head}, {Events: events, Position: head}}
 	}
-	return append(items, mark)
+	return []eventstore.Page{{Events: events, Position: head}}
 }
 
 func (f fault) matches(filter eventstore.Filter, r eventstore.Recorded) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,16 @@ func Head(t testing.TB, store eventstore.Store) eventstore.Position {
 	head, err := store.Head(t.Context())
 	require.NoError(t, err)
 	return head
+}
+
+// Events returns what is on a log now.
+func Events(t testing.TB, store eventstore.Store, filter eventstore.Filter) (all []eventstore.Recorded) {
+	t.Helper()
+	for page, err := range eventstore.ReadTo(t.Context(), store, 0, Head(t, store), filter) {
+		require.NoError(t, err)
+		all = append(all, page.Events...)
+	}
+	return all
 }
 
 // append is Append on the store under test.
@@ -151,57 +162,49 @@ func recordedIDs(recorded []eventstore.Recorded) []string {
 	return out
 }
 
-// follow subscribes after a position until the log was read up to another, and returns the events.
+// follow subscribes after a position until the log was read up to another, and returns the events up to there.
 func (l log) follow(t testing.TB, after eventstore.Position, filter eventstore.Filter, until eventstore.Position) []eventstore.Recorded {
 	t.Helper()
-	events, err := tail(l.context(t), l, after, filter, reached(until))
+	events, err := tail(l.context(t), l, after, filter, func(page eventstore.Page) bool { return page.Position >= until })
 	require.NoError(t, err)
-	return events
+	return slices.DeleteFunc(events, func(r eventstore.Recorded) bool { return r.Position > until })
 }
 
-func reached(until eventstore.Position) func(eventstore.Item) bool {
-	return func(item eventstore.Item) bool { return item.Position >= until }
-}
-
-// tail reads a subscription until done accepts an item, and returns its events. The error is about an event at or before what was
+// tail reads a subscription until done accepts a page, and returns its events. The error is about an event at or before what was
 // reported as read, one that the filter does not select, or an end without an error.
 func tail(
 	ctx context.Context, store eventstore.Store, after eventstore.Position, filter eventstore.Filter,
-	done func(eventstore.Item) bool,
+	done func(eventstore.Page) bool,
 ) ([]eventstore.Recorded, error) {
 	var events []eventstore.Recorded
 	last := after
-	for item, err := range store.Subscribe(ctx, after, filter) {
+	for page, err := range store.Subscribe(ctx, after, filter) {
 		if err != nil {
 			return events, fmt.Errorf("at position %d after %d events: %w", last, len(events), err)
 		}
-		if err := inOrder(item, last, filter); err != nil {
+		if err := inOrder(page, last, filter); err != nil {
 			return events, err
 		}
-		last = item.Position
-		if item.Event != nil {
-			events = append(events, *item.Event)
-		}
-		if done(item) {
+		last, events = page.Position, append(events, page.Events...)
+		if done(page) {
 			return events, nil
 		}
 	}
 	return events, errors.New("the subscription ended without an error")
 }
 
-func inOrder(item eventstore.Item, last eventstore.Position, filter eventstore.Filter) error {
-	e := item.Event
-	switch {
-	case e == nil && item.Position < last:
-		return fmt.Errorf("a progress mark went back from %d to %d", last, item.Position)
-	case e == nil:
-		return nil
-	case e.Position != item.Position:
-		return fmt.Errorf("the event at %d came as an item at %d", e.Position, item.Position)
-	case e.Position <= last:
-		return fmt.Errorf("the event at %d came when the log was read up to %d", e.Position, last)
-	case !filter.Matches(e.Stream, e.Type):
-		return fmt.Errorf("the event at %d, %s on %s, is not selected by the filter", e.Position, e.Type, e.Stream)
+func inOrder(page eventstore.Page, last eventstore.Position, filter eventstore.Filter) error {
+	for _, e := range page.Events {
+		switch {
+		case e.Position <= last:
+			return fmt.Errorf("the event at %d came when the log was read up to %d", e.Position, last)
+		case !filter.Matches(e.Stream, e.Type):
+			return fmt.Errorf("the event at %d, %s on %s, is not selected by the filter", e.Position, e.Type, e.Stream)
+		}
+		last = e.Position
+	}
+	if page.Position < last {
+		return fmt.Errorf("a page ended at %d when the log was read up to %d", page.Position, last)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ var _ eventstore.Store = (*memory)(nil)
 type manner interface {
 	append(m *memory, writes []eventstore.Write) (eventstore.Position, error)
 	read(r eventstore.Recorded) eventstore.Recorded
-	items(page []eventstore.Recorded, head eventstore.Position, filter eventstore.Filter) []eventstore.Item
+	pages(read []eventstore.Recorded, after, head eventstore.Position, filter eventstore.Filter) []eventstore.Page
 }
 
 // faithful is the manner without a fault.
@@ -41,17 +41,17 @@ func (faithful) append(m *memory, writes []eventstore.Write) (eventstore.Positio
 
 func (faithful) read(r eventstore.Recorded) eventstore.Recorded { return r }
 
-func (faithful) items(page []eventstore.Recorded, head eventstore.Position, filter eventstore.Filter) []eventstore.Item {
-	var items []eventstore.Item
-	for _, r := range page {
+func (faithful) pages(read []eventstore.Recorded, _, head eventstore.Position, filter eventstore.Filter) []eventstore.Page {
+	if len(read) == 0 {
+		return nil
+	}
+	page := eventstore.Page{Position: head}
+	for _, r := range read {
 		if filter.Matches(r.Stream, r.Type) {
-			items = append(items, eventstore.Item{Event: &r, Position: r.Position})
+			page.Events = append(page.Events, r)
 		}
 	}
-	if len(page) > 0 {
-		items = append(items, eventstore.Item{Position: head})
-	}
-	return items
+	return []eventstore.Page{page}
 }
 
 func newMemory(manner manner) *memory {
@@ -115,24 +115,24 @@ func (m *memory) Last(ctx context.Context, stream string) (eventstore.Recorded, 
 	return m.manner.read(events[len(events)-1]), nil
 }
 
-func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
-	return func(yield func(eventstore.Item, error) bool) {
+func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+	return func(yield func(eventstore.Page, error) bool) {
 		for last := after; ; {
 			m.mu.Lock()
 			events, head, grown := m.model.after(last, everything), m.model.head(), m.grown
 			m.mu.Unlock()
-			for _, item := range m.manner.items(events, head, filter) {
+			for _, page := range m.manner.pages(events, last, head, filter) {
 				if ctx.Err() != nil {
 					break
 				}
-				if !yield(item, nil) {
+				if !yield(page, nil) {
 					return
 				}
 			}
 			last = head
 			select {
 			case <-ctx.Done():
-				yield(eventstore.Item{}, ctx.Err())
+				yield(eventstore.Page{}, ctx.Err())
 				return
 			case <-grown:
 			}

@@ -223,7 +223,7 @@ func (r *run) compareLogs() {
 		{StreamPrefixes: []string{r.root}},
 		{StreamPrefixes: []string{r.root + "a"}, Types: []string{"test.b.v1", "test.c.v1"}},
 	} {
-		got, err := tail(r.ctx, r.store, r.base, filter, reached(end))
+		got, err := tail(r.ctx, r.store, r.base, filter, func(page eventstore.Page) bool { return page.Position >= end })
 		require.NoError(r.t, err)
 		r.sameEvents(r.model.after(r.base, filter), got)
 	}

@@ -62,7 +62,6 @@ func TestSuite_CatchesFaults(t *testing.T) {
 		{doubled, "many writers/thousands of events to two subscribers"},
 		{shuffled, "subscriptions/from the start"},
 		{noMarks, "subscriptions/progress without matches"},
-		{noMarks, "subscriptions/progress after matches"},
 		{farMarks, "subscriptions/progress without matches"},
 		{eagerMarks, "subscriptions/from the start"},
 		{patternPrefixes, "names/prefix is text"},

@@ -124,7 +124,7 @@ func subscriptionTests() []test {
 		{"empty log", func(t *testing.T, l log) {
 			var reader errgroup.Group
 			reader.Go(func() error {
-				got, err := tail(l.context(t), l, 0, everything, func(i eventstore.Item) bool { return i.Event != nil })
+				got, err := tail(l.context(t), l, 0, everything, func(page eventstore.Page) bool { return len(page.Events) > 0 })
 				if err == nil && len(got) != 1 {
 					err = fmt.Errorf("%d events", len(got))
 				}
@@ -182,7 +182,9 @@ func subscriptionTests() []test {
 // lastType is the type of the event that ends a subscription to several writers.
 const lastType = "test.last.v1"
 
-func last(item eventstore.Item) bool { return item.Event != nil && item.Event.Type == lastType }
+func last(page eventstore.Page) bool {
+	return slices.ContainsFunc(page.Events, func(r eventstore.Recorded) bool { return r.Type == lastType })
+}
 
 // fill makes n appends, of one to three events, now on one stream and now on another.
 func (l log) fill(t testing.TB, n int) []eventstore.Event {
@@ -202,13 +204,14 @@ func followsLive(t *testing.T, l log) {
 	const rounds = 20
 	stream, events := newStream(), newEvents(rounds)
 	l.append(t, write(stream, eventstore.NoStream, events[0]))
-	got, err := tail(l.context(t), l, 0, everything, func(item eventstore.Item) bool {
-		if item.Event == nil {
+	got, err := tail(l.context(t), l, 0, everything, func(page eventstore.Page) bool {
+		if len(page.Events) == 0 {
 			return false
 		}
-		next := int(item.Event.Revision) + 1
+		end := page.Events[len(page.Events)-1].Revision
+		next := int(end) + 1
 		if next < rounds {
-			l.append(t, write(stream, eventstore.At(item.Event.Revision), events[next]))
+			l.append(t, write(stream, eventstore.At(end), events[next]))
 		}
 		return next == rounds
 	})
@@ -222,10 +225,10 @@ func marksProgress(filter eventstore.Filter) func(*testing.T, log) {
 	return func(t *testing.T, l log) {
 		l.fill(t, 10)
 		until, rounds := l.head(t), 0
-		_, err := tail(l.context(t), l, 0, filter, func(item eventstore.Item) bool {
+		_, err := tail(l.context(t), l, 0, filter, func(page eventstore.Page) bool {
 			// A checkpoint beyond the head counts as one of another log.
-			require.LessOrEqual(t, item.Position, l.head(t), "a progress mark beyond the head")
-			if item.Event != nil || item.Position < until {
+			require.LessOrEqual(t, page.Position, l.head(t), "a page beyond the head")
+			if page.Position < until {
 				return false
 			}
 			rounds++

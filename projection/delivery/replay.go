@@ -254,31 +254,28 @@ type decision struct {
 	verdict  verdict
 }
 
-// read returns the matching events, and what the filter decided against, up to a progress mark after enough of them.
+// read returns the matching events, and what the filter decided against, up to the end of a page with enough of them.
 func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, against []decision, reached progress, err error) {
 	reached = progress{after, p.disabled}
 	events := 0
-	for item, err := range r.Store.Subscribe(ctx, after, FanOut{}.Filter()) {
+	for page, err := range eventstore.ReadTo(ctx, r.Store, after, p.requested, FanOut{}.Filter()) {
 		if err != nil {
 			return rows, against, reached, err
 		}
-		if item.Position >= p.requested {
-			reached.position = p.requested
-			return rows, against, reached, nil
-		}
-		reached.position = item.Position
-		if item.Event != nil {
-			events++
-			if err := p.match(ctx, r.Filters, *item.Event, &reached, &rows, &against); err != nil {
+		for _, e := range page.Events {
+			if err := p.match(ctx, r.Filters, e, &reached, &rows, &against); err != nil {
 				return rows, against, reached, err
 			}
+			if reached.position = e.Position; len(rows.deliveries) >= 4*replayRows {
+				return rows, against, reached, nil
+			}
 		}
-		enough := len(rows.deliveries) >= replayRows || events >= replayEvents
-		if enough && (item.Event == nil || len(rows.deliveries) >= 4*replayRows) {
+		reached.position = page.Position
+		if events += len(page.Events); len(rows.deliveries) >= replayRows || events >= replayEvents {
 			break
 		}
 	}
-	return rows, against, reached, ctx.Err()
+	return rows, against, reached, nil
 }
 
 // match adds the row of an event that matches: its time is in the span, or it was appended while the endpoint was disabled. The

@@ -270,7 +270,7 @@ type startingPoints struct {
 	after []eventstore.Position
 }
 
-func (s *startingPoints) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
+func (s *startingPoints) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
 	s.after = append(s.after, after)
 	return s.Store.Subscribe(ctx, after, filter)
 }

@@ -162,16 +162,16 @@ func withdraw(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Po
 // may have rows of persons who were erased since.
 func SweepErased(ctx context.Context, store eventstore.Store, conn *pgx.Conn) error {
 	head, err := store.Head(ctx)
-	if err != nil || head == 0 {
+	if err != nil {
 		return err
 	}
 	gone := Forgotten{Visitors: map[string]eventstore.Position{}}
 	filter := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{})}
-	for item, err := range store.Subscribe(ctx, 0, filter) {
+	for page, err := range eventstore.ReadTo(ctx, store, 0, head, filter) {
 		if err != nil {
 			return err
 		}
-		if e := item.Event; e != nil {
+		for _, e := range page.Events {
 			fact, err := e.Fact()
 			if err != nil {
 				return err
@@ -184,9 +184,6 @@ func SweepErased(ctx context.Context, store eventstore.Store, conn *pgx.Conn) er
 					gone.Visitors[e.Stream] = e.Position
 				}
 			}
-		}
-		if item.Position >= head {
-			break
 		}
 	}
 	if len(gone.Leads)+len(gone.Visitors) == 0 {

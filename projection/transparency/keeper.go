@@ -64,7 +64,7 @@ const (
 	// readRest is the least time between two reads of the end of the log. What this process has written is in memory so long.
 	readRest = 20 * time.Millisecond
 	// chunks is how many reads may wait while tiles are written, which keeps the reader at the end of the log.
-	chunks = 256
+	chunks = 100
 	pause  = 10 * time.Second // after a fault: the log may have been put right
 	// most is how many leaves are written at once.
 	most = 50_000
@@ -247,7 +247,6 @@ type leaves struct {
 	positions []eventstore.Position // of each
 	seen      seen                  // the last
 	reached   eventstore.Position   // the log was read up to here
-	end       bool                  // and ends there for now
 }
 
 // follow adds what the log has, and then what comes.
@@ -256,7 +255,6 @@ func (s *session) follow(ctx context.Context) error {
 	defer stop()
 	read := make(chan leaves, chunks)
 	failed := make(chan error, 1)
-	go func() { failed <- s.read(ctx, s.state.position, read) }()
 	var round round
 	defer round.wait()
 	turn := time.NewTicker(s.Rest)
@@ -266,11 +264,11 @@ func (s *session) follow(ctx context.Context) error {
 		return err
 	}
 	s.reached = s.state.position
-	for end := s.reached >= head; ; { // a log that ends there yields nothing
+	go func() { failed <- s.read(ctx, s.reached, head, read) }()
+	for {
 		select {
 		case l := <-read:
-			s.add(l)
-			if end = l.end; s.tiles.Size()-s.state.size < most {
+			if s.add(l); s.tiles.Size()-s.state.size < most {
 				continue
 			}
 		case <-turn.C:
@@ -280,7 +278,7 @@ func (s *session) follow(ctx context.Context) error {
 		if err := s.write(ctx); err != nil {
 			return err
 		}
-		if !end {
+		if s.reached < head {
 			continue
 		}
 		if err := s.check(ctx); err != nil {
@@ -292,40 +290,35 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// read hashes the events after a position. It sends what there is whenever the log ends for now.
-func (s *session) read(ctx context.Context, after eventstore.Position, to chan<- leaves) error {
-	const enough = 2000
+// read hashes the events after a position. Behind the head it rests between pages, so that events which come one by one share one.
+func (s *session) read(ctx context.Context, after, head eventstore.Position, to chan<- leaves) error {
 	var hasher audit.LeafHasher
-	var l leaves
-	var last *eventstore.Recorded
-	for item, err := range s.Log.Subscribe(ctx, after, eventstore.Filter{}) {
+	for page, err := range s.Log.Subscribe(ctx, after, eventstore.Filter{}) {
 		if err != nil {
 			return err
 		}
-		if e := item.Event; e != nil {
-			leaf, err := hasher.Leaf(e)
-			if err != nil {
+		n := len(page.Events)
+		l := leaves{hashes: make([]tlog.Hash, n), positions: make([]eventstore.Position, n), reached: page.Position}
+		for i := range page.Events {
+			e := &page.Events[i]
+			if l.hashes[i], err = hasher.Leaf(e); err != nil {
 				return fmt.Errorf("event %s: %w", e.ID, err)
 			}
-			l.hashes, l.positions = append(l.hashes, leaf), append(l.positions, e.Position)
-			last = e
+			l.positions[i] = e.Position
 		}
-		l.reached = item.Position
-		if l.end = item.Event == nil; l.end || len(l.hashes) >= enough {
-			if last != nil {
-				l.seen = seen{last.Stream, last.Revision, last.ID.String()}
+		if n > 0 {
+			last := page.Events[n-1]
+			l.seen = seen{last.Stream, last.Revision, last.ID.String()}
+		}
+		select {
+		case to <- l:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if l.reached >= head {
+			if err := eventstore.Sleep(ctx, readRest); err != nil {
+				return err
 			}
-			select {
-			case to <- l:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			if len(l.hashes) < enough {
-				if err := eventstore.Sleep(ctx, readRest); err != nil {
-					return err
-				}
-			}
-			l = leaves{hashes: make([]tlog.Hash, 0, len(l.hashes)), positions: make([]eventstore.Position, 0, len(l.hashes))} // most likely as many
 		}
 	}
 	return fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)

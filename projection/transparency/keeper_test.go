@@ -116,16 +116,10 @@ func (s *scene) faulty(k *transparency.Keeper) (fault string) {
 func rootOf(t *testing.T, log eventstore.Store, size int64) tlog.Hash {
 	t.Helper()
 	var tree audit.Log
-	for item, err := range log.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+	for _, e := range storetest.Events(t, log, eventstore.Filter{})[:size] {
+		leaf, err := audit.LogLeaf(e)
 		require.NoError(t, err)
-		if item.Event != nil {
-			leaf, err := audit.LogLeaf(*item.Event)
-			require.NoError(t, err)
-			require.NoError(t, tree.Add(leaf))
-		}
-		if tree.Size() == size {
-			break
-		}
+		require.NoError(t, tree.Add(leaf))
 	}
 	head, err := tree.Head()
 	require.NoError(t, err)

@@ -118,22 +118,17 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 	if err != nil {
 		return nil, err
 	}
-	if head > r.last {
-		erasures := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{}, event.ArrivalDiscarded{}, event.ArrivalExpired{})}
-		for item, err := range store.Subscribe(ctx, r.last, erasures) {
+	erasures := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{}, event.ArrivalDiscarded{}, event.ArrivalExpired{})}
+	for page, err := range eventstore.ReadTo(ctx, store, r.last, head, erasures) {
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page.Events {
+			data, err := event.Decode(e.Type, e.Data)
 			if err != nil {
 				return nil, err
 			}
-			if e := item.Event; e != nil {
-				data, err := event.Decode(e.Type, e.Data)
-				if err != nil {
-					return nil, err
-				}
-				r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
-			}
-			if item.Position >= head {
-				break
-			}
+			r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
 		}
 	}
 	for _, stream := range r.unread() {

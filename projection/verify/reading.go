@@ -71,24 +71,16 @@ func (r *reading) all(ctx context.Context, store eventstore.Store, progress func
 	if err != nil || head == 0 {
 		return err
 	}
-	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+	for page, err := range eventstore.ReadTo(ctx, store, 0, head, eventstore.Filter{}) {
 		if err != nil {
 			return err
 		}
-		if item.Position > head {
-			break
-		}
-		if item.Event != nil {
-			if err := r.note(ctx, *item.Event); err != nil {
+		for _, e := range page.Events {
+			if err := r.note(ctx, e); err != nil {
 				return err
 			}
 		}
-		if len(r.seen) == 0 { // not at marks alone: none comes to who takes longer than it takes to read the log
-			progress(item.Position, head)
-		}
-		if item.Position == head {
-			break
-		}
+		progress(page.Position, head)
 	}
 	if r.last != head {
 		r.find("gap", "the log ends at position %d, and its last event is at %d", head, r.last)

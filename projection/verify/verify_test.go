@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -169,15 +170,11 @@ func TestVerify_JoinedLeads(t *testing.T) {
 	t.Parallel()
 	w, first, second := sound(t, ofLog...)
 	var claimed string // the claim of the second lead
-	for item, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{StreamPrefixes: []string{event.ClaimPrefix}}) {
-		require.NoError(t, err)
-		if item.Event == nil {
-			break
-		}
-		data, err := item.Event.Decode()
+	for _, e := range storetest.Events(t, w.Store, eventstore.Filter{StreamPrefixes: []string{event.ClaimPrefix}}) {
+		data, err := e.Decode()
 		require.NoError(t, err)
 		if taken, ok := data.(event.ClaimTaken); ok && taken.Holder == second {
-			claimed = item.Event.Stream
+			claimed = e.Stream
 		}
 	}
 	was := event.LeadSnapshot{Phones: []string{"+912"}, Sources: []event.SourceSnapshot{{Source: "api", Arrivals: 1}}}
@@ -234,14 +231,16 @@ type forgetful struct {
 	erase func() (stream string)
 }
 
-func (f forgetful) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
+func (f forgetful) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
 	gone := f.erase()
-	return func(yield func(eventstore.Item, error) bool) {
-		for item, err := range f.Store.Subscribe(ctx, after, filter) {
-			if e := item.Event; e != nil && e.Stream == gone && e.Type != (event.LeadErased{}).EventType() {
-				e.Erased = true // its key is destroyed
+	return func(yield func(eventstore.Page, error) bool) {
+		for page, err := range f.Store.Subscribe(ctx, after, filter) {
+			for i, e := range page.Events {
+				if e.Stream == gone && e.Type != (event.LeadErased{}).EventType() {
+					page.Events[i].Erased = true // its key is destroyed
+				}
 			}
-			if !yield(item, err) {
+			if !yield(page, err) {
 				return
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/view"
@@ -56,17 +57,9 @@ func TestTrail_TakesItsTypes(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 4, 700)
-	head, err := w.Store.Head(t.Context())
-	require.NoError(t, err)
-	taken, types := view.Trail{}.Filter(), event.TrailTypes()
-	for item, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{Types: types}) {
-		require.NoError(t, err)
-		if e := item.Event; e != nil {
-			require.True(t, taken.Matches(e.Stream, e.Type), "%s on %s", e.Type, e.Stream)
-		}
-		if item.Position >= head {
-			break
-		}
+	taken := view.Trail{}.Filter()
+	for _, e := range storetest.Events(t, w.Store, eventstore.Filter{Types: event.TrailTypes()}) {
+		require.True(t, taken.Matches(e.Stream, e.Type), "%s on %s", e.Type, e.Stream)
 	}
 }
 

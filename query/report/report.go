@@ -181,24 +181,18 @@ func (r Reading) fold(ctx context.Context, account string, by attribution.Key, e
 	if end > head {
 		return nil, Log{}, fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
 	}
-	for item, err := range r.Store.Subscribe(ctx, 0, eventstore.Filter{}) {
+	for page, err := range eventstore.ReadTo(ctx, r.Store, 0, end, eventstore.Filter{}) {
 		if err != nil {
 			return nil, Log{}, err
 		}
-		if item.Event != nil && item.Position <= end {
-			if err := r.take(ledger, &tree, account, item.Event, each); err != nil {
+		for i := range page.Events {
+			if err := r.take(ledger, &tree, account, &page.Events[i], each); err != nil {
 				return nil, Log{}, err
 			}
 		}
 		if r.Progress != nil {
-			r.Progress(min(item.Position, end), end)
+			r.Progress(page.Position, end)
 		}
-		if item.Position >= end {
-			break
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, Log{}, err
 	}
 	of, err := tree.Head()
 	return ledger, Log{Size: of.Size, Root: of.Root.String()}, err
