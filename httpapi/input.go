@@ -211,6 +211,14 @@ func (x *exchange) fields() (*fields, error) {
 	return &fields{members: members}, err
 }
 
+// idAndFields reads the id in the path and then the body. The error for what is not an id is missing.
+func (x *exchange) idAndFields(missing error) (id string, body *fields, err error) {
+	if id, err = x.ulidID(missing); err == nil {
+		body, err = x.fields()
+	}
+	return id, body, err
+}
+
 func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, given bool) {
 	raw, there := f.members[name]
 	if !there || raw.Kind() == jsontext.KindNull {

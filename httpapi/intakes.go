@@ -122,11 +122,7 @@ func (x *exchange) createIntake() (answer, error) {
 }
 
 func (x *exchange) changeIntake() (answer, error) {
-	id, err := x.ulidID(intake.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := x.fields()
+	id, body, err := x.idAndFields(intake.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -145,11 +141,7 @@ func (x *exchange) changeIntake() (answer, error) {
 
 // rotateIntakeSecret replaces a secret by one that is made, or by the sender's if the body has it.
 func (x *exchange) rotateIntakeSecret() (answer, error) {
-	id, err := x.ulidID(intake.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := x.fields()
+	id, body, err := x.idAndFields(intake.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -191,11 +183,7 @@ type arrivalPreview struct {
 }
 
 func (x *exchange) previewArrival() (answer, error) {
-	id, err := x.ulidID(intake.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := x.fields()
+	id, body, err := x.idAndFields(intake.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}

@@ -54,11 +54,7 @@ func (x *exchange) registerEndpoint() (answer, error) {
 
 // updateEndpoint changes what is given; null counts as not given, and an empty object changes nothing.
 func (x *exchange) updateEndpoint() (answer, error) {
-	id, err := x.ulidID(webhook.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := x.fields()
+	id, body, err := x.idAndFields(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -199,11 +195,7 @@ type acceptedRetries struct {
 
 // retryFailed queues deliveries again that have failed since a time.
 func (x *exchange) retryFailed() (answer, error) {
-	id, err := x.ulidID(webhook.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := x.fields()
+	id, body, err := x.idAndFields(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -231,11 +223,7 @@ const previewedEvents = 1000
 
 // previewFilter tries a filter on the last events that the endpoint asks for.
 func (x *exchange) previewFilter() (answer, error) {
-	id, err := x.ulidID(webhook.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := x.fields()
+	id, body, err := x.idAndFields(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -279,11 +267,7 @@ func (x *exchange) tryFilter(endpoint query.Endpoint, filter string, since time.
 
 // replayEndpoint queues the events of a span of time again.
 func (x *exchange) replayEndpoint() (answer, error) {
-	id, err := x.ulidID(webhook.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := x.fields()
+	id, body, err := x.idAndFields(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}

@@ -35,8 +35,6 @@ var (
 	ErrExpired = errors.New("the arrival has expired")
 	// ErrPending says that the content of an arrival has not been fetched yet.
 	ErrPending = errors.New("the content of the arrival has not been fetched yet")
-	// ErrCaptured says that an arrival has become a lead.
-	ErrCaptured = errors.New("the arrival was captured")
 )
 
 // Arrival is a fold of an arrival's stream.

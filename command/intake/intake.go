@@ -122,9 +122,6 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// HoldsSlot reports whether a slot claimed for this intake is taken.
-func (s State) HoldsSlot() bool { return s.Phase == Live }
-
 // Admits reports whether something may arrive at the intake.
 func (s State) Admits() bool { return s.Phase == Live && s.Settings.Enabled }
 

@@ -76,9 +76,6 @@ func (s State) Admits(hash [32]byte, now time.Time) bool {
 	return same && s.Phase == Live && now.Before(s.ExpiresAt)
 }
 
-// HoldsSlot reports whether a slot claimed for this token is taken.
-func (s State) HoldsSlot() bool { return s.Phase == Live }
-
 // Create decides on a new token.
 func Create(name string, days, slot int, value Value, now time.Time) event.TokenCreated {
 	hash := value.Hash()

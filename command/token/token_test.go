@@ -28,7 +28,7 @@ func live(value Value) State {
 func TestToken_ZeroState(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, NotCreated, State{}.Phase)
-	require.False(t, State{}.HoldsSlot())
+	require.NotEqual(t, Live, State{}.Phase)
 	require.False(t, State{}.Admits([32]byte{}, born))
 }
 
@@ -50,7 +50,7 @@ func TestCreate_KeepsHash(t *testing.T) {
 		Phase: Live, Account: "acme", Name: "CRM", Prefix: value.Prefix(), Hash: hash[:], Days: 30, Slot: 2,
 		ExpiresAt: created.ExpiresAt, UpdatedAt: born,
 	}, s)
-	require.True(t, s.HoldsSlot())
+	require.Equal(t, Live, s.Phase)
 }
 
 func TestCreate_Expiry(t *testing.T) {
@@ -124,14 +124,14 @@ func TestRotate_RenewsLifetime(t *testing.T) {
 	require.Equal(t, 30, after.Days, "the lifetime stays")
 	require.Equal(t, data.ExpiresAt, after.ExpiresAt)
 	require.Equal(t, later, after.UpdatedAt)
-	require.True(t, after.HoldsSlot())
+	require.Equal(t, Live, after.Phase)
 }
 
 func TestRotate_ExpiredToken(t *testing.T) {
 	t.Parallel()
 	s := live(newValue(t))
 	fresh, long := newValue(t), s.ExpiresAt.Add(1000*time.Hour)
-	require.True(t, s.HoldsSlot())
+	require.Equal(t, Live, s.Phase)
 	after := Evolve(s, fact(long, must(s.Rotate("acme", fresh, long))))
 	require.True(t, after.Admits(fresh.Hash(), long))
 }
@@ -144,7 +144,7 @@ func TestDelete_ForgetsHash(t *testing.T) {
 	after := Evolve(s, fact(born.Add(time.Hour), data))
 	require.Equal(t, Deleted, after.Phase)
 	require.Nil(t, after.Hash)
-	require.False(t, after.HoldsSlot())
+	require.NotEqual(t, Live, after.Phase)
 	require.Equal(t, "CRM", after.Name, "the record stays for the audit")
 	require.NotNil(t, s.Hash, "the state before is as it was")
 }

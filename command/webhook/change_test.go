@@ -92,7 +92,7 @@ func TestEnable_ResetsFailures(t *testing.T) {
 	s := happened(live(), time.Hour, event.WebhookDisabled{Reason: Failing})
 	require.Equal(t, Failing, s.DisabledReason)
 	require.Equal(t, born.Add(time.Hour), s.DisabledAt)
-	require.True(t, s.HoldsSlot(), "it is there still")
+	require.Equal(t, Live, s.Phase, "it is there still")
 	s = happened(s, 2*time.Hour, event.WebhookEnabled{})
 	require.Empty(t, s.DisabledReason)
 	require.Zero(t, s.DisabledAt)

@@ -140,9 +140,6 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// HoldsSlot reports whether a slot claimed for this endpoint is taken.
-func (s State) HoldsSlot() bool { return s.Phase == Live }
-
 // Delete decides on the end of an endpoint of the account.
 func (s State) Delete(account string) (event.WebhookDeleted, error) {
 	return event.WebhookDeleted{}, s.ownedBy(account)

@@ -46,9 +46,9 @@ func TestDelete_FreesSlot(t *testing.T) {
 
 func TestEvolve_SlotOfLiveEndpoint(t *testing.T) {
 	t.Parallel()
-	require.True(t, live().HoldsSlot())
-	require.False(t, State{}.HoldsSlot())
-	require.False(t, Evolve(live(), fact(born, event.WebhookDeleted{})).HoldsSlot())
+	require.Equal(t, Live, live().Phase)
+	require.NotEqual(t, Live, State{}.Phase)
+	require.NotEqual(t, Live, Evolve(live(), fact(born, event.WebhookDeleted{})).Phase)
 }
 
 func TestEndpoint_NotFound(t *testing.T) {

@@ -122,9 +122,6 @@ func (b *Box) Open(s Sealed, owner []byte) ([]byte, error) {
 	return secret, nil
 }
 
-// NeedsRewrap reports whether a secret is sealed with another key than the current one.
-func (b *Box) NeedsRewrap(s Sealed) bool { return s.KeyID != b.current }
-
 // Rewrap seals a secret again with the current key. The errors are those of Open.
 func (b *Box) Rewrap(s Sealed, owner []byte) (Sealed, error) {
 	secret, err := b.Open(s, owner)

@@ -117,13 +117,6 @@ func (s *Sum) add(units uint64) {
 	s.high += carry
 }
 
-// Plus returns the sum of two sums.
-func (s Sum) Plus(more Sum) Sum {
-	s.add(more.low)
-	s.high += more.high
-	return s
-}
-
 // SumOf returns a sum of one number.
 func SumOf(units uint64) Sum { return Sum{low: units} }
 

@@ -1,7 +1,6 @@
 package attribution
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -157,10 +156,4 @@ func (h *History) Spans(won Won) (spans []Span) {
 		}
 	}
 	return spans
-}
-
-// Sort brings what was added in any order into the order of the log.
-func (h *History) Sort() {
-	slices.SortStableFunc(h.Stages, func(a, b Stage) int { return cmp.Compare(a.Position, b.Position) })
-	slices.SortStableFunc(h.Values, func(a, b Value) int { return cmp.Compare(a.Position, b.Position) })
 }
