@@ -109,6 +109,7 @@ type Options struct {
 	Claims    claim.Names
 	Directory *Directory
 	Secrets   Secrets
+	Leads     *eventstore.Folds[lead.State] // nil: a cache of their own
 	// IntakeSecrets may be nil if no command is about an intake.
 	IntakeSecrets IntakeSecrets
 	Log           *slog.Logger
@@ -126,12 +127,15 @@ func NewHandlers(o Options) *Handlers {
 	if o.Random == nil {
 		o.Random = rand.Reader
 	}
+	if o.Leads == nil {
+		o.Leads = NewLeads()
+	}
 	return &Handlers{
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](cachedMappings), now: o.Now, random: o.Random,
 		samples: newCache[string, struct{}](cachedSamples), notes: semaphore.NewWeighted(notesAtOnce),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
-		windows: semaphore.NewWeighted(windows), holders: newCache[string, string](cachedClaims), leads: eventstore.NewFolds(leadFolds),
+		windows: semaphore.NewWeighted(windows), holders: newCache[string, string](cachedClaims), leads: o.Leads,
 		endpoints: eventstore.NewFolds(endpointFolds), intakes: eventstore.NewFolds(intakeFolds), intakeSecrets: o.IntakeSecrets,
 	}
 }

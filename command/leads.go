@@ -10,12 +10,15 @@ import (
 )
 
 // leadFolds says how leads are folded and which folds stay in memory. Streams are long of leads that arrive or are changed again
-// and again. Only live leads are kept: their events become unreadable when the person is forgotten, as Keep requires.
+// and again. Live and joined leads are kept: their events become unreadable when the person is forgotten, as Keep requires.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve: lead.Fold,
-	Keep:   func(s lead.State) bool { return s.Phase == lead.Live },
+	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
 	Long:   128, Memory: 8 << 20,
 }
+
+// NewLeads returns an empty cache of folded leads, which the commands and queries of a process share.
+func NewLeads() *eventstore.Folds[lead.State] { return eventstore.NewFolds(leadFolds) }
 
 // loadedLead is a lead as it was read.
 type loadedLead struct {

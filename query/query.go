@@ -83,6 +83,11 @@ type Option func(*Reader)
 // WithClock sets the clock by which tokens expire. The default is the system's.
 func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = now } }
 
+// WithLeads sets a cache of folded leads that is shared. Without it, the Reader has one of its own.
+func WithLeads(leads *eventstore.Folds[lead.State]) Option {
+	return func(r *Reader) { r.leads = leads }
+}
+
 // WithErasedForm sets what the change feed shows of events whose person is being erased. Without it, it shows none of their data.
 func WithErasedForm(form func(eventstore.Recorded) eventstore.Recorded) Option {
 	return func(r *Reader) { r.asErased = form }

@@ -70,7 +70,6 @@ type Courier struct {
 	store    eventstore.Store
 	secrets  *Secrets
 	bodies   *Bodies
-	folds    *eventstore.Folds[subject]
 	disable  func(context.Context, Verdict) error
 	pace     func(ctx context.Context, webhookID string, rate float64, wanted int) (int, error)
 	log      *slog.Logger
@@ -98,6 +97,9 @@ func NewCourier(o CourierOptions) *Courier {
 	if o.Grace == 0 {
 		o.Grace = 15 * time.Second
 	}
+	if o.Bodies == nil {
+		o.Bodies = NewBodies()
+	}
 	config := o.Pool.Config().ConnConfig.Copy()
 	schema.Bound(config)
 	config.RuntimeParams["application_name"] = "leadlog courier"
@@ -107,7 +109,7 @@ func NewCourier(o CourierOptions) *Courier {
 	config.RuntimeParams["enable_seqscan"] = "off"
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &Courier{
-		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies, folds: eventstore.NewFolds(subjects),
+		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies,
 		disable: o.Disable, pace: o.Pace, log: o.Log,
 		client: NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		lanes: newLanes(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
@@ -572,7 +574,7 @@ func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
 	if known, ok := c.bodies.get(r); ok {
 		return known, nil
 	}
-	return render(ctx, c.store, c.folds, r)
+	return render(ctx, c.store, c.bodies.folds, r)
 }
 
 // DefaultSchedule returns how long after each failed attempt the next one is made. After the last there is none.

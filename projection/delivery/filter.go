@@ -20,20 +20,22 @@ import (
 // the body that it would have. So a replay decides as the first time, unless the filter was changed.
 type Filters struct {
 	store    eventstore.Store
-	folds    *eventstore.Folds[subject]
 	bodies   *Bodies
 	compiled *lru.Cache[string, *webhook.Filter]
 }
 
 const cachedFilters = 1024
 
-// NewFilters returns filters that read leads from a store. Bodies, which may be nil, gets the bodies that were made.
+// NewFilters returns filters that read leads from a store. Bodies gets the bodies that were made; nil: none.
 func NewFilters(store eventstore.Store, bodies *Bodies) *Filters {
 	compiled, err := lru.New[string, *webhook.Filter](cachedFilters)
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	return &Filters{store, eventstore.NewFolds(subjects), bodies, compiled}
+	if bodies == nil {
+		bodies = NewBodies()
+	}
+	return &Filters{store, bodies, compiled}
 }
 
 // verdict is the decision of a filter.
@@ -112,7 +114,7 @@ func (c *candidate) make(ctx context.Context) error {
 		if c.first != nil {
 			known, c.err = renderFirst(r, *c.first)
 		} else {
-			known, c.err = render(ctx, c.filters.store, c.filters.folds, r)
+			known, c.err = render(ctx, c.filters.store, c.filters.bodies.folds, r)
 		}
 		if c.err != nil {
 			return c.err

@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/sealed"
@@ -59,6 +60,7 @@ type App struct {
 	Directory     *command.Directory
 	uses          *command.Uses
 	Handlers      *command.Handlers
+	leads         *eventstore.Folds[lead.State]
 	silence       *silence
 	logTree       *transparency.Keeper
 	reader        *query.Reader
@@ -126,10 +128,11 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 
 func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) {
 	a.secrets, a.intakeSecrets = delivery.NewSecrets(a.pool, a.store.Box), secret.NewIntakes(a.pool, a.store.Box)
+	a.leads = command.NewLeads()
 	a.Directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
 	a.Directory.ServeIntakes(a.intakeSecrets)
 	a.Handlers = command.NewHandlers(command.Options{
-		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: a.secrets, IntakeSecrets: a.intakeSecrets, Log: a.log,
+		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: a.secrets, IntakeSecrets: a.intakeSecrets, Leads: a.leads, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets,
 	})
 	if err := a.Handlers.FixClaimKey(ctx); err != nil {
@@ -165,7 +168,7 @@ func (a *App) wireViews(views string, claims claim.Names) (err error) {
 	a.runner, err = projection.New(projection.Options{
 		URL: views, Store: a.store, Tail: a.tail, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
 	})
-	a.reader = query.New(a.pool, a.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased))
+	a.reader = query.New(a.pool, a.store, query.WithLeads(a.leads), query.WithClaims(claims), query.WithErasedForm(sealed.AsErased))
 	a.silence = &silence{query: a.reader, handlers: a.Handlers, store: a.store, log: a.log, now: time.Now}
 	return err
 }
