@@ -110,12 +110,12 @@ func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (answer Arriv
 	return answer, err
 }
 
-// maxRaw bounds a raw arrival, in bytes as they are stored before they are sealed. Sealing makes four bytes of three, and what
-// becomes of the arrival must fit into the same append.
-const maxRaw = 600 << 10
+// maxRaw bounds a raw arrival, in bytes as they are sealed. Sealing makes four bytes of three, and what becomes of the arrival must
+// fit into the same append.
+const maxRaw = 700 << 10
 
 func rawSize(raw event.ArrivalRaw) int {
-	size := len(raw.ContentType) + len(raw.Body) + len(raw.Compressed)*4/3
+	size := len(raw.ContentType) + len(raw.Body) + len(raw.Compressed)
 	for _, texts := range []map[string]string{raw.Headers, raw.Query} {
 		for name, value := range texts {
 			size += len(name) + len(value)

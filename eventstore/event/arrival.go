@@ -103,8 +103,8 @@ func (r ArrivalRaw) WithBody(body []byte) ArrivalRaw {
 		return r
 	}
 	var packed bytes.Buffer
-	writer := gzip.NewWriter(&packed)
-	_, _ = writer.Write(body) // a buffer takes everything
+	writer, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // the level is valid; anyone may post, so it is the fastest
+	_, _ = writer.Write(body)                                 // a buffer takes everything
 	_ = writer.Close()
 	r.Compressed = packed.Bytes()
 	return r

@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"bytes"
+	"compress/flate"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -29,6 +30,8 @@ const (
 const (
 	wholeForm   byte = iota // all of the data, byte for byte
 	membersForm             // members, to follow the plain ones
+
+	packedForm byte = 1 << 7 // with one of these: what follows it is compressed
 )
 
 var encoding = base64.RawStdEncoding
@@ -51,9 +54,13 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 		s.text[0] = wholeForm
 		s.text = append(s.text, e.Data...)
 	}
+	text := s.text
+	if len(text) > packedFrom {
+		text = pack(text)
+	}
 	s.blob = binary.BigEndian.AppendUint64(s.blob, uint64(k.id))
 	s.bound = appendBound(s.bound, stream, &e, s.plain)
-	s.blob = aead.Seal(s.blob, nil, s.text, s.bound)
+	s.blob = aead.Seal(s.blob, nil, text, s.bound)
 	data := make([]byte, 0, len(`{,`)+len(s.plain)+len(sealedName)+len(`""}`)+encoding.EncodedLen(len(s.blob)))
 	data = append(append(data, '{'), s.plain...)
 	if len(s.plain) > 0 {
@@ -63,6 +70,40 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	data = encoding.AppendEncode(data, s.blob)
 	e.Data = append(data, '"', '}')
 	return e, nil
+}
+
+// packedFrom is the size in bytes from which what is sealed is compressed: the body of a post, mostly, which is compressed already, and
+// in base64. Huffman codes take the base64 away, so that it is paid for once: an append has a limit.
+const packedFrom = 16 << 10
+
+var packers = sync.Pool{New: func() any {
+	packer, err := flate.NewWriter(nil, flate.HuffmanOnly)
+	if err != nil {
+		panic(err) // the level is valid
+	}
+	return packer
+}}
+
+// pack compresses what is sealed, but for its form.
+func pack(text []byte) []byte {
+	packed := bytes.NewBuffer(make([]byte, 0, len(text)))
+	packed.WriteByte(text[0] | packedForm)
+	packer := packers.Get().(*flate.Writer)
+	defer packers.Put(packer)
+	packer.Reset(packed)
+	_, _ = packer.Write(text[1:]) // a buffer takes everything
+	_ = packer.Close()
+	return packed.Bytes()
+}
+
+// unpack reverses pack. Texts that are not compressed are returned as they are.
+func unpack(text []byte) ([]byte, error) {
+	if text[0]&packedForm == 0 {
+		return text, nil
+	}
+	unpacked := bytes.NewBuffer([]byte{text[0] &^ packedForm})
+	_, err := unpacked.ReadFrom(flate.NewReader(bytes.NewReader(text[1:])))
+	return unpacked.Bytes(), err
 }
 
 // scratch has the buffers of sealing and opening, which are reused.
@@ -153,6 +194,9 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}
 	s.text = opened
+	if opened, err = unpack(opened); err != nil {
+		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
+	}
 	form, text := opened[0], opened[1:]
 	ip, text, ipOK := cutText(text, o.ip)
 	userAgent, text, agentOK := cutText(text, o.userAgent)

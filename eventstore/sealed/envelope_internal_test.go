@@ -3,6 +3,8 @@ package sealed
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -60,6 +62,27 @@ func TestSeal_AuthenticatesPlainData(t *testing.T) {
 		},
 	} {
 		require.ErrorIs(t, opens(change), ErrDamaged, what)
+	}
+}
+
+// The body of a post is in base64 within the data, and the sealed part is base64 too.
+func TestSeal_LongTextsAreEncodedOnce(t *testing.T) {
+	t.Parallel()
+	body := make([]byte, 600<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(body)
+	k := testKey()
+	for _, given := range []eventstore.Event{
+		{Type: event.ArrivalReceived{}.EventType(), Data: fmt.Appendf(nil, `{"intakeId":"1","raw":{"compressed":"%s"}}`, base64.StdEncoding.EncodeToString(body))},
+		{Type: "unknown.v1", Data: fmt.Appendf(nil, `["%s"]`, base64.StdEncoding.EncodeToString(body))},
+	} {
+		stored, err := seal(k, "arrival-1", given)
+		require.NoError(t, err)
+		require.Less(t, len(stored.Data), len(body)*4/3*102/100)
+		r := eventstore.Recorded{Event: stored, Stream: "arrival-1"}
+		v, _, ok := openEnvelope(r.Data, nil)
+		require.True(t, ok)
+		require.NoError(t, v.open(&opener{key: k}, &r))
+		require.Equal(t, string(given.Data), string(r.Data))
 	}
 }
 
