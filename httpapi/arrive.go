@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
@@ -133,14 +134,12 @@ func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
 	if settings.Kind == intake.MetaLeadAds {
 		return x.receiveChanges(body)
 	}
-	raw := x.raw()
-	mapped, wrong, err := x.mapped(raw, body)
+	raw, mapped, wrong, err := x.mapped(x.raw(), body)
 	if err != nil {
 		return command.ArrivalReceived{}, err
 	}
 	return x.keep(command.ReceiveArrival{
-		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(settings.Kind, body))),
-		Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Test: mapped.Test, Skip: mapped.Skip},
+		DeliveryID: mapped.DeliveryID, Raw: raw, Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Test: mapped.Test, Skip: mapped.Skip},
 	})
 }
 
@@ -164,6 +163,7 @@ func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, e
 		}
 		first.Position = max(first.Position, received.Position)
 	}
+	x.spendArrivals(len(changes) - 1)
 	return first, nil
 }
 
@@ -178,15 +178,19 @@ func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, er
 	return received, err
 }
 
-// mapped is what the intake's mapping makes of a post.
-func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (intake.Mapped, field.Errors, error) {
-	release, err := x.load.mappings.take(x.ctx, x.caller.Account)
+// mapped is what the intake's mapping makes of a post, and the post as it is kept, in the account's turn.
+func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
+	release, err := x.load.mappings.takeToRest(x.ctx, x.caller.Account)
 	if err != nil {
-		return intake.Mapped{}, nil, err
+		return kept, mapped, nil, err
 	}
-	defer release()
-	mapped, wrong := x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
-	return mapped, wrong, nil
+	begun := time.Now() // for a duration, so not the configured clock
+	defer func() { release(restAfter(time.Since(begun), len(body), mapped.Steps)) }()
+	mapped, wrong = x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
+	if !mapped.Honeypot {
+		kept = raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(x.intake.State.Settings.Kind, body)))
+	}
+	return kept, mapped, wrong, nil
 }
 
 // raw is the post without its body, proofs and credentials.
@@ -262,6 +266,13 @@ func (x *exchange) takeArrival() error {
 		return err
 	}
 	return x.take()
+}
+
+// spendArrivals counts further arrivals of a post that was let in against the quota of the intake, into debt if necessary.
+func (x *exchange) spendArrivals(n int) {
+	if limit := x.arrivalLimit(x.limit()); n > 0 && limit.Rate > 0 {
+		x.quotas.Spend(x.kind.Policy()+" "+x.quotaHolder(), limit.Limit, n)
+	}
 }
 
 // quotaHolder is what the quotas of a request are kept under: its account or, so that junk at one intake uses up nothing else, its

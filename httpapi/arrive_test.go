@@ -3,8 +3,10 @@ package httpapi_test
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -137,6 +139,23 @@ func TestArrive_Refusals(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, s.request(call{method: http.MethodGet, path: path}).status)
 }
 
+// Bodies of other than text, and texts of pictures, compress little.
+func TestArrive_KeepsBodiesThatCompressLittle(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(bearerIntake)
+	random := make([]byte, 680<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	for name, value := range map[string]string{
+		"hex": hex.EncodeToString(random[:510<<10]), "base64": base64.StdEncoding.EncodeToString(random),
+	} {
+		body := `{"phone":"9876543210","x":"` + value + `"}`
+		answered := s.knock(path, body, proven).is(http.StatusOK)
+		shown := s.as(http.MethodGet, arrivalsPath+"/"+answered.at("arrivalId").(string), "").is(http.StatusOK)
+		require.True(t, body == shown.at("data", "raw", "body"), name)
+	}
+}
+
 // Another process has the intake in its cache.
 func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 	t.Parallel()
@@ -245,6 +264,27 @@ func TestArrive_MetaChallenge(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.arrival`) == 2
 	}, time.Minute, 5*time.Millisecond)
+}
+
+// Each lead that a post of Meta's announces counts as an arrival.
+func TestArrive_MetaLeadsAreCounted(t *testing.T) {
+	t.Parallel()
+	s := start(t, stopped)
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(4)})
+	path, _ := s.door(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
+	post := func(ids ...string) reply {
+		changes := make([]string, len(ids))
+		for i, id := range ids {
+			changes[i] = `{"field":"leadgen","value":{"leadgen_id":` + id + `}}`
+		}
+		body := `{"entry":[{"changes":[` + strings.Join(changes, ",") + `]}]}`
+		mac := hmac.New(sha256.New, []byte("app"))
+		mac.Write([]byte(body))
+		return s.knock(path, body, map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))})
+	}
+	post("1").is(http.StatusOK)
+	post("2", "3", "4", "5", "6").is(http.StatusOK)
+	post("7").limited()
 }
 
 func TestArrive_FeatureDisabled(t *testing.T) {

@@ -64,8 +64,7 @@ func (f *formPost) receive() (confirmed bool, err error) {
 	if _, err := f.checkOrigin(); err != nil {
 		return false, err
 	}
-	raw := f.raw()
-	mapped, wrong, err := f.mapped(raw, f.body)
+	raw, mapped, wrong, err := f.mapped(f.raw(), f.body)
 	if err != nil {
 		return false, err
 	}
@@ -84,7 +83,7 @@ func (f *formPost) receive() (confirmed bool, err error) {
 		}
 	}
 	received, err := f.keep(command.ReceiveArrival{
-		DeliveryID: mapped.DeliveryID, Raw: raw.WithBody(intake.WithoutFiles(raw.ContentType, f.body)), AskPerson: true,
+		DeliveryID: mapped.DeliveryID, Raw: raw, AskPerson: true,
 		Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Skip: mapped.Skip},
 	})
 	if err != nil {

@@ -10,9 +10,11 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/leadlog/leadlog/command/expression"
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
@@ -427,8 +429,23 @@ func newTurns() turns {
 	return turns{all: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))), own: map[string]*turn{}}
 }
 
+// restAfter returns how long an account rests after a post, by the time, the bytes and the steps that it took: posts that are costly
+// together take no more than a quarter of a processor. Any other is followed at once, however long it took on a busy machine.
+func restAfter(took time.Duration, bytes int, steps uint64) time.Duration {
+	if bytes < 64<<10 && steps < expression.CostLimit/10 {
+		return 0
+	}
+	return 3 * took
+}
+
 // take waits for a turn of an account. The error is that of the context.
 func (t *turns) take(ctx context.Context, account string) (release func(), err error) {
+	rest, err := t.takeToRest(ctx, account)
+	return func() { rest(0) }, err
+}
+
+// takeToRest is take, after which the account's next turn begins a rest after release.
+func (t *turns) takeToRest(ctx context.Context, account string) (release func(rest time.Duration), err error) {
 	t.mu.Lock()
 	own := t.own[account]
 	if own == nil {
@@ -448,14 +465,20 @@ func (t *turns) take(ctx context.Context, account string) (release func(), err e
 		leave()
 		return nil, err
 	}
-	if err := t.all.Acquire(ctx, 1); err != nil {
+	end := func() {
 		own.Release(1)
 		leave()
+	}
+	if err := t.all.Acquire(ctx, 1); err != nil {
+		end()
 		return nil, err
 	}
-	return func() {
+	return func(rest time.Duration) {
 		t.all.Release(1)
-		own.Release(1)
-		leave()
+		if rest == 0 {
+			end()
+			return
+		}
+		time.AfterFunc(rest, end)
 	}, nil
 }

@@ -86,9 +86,9 @@ func TestTurns_OfAccountsAndAll(t *testing.T) {
 	post := func(account string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		x := &exchange{api: &api{load: load}, ctx: ctx, intake: &command.Intake{Mapping: mapping}}
+		x := &exchange{api: &api{load: load}, ctx: ctx, intake: &command.Intake{Mapping: mapping, Cached: &command.Cached[intake.State]{}}}
 		x.caller.Account = account
-		_, _, err := x.mapped(event.ArrivalRaw{}, nil)
+		_, _, _, err := x.mapped(event.ArrivalRaw{}, nil)
 		return err
 	}
 	releaseA, err := load.mappings.take(t.Context(), "a")
@@ -104,6 +104,28 @@ func TestTurns_OfAccountsAndAll(t *testing.T) {
 		require.NoError(t, post(account))
 	}
 	require.Empty(t, load.mappings.own)
+}
+
+// An account whose posts are costly leaves most of a processor to others.
+func TestTurns_AccountRests(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, restAfter(time.Second, 1000, 500), "small, on a busy machine")
+	require.Equal(t, 60*time.Millisecond, restAfter(20*time.Millisecond, 1<<20, 500))
+	require.Equal(t, 60*time.Millisecond, restAfter(20*time.Millisecond, 1000, 200_000))
+	turns := newTurns()
+	release, err := turns.takeToRest(t.Context(), "a")
+	require.NoError(t, err)
+	release(time.Hour)
+	expired, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = turns.takeToRest(expired, "a")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "it rests")
+	release, err = turns.takeToRest(t.Context(), "b")
+	require.NoError(t, err, "others do not")
+	release(time.Nanosecond)
+	release, err = turns.takeToRest(t.Context(), "b")
+	require.NoError(t, err, "nor does it after its rest")
+	release(0)
 }
 
 // What took longer than one interval is answered at the end of the next.

@@ -119,6 +119,7 @@ type Mapped struct {
 	Skip       bool   // the mapping says that it is not to be captured
 	Honeypot   bool   // a form's field that persons leave empty is filled
 	Challenge  string // the response token of a form's challenge
+	Steps      uint64 // what it cost, in the units of expression.CostLimit
 
 	// Body has the members of a capture's body, for lead.ParseArrival. Its source is that of the intake.
 	Body map[string]jsontext.Value
@@ -151,6 +152,7 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 			wrong.Add(p.field, err.Error())
 		}
 	}
+	mapped.Steps = total
 	mapped.setSource(m.source())
 	return mapped, wrong
 }
