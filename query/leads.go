@@ -117,14 +117,14 @@ func (filter LeadFilter) selection(account, from, order string) selection {
 	return s
 }
 
-// narrow adds the filter's conditions. If the search is to use the index of source or of status, the other condition is written
-// such that PostgreSQL uses no index for it. The text search comes last, because the other conditions cost a fifth of it.
+// narrow adds the filter's conditions. If by names an index, conditions that have another are written such that PostgreSQL does not use
+// it. The text search comes last, because the other conditions cost a fifth of it.
 func (filter LeadFilter) narrow(s *selection, account, by string) {
 	source, status, search := bySource, byStatus, "search"
-	switch by {
-	case bySource:
+	if by == bySource || by == byCreation {
 		status += ` || ''`
-	case byStatus:
+	}
+	if by == byStatus || by == byCreation {
 		source += ` || ''`
 	}
 	if filter.Status+filter.Source+filter.LeadTemperature != "" {

@@ -2,13 +2,13 @@ package query
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -24,10 +24,11 @@ const (
 	trigram = 3
 )
 
-// Filters that have an index each.
+// Indexes of leads, each in the order of their creation.
 const (
-	bySource = "source"
-	byStatus = "status"
+	byCreation = "created_at"
+	bySource   = "source"
+	byStatus   = "status"
 )
 
 // searches reports whether a list needs a search.
@@ -39,12 +40,15 @@ func (filter LeadFilter) searches() bool {
 // in one snapshot: leads get into the index meanwhile.
 func (r *Reader) search(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, leads selection, before time.Time, limit int) (found pageBuilder[Lead], err error) {
 	found.limit = limit
-	by, reach, err := r.scanPlan(ctx, tx, account, filter, before)
+	by, reach := byCreation, time.Time{}
+	switch {
+	case filter.Q == "":
+		by, err = r.rarer(ctx, tx, account, filter, before)
+	case utf8.RuneCountInString(filter.Q) >= trigram:
+		reach, err = r.scanReach(ctx, tx, account, filter, before)
+	}
 	if err != nil {
 		return found, err
-	}
-	if utf8.RuneCountInString(filter.Q) < trigram {
-		reach = time.Time{}
 	}
 	parts := []selection{scanned(leads, account, filter, by, reach, before, limit)}
 	if !reach.IsZero() {
@@ -62,40 +66,51 @@ func (r *Reader) search(ctx context.Context, tx pgx.Tx, account string, filter L
 	return found, nil
 }
 
-// scanPlan chooses the index to scan: of source and stage, the one that fewer leads have. Reach is when the scan may end and the
-// trigram index has all earlier leads; zero: never.
-func (r *Reader) scanPlan(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (by string, reach time.Time, err error) {
-	indexes := map[string]LeadFilter{}
-	if filter.Source != "" {
-		indexes[bySource] = LeadFilter{Source: filter.Source}
+// rarer returns the index of the source or of the stage that a filter has: of two, the one that fewer leads have.
+func (r *Reader) rarer(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (by string, err error) {
+	switch {
+	case filter.Source+filter.Status == "":
+		return byCreation, nil
+	case filter.Status == "":
+		return bySource, nil
+	case filter.Source == "":
+		return byStatus, nil
 	}
-	if filter.Status != "" {
-		indexes[byStatus] = LeadFilter{Status: filter.Status}
+	source, status := filter, filter
+	source.Status, status.Source = "", ""
+	ofSource, err := r.afterScan(ctx, tx, account, source, before)
+	if err != nil || ofSource.IsZero() {
+		return bySource, err
 	}
-	if len(indexes) == 0 {
-		indexes[""] = LeadFilter{}
+	ofStatus, err := r.afterScan(ctx, tx, account, status, before)
+	if ofStatus.Before(ofSource) {
+		return byStatus, err
 	}
-	for name, one := range indexes {
-		one.CreatedSince, one.CreatedUntil = filter.CreatedSince, filter.CreatedUntil
-		s := one.selection(account, `SELECT created_at FROM views.lead`, `created_at DESC`)
-		s.within(`created_at`, time.Time{}, before)
-		var last pgtype.Timestamptz
-		err := tx.QueryRow(ctx, `
-			SELECT CASE WHEN scanned IS NOT NULL THEN least(scanned, unindexed) END
-			  FROM (SELECT (`+s.sql(1)+` OFFSET `+strconv.Itoa(r.scannedLeads)+`) AS scanned,
-			               (SELECT min(created_at) FROM views.lead WHERE lead_id > (SELECT coalesce(max(lead_id), '') FROM views.lead_search)) AS unindexed) AS r`,
-			s.args...).Scan(&last)
-		if err != nil {
-			return "", reach, err
-		}
-		if !last.Valid {
-			return name, time.Time{}, nil
-		}
-		if reach.IsZero() || last.Time.Before(reach) {
-			by, reach = name, last.Time
-		}
+	return bySource, err
+}
+
+// scanReach returns when a search for a text may end its scan: the trigram index has all leads that were created before. Zero is never.
+func (r *Reader) scanReach(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (reach time.Time, err error) {
+	filter.Source, filter.Status = "", ""
+	if reach, err = r.afterScan(ctx, tx, account, filter, before); err != nil || reach.IsZero() {
+		return reach, err
 	}
-	return by, reach, nil
+	err = tx.QueryRow(ctx, `
+		SELECT least($1, min(created_at)) FROM views.lead WHERE lead_id > (SELECT coalesce(max(lead_id), '') FROM views.lead_search)`,
+		reach).Scan(&reach)
+	return reach, err
+}
+
+// afterScan returns when the first lead was created that is not among the newest of a source, a stage or all; zero if there is none.
+func (r *Reader) afterScan(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (at time.Time, err error) {
+	filter.Q, filter.LeadTemperature = "", ""
+	s := filter.selection(account, `SELECT created_at FROM views.lead`, `created_at DESC`)
+	s.within(`created_at`, time.Time{}, before)
+	err = tx.QueryRow(ctx, s.sql(1)+` OFFSET `+strconv.Itoa(r.scannedLeads), s.args...).Scan(&at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	return at, err
 }
 
 // scanned selects leads by an index, back to a time. The index alone tells when matching leads were created; only then are the leads

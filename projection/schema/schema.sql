@@ -468,9 +468,9 @@ CASE
 END,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor=85);
-CREATE INDEX lead_newest ON views.lead USING btree (account, created_at) INCLUDE (temperature, search);
-CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at) INCLUDE (temperature, status, search);
-CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at) INCLUDE (temperature, source, search);
+CREATE INDEX lead_newest ON views.lead USING btree (account, created_at) INCLUDE (temperature, source, status, search);
+CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at) INCLUDE (temperature, status);
+CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at) INCLUDE (temperature, source);
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';

@@ -46,9 +46,9 @@ CREATE TABLE views.lead (
 
 -- Each has what lists filter by, so that a search reads the index alone, and only the leads that it finds. There is none by
 -- phone or email: the log has the owner of each, and random keys cost a capture more than all the other indexes together.
-CREATE INDEX lead_newest ON views.lead (account, created_at) INCLUDE (temperature, search);
-CREATE INDEX lead_status ON views.lead (account, status, created_at) INCLUDE (temperature, source, search);
-CREATE INDEX lead_source ON views.lead (account, source, created_at) INCLUDE (temperature, status, search);
+CREATE INDEX lead_newest ON views.lead (account, created_at) INCLUDE (temperature, source, status, search);
+CREATE INDEX lead_status ON views.lead (account, status, created_at) INCLUDE (temperature, source);
+CREATE INDEX lead_source ON views.lead (account, source, created_at) INCLUDE (temperature, status);
 
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
