@@ -20,7 +20,8 @@ import (
 //   - every call runs in a goroutine of its own, which is left behind when the call's context ends;
 //   - a client that has not found a node yet has one call at a time, and the others wait outside;
 //   - a client that lost its node gets no more calls, and is replaced after a backoff;
-//   - it is closed when its last call has returned, or after a while, and the panic is recovered.
+//   - it is closed when its last call has returned, or after a while when the streams that stay are open, and the panic is recovered.
+//     Closing does not release a call that opens a stream: the library may never answer it then.
 type connection struct {
 	config    *client.Configuration
 	log       *slog.Logger
@@ -40,8 +41,10 @@ type link struct {
 	gone  chan struct{} // closed when the link is replaced
 
 	// Guarded by connection.mu.
-	users  int
-	proven bool // it found a node
+	users   int
+	opening int  // users whose call has not returned yet
+	overdue bool // it is closed when none is opening
+	proven  bool // it found a node
 }
 
 // errLost means that the client was closed or panicked during a call.
@@ -50,8 +53,9 @@ var errLost = errors.New("the connection was lost")
 // visit is one call's use of a link.
 type visit struct {
 	*link
-	conn  *connection
-	first func() // ends the discovery of a node; nil if the link has one
+	conn   *connection
+	first  func() // ends the discovery of a node; nil if the link has one
+	opened bool   // its call has returned; guarded by connection.mu
 }
 
 // enter begins a visit. left ends it.
@@ -114,6 +118,7 @@ func (c *connection) use(l *link, first bool) bool {
 		return false
 	}
 	l.users++
+	l.opening++
 	return true
 }
 
@@ -122,6 +127,7 @@ func (v *visit) left(err error) {
 	c := v.conn
 	c.mu.Lock()
 	c.judge(v.link, err)
+	v.returned()
 	if v.users--; v.users == 0 && c.current != v.link {
 		_ = v.Close() // always nil
 	}
@@ -144,12 +150,31 @@ func (v *visit) find() error {
 	return nil
 }
 
-// succeeded records a success before the visit's end. Its mutex also orders the call before a later close of the client, which the
-// library does not.
+// succeeded records a success before the visit's end.
 func (v *visit) succeeded() {
 	v.conn.mu.Lock()
 	defer v.conn.mu.Unlock()
 	v.conn.judge(v.link, nil)
+}
+
+// open records that the visit's call has opened a stream. The mutex orders the call before a later close of the client, which the library
+// does not.
+func (v *visit) open() {
+	v.conn.mu.Lock()
+	defer v.conn.mu.Unlock()
+	v.conn.judge(v.link, nil)
+	v.returned()
+}
+
+// returned notes that the visit's call is not in the client any more, and closes the client if it waited for that.
+func (v *visit) returned() {
+	if v.opened {
+		return
+	}
+	v.opened = true
+	if v.opening--; v.opening == 0 && v.overdue {
+		_ = v.Close() // always nil
+	}
 }
 
 // judge updates the current link after a call, and replaces it if it is lost.
@@ -193,12 +218,14 @@ func (c *connection) close() {
 	c.closeLater(l)
 }
 
-// closeLater closes a link after a while, in which its last calls may leave.
+// closeLater closes a link after a while, in which its last calls may leave, when no call is opening a stream.
 func (c *connection) closeLater(l *link) {
 	time.AfterFunc(c.lingering, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		_ = l.Close() // always nil
+		if l.overdue = true; l.opening == 0 {
+			_ = l.Close() // always nil
+		}
 	})
 }
 
@@ -230,7 +257,7 @@ func hold[T any](
 		}()
 		if a.err = v.find(); a.err == nil {
 			if a.value, a.err = do(ctx, v.Client); a.err == nil {
-				v.succeeded()
+				v.open()
 			}
 		}
 	}()
