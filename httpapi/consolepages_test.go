@@ -953,9 +953,7 @@ func TestConsole_DemoData(t *testing.T) {
 	kept := won[0].(map[string]any)["email"].(string)
 	b.capture(`{"email":"` + kept + `","metadata":{"source":"website"}}`).is(http.StatusOK)
 	require.Contains(t, b.get("/console/demo/remove").body, "Remove the demo data")
-	b.caughtUp()
-	b.post("/console/demo/remove")
-	left := all()
+	left := b.removeDemo()
 	require.Len(t, left, 2)
 	require.Equal(t, []any{kept, own}, []any{left[0].(map[string]any)["email"], left[1].(map[string]any)["leadId"]})
 	require.NotContains(t, b.get("/console").body, "has demo data")
@@ -963,6 +961,26 @@ func TestConsole_DemoData(t *testing.T) {
 	require.Contains(t, b.get("/console/arrivals?state=quarantined").body, "No arrival")
 	b.post("/console/demo/remove")
 	require.Len(t, all(), 2)
+}
+
+// removeDemo removes the demo data, and returns the leads that remain. A request erases leads for a few seconds, so on a slow machine it takes
+// several, each of which erases some.
+func (b *browser) removeDemo() []any {
+	b.t.Helper()
+	count := func() (left []any, demo bool) {
+		b.caughtUp()
+		left = b.as(http.MethodGet, leads+"?limit=100", "").is(http.StatusOK).at("data").([]any)
+		return left, strings.Contains(b.get("/console").body, `id="demo" data-live class="notice"`)
+	}
+	left, demo := count()
+	for demo {
+		b.post("/console/demo/remove")
+		before := len(left)
+		if left, demo = count(); demo {
+			require.Less(b.t, len(left), before)
+		}
+	}
+	return left
 }
 
 func TestConsole_DemoDataAtOnce(t *testing.T) {
@@ -1002,7 +1020,7 @@ func TestConsole_DemoDataAtOnce(t *testing.T) {
 	require.Contains(t, b.get("/console").body, "Demo data is partly removed: 39 leads left.")
 
 	press("/console/demo/remove")
-	require.Empty(t, b.as(http.MethodGet, leads, "").at("data"))
+	require.Empty(t, b.removeDemo())
 	require.Contains(t, b.get("/console").body, "Capture your first lead")
 	b.post("/console/demo")
 	require.Contains(t, b.get("/console").body, "40 leads")

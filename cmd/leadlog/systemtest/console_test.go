@@ -168,6 +168,10 @@ func (c *chromium) firstSteps(api, jwt string) {
 	c.waitText("#demo", "40 leads")
 	c.press("Remove demo data")
 	c.press("Remove")
+	for strings.Contains(c.text("#demo"), "partly removed") { // on a slow machine a request does not erase all leads
+		c.open("/console/demo/remove")
+		c.press("Remove")
+	}
 	c.waitText("#start", "arrived")
 	left := mustCall(c.t, "GET", api+"/leads", jwt, "").is(c.t, 200).body["data"].([]any)
 	require.Len(c.t, left, 1)
