@@ -48,7 +48,7 @@ func (r *reading) flushLeaves(ctx context.Context) error {
 // askTree returns the events of the log that the stored trees were not made of. That the trees are whole
 // shows when the view is compared with a fresh fold.
 func askTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
-	view := view.TokenAudit{}
+	view := view.TokenEvent{}
 	rows, err := tx.Query(ctx, `
 		SELECT format('audit tree of account %s: event at position %s of stream %s is not the one that the tree was made of',
 		              account, position, stream)

@@ -45,7 +45,7 @@ func of(w *projectiontest.World, heads ...audit.Head) verify.Verification {
 }
 
 // ofLog are the projectors of the views that the log is verified against.
-var ofLog = []projection.Projector{view.Lead{}, view.TokenAudit{}}
+var ofLog = []projection.Projector{view.Lead{}, view.TokenEvent{}}
 
 // project brings the views up to date that the log is verified against.
 func project(t *testing.T, w *projectiontest.World) {

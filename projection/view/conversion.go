@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -241,13 +240,6 @@ func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
 			return buffer
 		})
 	}
-}
-
-// bytesBy is a value of type bytea that write appends where it belongs.
-func (r *rows) bytesBy(write func([]byte) []byte) {
-	start := len(r.buffer)
-	r.buffer = write(append(r.buffer, 0, 0, 0, 0))
-	binary.BigEndian.PutUint32(r.buffer[start:], uint32(len(r.buffer)-start-4))
 }
 
 // CompareDerived implements projection.Maintainer. It makes the conversions of all leads of the live view that have not changed since

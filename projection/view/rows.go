@@ -69,6 +69,13 @@ func (r *rows) jsonbBy(write func([]byte) ([]byte, error)) {
 	r.jsonBy(func(buffer []byte) ([]byte, error) { return write(append(buffer, 1)) })
 }
 
+// bytesBy is a value of type bytea that write appends where it belongs.
+func (r *rows) bytesBy(write func([]byte) []byte) {
+	start := len(r.buffer)
+	r.buffer = write(append(r.buffer, 0, 0, 0, 0))
+	binary.BigEndian.PutUint32(r.buffer[start:], uint32(len(r.buffer)-start-4))
+}
+
 func (r *rows) bigint(value int64) {
 	r.buffer = binary.BigEndian.AppendUint32(r.buffer, 8)
 	r.buffer = binary.BigEndian.AppendUint64(r.buffer, uint64(value))

@@ -11,7 +11,7 @@ import (
 // All returns every view that a service serves.
 func All() []projection.Projector {
 	return []projection.Projector{
-		Lead{}, SourceDay{}, Touch{}, Token{}, TokenAudit{}, Account{}, Endpoint{}, Intake{},
+		Lead{}, SourceDay{}, Touch{}, Token{}, TokenEvent{}, Account{}, Endpoint{}, Intake{},
 		VisitorActivity{}, Refused{}, Arrival{}, Trail{}, Place{},
 	}
 }

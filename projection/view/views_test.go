@@ -169,7 +169,7 @@ func TestView_HoldsNoTokenHash(t *testing.T) {
 	}
 }
 
-func TestTokenAudit_Rows(t *testing.T) {
+func TestTokenEvent_Rows(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()

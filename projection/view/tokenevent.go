@@ -2,23 +2,79 @@ package view
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
+
+// TokenEvent has a row for each event of an API token, with its actor, address and request, and for each account a Merkle tree whose
+// leaves are these rows.
+type TokenEvent struct{}
+
+func (TokenEvent) Name() string     { return schema.TokenEvent }
+func (TokenEvent) Version() int     { return 2 }
+func (TokenEvent) Tables() []string { return []string{"token_event", "token_tree"} }
+func (TokenEvent) Filter() eventstore.Filter {
+	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.TokenUsePrefix}}
+}
+
+func (TokenEvent) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	leaves := slices.DeleteFunc(slices.Clone(batch), func(e projection.Event) bool { return !audit.IsLeaf(e.Type) })
+	if len(leaves) == 0 {
+		return nil
+	}
+	trees, err := openTrees(ctx, tx, leaves)
+	if err != nil {
+		return err
+	}
+	var events rows
+	for _, e := range leaves {
+		tree := trees[e.Metadata.Account]
+		entry, err := audit.NewEntry(*e.Recorded, e.Data, tree.edge.Size())
+		if err == nil {
+			err = tree.add(entry)
+		}
+		if err != nil {
+			return fmt.Errorf("event at position %d: %w", e.Position, err)
+		}
+		events.row(13)
+		events.bigint(int64(e.Position))
+		events.text(entry.ID)
+		events.text(entry.TokenID)
+		events.text(e.Metadata.Account)
+		events.text(entry.Type)
+		events.timestamp(e.At)
+		events.text(entry.Actor)
+		events.text(entry.IP)
+		events.text(entry.UserAgent)
+		events.text(entry.RequestID)
+		events.json(entry.Data)
+		events.text(entry.Digest)
+		events.bigint(entry.Leaf)
+	}
+	err = events.insert(ctx, tx, "token_event", "position", "event_id", "token_id", "account", "type", "at", "actor", "ip",
+		"user_agent", "request_id", "data", "digest", "leaf")
+	if err != nil {
+		return err
+	}
+	return saveTrees(ctx, tx, trees)
+}
 
 // tokenTree is an account's tree while a batch is added to it.
 type tokenTree struct {
 	account string
 	edge    *audit.Edge
 	first   int64       // where the new hashes are stored
-	added   []tlog.Hash // new hashes, one behind the other
+	added   []tlog.Hash // new hashes, in the order in which they are stored
 }
 
 func (t *tokenTree) add(entry audit.Entry) error {
@@ -31,7 +87,7 @@ func (t *tokenTree) add(entry audit.Entry) error {
 	return err
 }
 
-// openTrees goes on with the trees of all accounts that events are of.
+// openTrees resumes the trees of the accounts of events, by account.
 func openTrees(ctx context.Context, tx pgx.Tx, events []projection.Event) (map[string]*tokenTree, error) {
 	trees := map[string]*tokenTree{}
 	for _, e := range events {
