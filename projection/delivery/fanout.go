@@ -1,3 +1,9 @@
+// Package delivery sends events to webhook endpoints. It owns the queue and the record of deliveries and the signing secrets.
+//
+// [FanOut] reads the log and writes a row for each event that an endpoint is to get, in the transaction that moves its checkpoint.
+// A [Courier] takes rows that are due and sends them, signed as the Standard Webhooks specification says. Attempts that fail are
+// repeated on a schedule, and each endpoint has a lane of its own, so that none waits for another. A [Replayer] queues again what
+// owners ask to replay, and [Days] drops old partitions of the record.
 package delivery
 
 import (

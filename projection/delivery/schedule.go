@@ -1,0 +1,68 @@
+package delivery
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultSchedule returns how long after each failed attempt the next one is made. After the last there is none.
+func DefaultSchedule() []time.Duration {
+	return []time.Duration{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+		10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+}
+
+const (
+	longestRetryAfter = 24 * time.Hour
+	overloadFloor     = time.Minute // before the next attempt at an endpoint that is overloaded
+	jitter            = 0.2
+)
+
+// next returns how long to wait after a failed attempt, as Next does. An endpoint that is gone has no further attempt.
+func next(schedule []time.Duration, number int, o outcome, now time.Time, random float64) (wait time.Duration, ok bool) {
+	if o.status == http.StatusGone {
+		return 0, false
+	}
+	return Next(schedule, number, Failure{Status: o.status, RetryAfter: o.retryAfter, TimedOut: o.timedOut}, now, random)
+}
+
+// Failure is how an attempt failed.
+type Failure struct {
+	Status     int    // 0: no response
+	RetryAfter string // the header
+	TimedOut   bool
+}
+
+// Next returns how long to wait after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the last
+// attempt.
+func Next(schedule []time.Duration, number int, f Failure, now time.Time, random float64) (wait time.Duration, ok bool) {
+	if number > len(schedule) {
+		return 0, false
+	}
+	wait = schedule[number-1]
+	wait += time.Duration(float64(wait) * jitter * (2*random - 1))
+	switch {
+	case f.TimedOut, f.Status == http.StatusTooManyRequests, f.Status == http.StatusBadGateway, f.Status == http.StatusGatewayTimeout:
+		wait = max(wait, overloadFloor)
+	}
+	return max(wait, min(retryAfter(f.RetryAfter, now), longestRetryAfter)), true
+}
+
+// retryAfter reads the header: seconds, or a date. 0 when it is neither.
+func retryAfter(header string, now time.Time) time.Duration {
+	header = strings.TrimSpace(header)
+	if header != "" && strings.Trim(header, "0123456789") == "" {
+		seconds, err := strconv.ParseInt(header, 10, 32)
+		if err != nil { // too large
+			return longestRetryAfter
+		}
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
