@@ -28,8 +28,8 @@ func Text[T any](name string, get func(T) string) Column[T] {
 	return Column[T]{Name: name, text: get, node: node, add: func(to *cells, item T) { to.text(get(item)) }}
 }
 
-// Term is a column of texts of which there are few different ones.
-func Term[T any](name string, get func(T) string) Column[T] {
+// Category is a column of texts of which few differ: a dictionary in Parquet.
+func Category[T any](name string, get func(T) string) Column[T] {
 	c := Text(name, get)
 	c.node = parquet.Encoded(parquet.String(), &parquet.RLEDictionary)
 	return c
@@ -60,9 +60,9 @@ func Texts[T any](name string, get func(T) []string) Column[T] {
 	return Column[T]{Name: name, text: text, node: node, add: func(to *cells, item T) { to.list(get(item)) }}
 }
 
-// Moment is a column of times in milliseconds. The zero time is null.
-func Moment[T any](name string, get func(T) query.Timestamp) Column[T] {
-	text := func(item T) string { return moment(get(item)) }
+// Time is a column of times in milliseconds. The zero time is null.
+func Time[T any](name string, get func(T) query.Timestamp) Column[T] {
+	text := func(item T) string { return timestamp(get(item)) }
 	node := parquet.Optional(parquet.Encoded(parquet.Timestamp(parquet.Millisecond), &parquet.Plain))
 	return Column[T]{Name: name, text: text, node: node, add: func(to *cells, item T) {
 		if at := time.Time(get(item)); at.IsZero() {
@@ -80,8 +80,8 @@ func Integer[T any, N int | int64](name string, get func(T) N) Column[T] {
 	return Column[T]{Name: name, text: text, node: node, add: func(to *cells, item T) { to.integer(int64(get(item))) }}
 }
 
-// Truth is a column of truth values.
-func Truth[T any](name string, get func(T) bool) Column[T] {
+// Bool is a column of booleans.
+func Bool[T any](name string, get func(T) bool) Column[T] {
 	text := func(item T) string { return strconv.FormatBool(get(item)) }
 	return Column[T]{Name: name, text: text, node: parquet.Leaf(parquet.BooleanType), add: func(to *cells, item T) {
 		to.value(parquet.BooleanValue(get(item)))
@@ -118,7 +118,7 @@ func Object[T, V any](name string, get func(T) map[string]V) Column[T] {
 	return JSON(name, func(item T) string { return object(get(item)) })
 }
 
-func moment(t query.Timestamp) string {
+func timestamp(t query.Timestamp) string {
 	at, _ := t.MarshalJSON() // never fails
 	if string(at) == "null" {
 		return ""
@@ -138,7 +138,7 @@ func object[V any](members map[string]V) string {
 	return string(encoded)
 }
 
-// cells are values of one column that are not written yet.
+// cells buffers values of one column.
 type cells struct {
 	values  []parquet.Value
 	bytes   []byte // of texts
@@ -146,7 +146,7 @@ type cells struct {
 	defined int // definition level of the next value
 }
 
-// reset makes room for the next values. The memory of texts that were larger than usual is not kept.
+// reset discards the values, and keeps the memory for the next ones unless their texts were larger than usual.
 func (c *cells) reset() {
 	if c.values, c.bytes = c.values[:0], c.bytes[:0]; cap(c.bytes) > 2*parquetBytes {
 		c.bytes = nil
@@ -158,7 +158,7 @@ func (c *cells) value(v parquet.Value) {
 	c.defined = 0
 }
 
-// optional says that the next value is one that might be null.
+// optional marks the next value as one of an optional column.
 func (c *cells) optional() *cells {
 	c.defined = 1
 	return c
@@ -170,7 +170,7 @@ func (c *cells) integer(n int64) { c.value(parquet.Int64Value(n)) }
 
 func (c *cells) text(text string) { c.value(c.byteArray(text)) }
 
-// byteArray copies a text to where those of other rows are.
+// byteArray copies a text to the buffer of the column.
 func (c *cells) byteArray(text string) parquet.Value {
 	start := len(c.bytes)
 	c.bytes = append(c.bytes, text...)

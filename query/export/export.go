@@ -1,5 +1,5 @@
-// Package export writes the results of queries as CSV, as JSON lines or as Parquet, for analysts and auditors. It has few rows in
-// memory at a time, so that an export of any size takes the same memory.
+// Package export writes the results of queries as CSV, JSON lines or Parquet. sheets.go has the columns of each list. It buffers few rows,
+// so that an export of any size takes the same memory.
 package export
 
 import (
@@ -73,13 +73,13 @@ func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], b
 	return written, out.close()
 }
 
-// While yields items as long as letIn, which it calls before each, returns no error: a slow reader may take days, and its
-// credential may end meanwhile.
-func While[T any](letIn func() error, items iter.Seq2[T, error]) iter.Seq2[T, error] {
+// While yields items as long as admitted, which it calls before each, returns no error: a slow reader may take days, and its
+// credential may expire meanwhile.
+func While[T any](admitted func() error, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for item, err := range items {
 			if err == nil {
-				err = letIn()
+				err = admitted()
 			}
 			if !yield(item, err) || err != nil {
 				return

@@ -141,7 +141,7 @@ func TestParquet_BoundedMemory(t *testing.T) {
 		sheet Sheet[int]
 	}{
 		{200_000, Sheet[int]{"numbers", []Column[int]{
-			Text("text", func(n int) string { return fmt.Sprintf("%0512d", n) }), Term("term", func(n int) string { return strings.Repeat("x", n%7) }),
+			Text("text", func(n int) string { return fmt.Sprintf("%0512d", n) }), Category("term", func(n int) string { return strings.Repeat("x", n%7) }),
 		}}},
 		{16_000, Sheet[int]{"objects", []Column[int]{
 			Object("object", func(int) map[string]jsontext.Value { return map[string]jsontext.Value{"note": note} }),
