@@ -1,4 +1,5 @@
-// Package arrival folds what became of a post that an intake let in, or that the API kept because its fields were wrong. It is pure.
+// Package arrival folds the stream of an arrival: a post that an intake accepted, or that the API kept because its fields were invalid.
+// It decides whether one can be resubmitted, discarded, expired or erased. It is pure.
 package arrival
 
 import (
@@ -31,7 +32,7 @@ var (
 	ErrNotFound = errors.New("arrival not found")
 	// ErrDiscarded says that an arrival was discarded.
 	ErrDiscarded = errors.New("the arrival was discarded")
-	// ErrExpired says that the content of an arrival is deleted because its time is over.
+	// ErrExpired says that the content of an arrival was deleted when it expired, and was not captured before.
 	ErrExpired = errors.New("the arrival has expired")
 	// ErrPending says that the content of an arrival has not been fetched yet.
 	ErrPending = errors.New("the content of the arrival has not been fetched yet")
@@ -49,8 +50,8 @@ type Arrival struct {
 	ExpiresAt  time.Time
 	Raw        event.ArrivalRaw // zero when it is deleted
 	Fetched    bool             // the raw arrival is what was fetched
-	Deleted    bool             // the content was deleted by its owner, an erasure or the end of its time
-	Lost       bool             // the content cannot be read
+	Deleted    bool             // the content was deleted by its owner, by an erasure, or because it expired
+	Lost       bool             // the content cannot be read: its key is gone
 	Reasons    []event.ArrivalReason
 	Code       string // of a refusal
 	LeadID     string // that it was captured into, or conflicts with
@@ -113,14 +114,14 @@ func evolve(a Arrival, fact event.Fact) Arrival {
 	return a
 }
 
-// become changes the state. What belongs to the state before is no longer so.
+// become changes the state, and clears what belongs to the state before.
 func (a *Arrival) become(state string) {
 	a.State, a.Reasons, a.Code, a.LeadID, a.Other = state, nil, "", "", ""
 }
 
 func (a *Arrival) delete() { a.Raw, a.Deleted = event.ArrivalRaw{}, true }
 
-// Of reports an arrival of another account, or one that does not exist, as ErrNotFound.
+// Of returns ErrNotFound unless the arrival exists and is of the account.
 func (a Arrival) Of(account string) error {
 	if a.State == "" || a.Account != account {
 		return ErrNotFound
@@ -141,7 +142,8 @@ func (a Arrival) Resubmit() error {
 	return nil
 }
 
-// Discard decides that the owner of an arrival discards it. Done says that its content was deleted before.
+// Discard decides that the owner of an arrival discards it. Done reports that its content was deleted before. The errors are ErrNotFound
+// and ErrExpired.
 func (a Arrival) Discard(account string) (fact event.ArrivalDiscarded, done bool, err error) {
 	if err := a.Of(account); err != nil {
 		return fact, false, err
@@ -152,7 +154,7 @@ func (a Arrival) Discard(account string) (fact event.ArrivalDiscarded, done bool
 	return event.ArrivalDiscarded{Reason: event.DiscardedByOwner}, a.Deleted, nil
 }
 
-// Expire decides that the content of an arrival is deleted at a time. Due is false before its time is over, and when it was deleted
+// Expire decides that the content of an arrival is deleted. Due is false before ExpiresAt, and when the content was deleted
 // before.
 func (a Arrival) Expire(now time.Time) (fact event.ArrivalExpired, due bool) {
 	return fact, a.State != "" && !a.Deleted && !now.Before(a.ExpiresAt)
