@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/command/field"
-	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
@@ -32,7 +31,7 @@ var feedScopes = map[string]string{
 type feedRequest struct {
 	types []string // stored
 	epoch string
-	after eventstore.Position
+	after query.FeedMark
 	limit int
 	whole bool // no limit was given
 	wait  time.Duration
@@ -74,7 +73,7 @@ func (x *exchange) feedRequest() (f feedRequest, err error) {
 	if f.epoch, err = x.Query.Epoch(x.ctx); err != nil {
 		return f, err
 	}
-	f.after, err = x.Query.FeedPosition(x.ctx, x.caller.Account, f.epoch, cursor)
+	f.after, err = x.Query.FeedMark(x.ctx, x.caller.Account, f.epoch, cursor)
 	if errors.Is(err, query.ErrCursor) {
 		err = field.Errors{{Field: "after", Message: "is not a cursor of this account's feed"}}
 	}
@@ -97,7 +96,7 @@ func (x *exchange) listEvents() (answer, error) {
 	if whole := lines && f.whole; !whole && len(page.Events) > 0 {
 		x.Commands.Search(x.ctx, x.caller, "events")
 	}
-	next := x.Query.FeedCursor(x.caller.Account, f.epoch, page.End)
+	next := x.Query.FeedCursor(x.caller.Account, f.epoch, page.Behind(f.after))
 	if !lines {
 		return answer{body: listEnvelope{Success: true, Data: page.Events, NextCursor: &next}}, nil
 	}
@@ -116,7 +115,7 @@ func (x *exchange) listEvents() (answer, error) {
 	sealed := func(yield func(query.FeedEvent, error) bool) {
 		for e, err := range events {
 			if err == nil {
-				e.Cursor = x.Query.FeedCursor(x.caller.Account, f.epoch, e.Position)
+				e.Cursor = x.Query.FeedCursor(x.caller.Account, f.epoch, e.Mark())
 			}
 			if !yield(e, err) {
 				return
@@ -164,7 +163,7 @@ func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 	defer changes.Close()
 	for last := false; ; {
 		page, err = x.readEvents(f)
-		if f.after = page.End; err != nil || last || len(page.Events) > 0 {
+		if f.after.Position = page.End; err != nil || last || len(page.Events) > 0 {
 			return page, err
 		}
 		if page.More {
@@ -194,5 +193,5 @@ func (x *exchange) readEvents(f feedRequest) (query.FeedPage, error) {
 		return query.FeedPage{}, err
 	}
 	defer leave()
-	return x.Query.Feed(x.ctx, x.caller.Account, f.types, f.after, f.limit)
+	return x.Query.Feed(x.ctx, x.caller.Account, f.types, f.after.Position, f.limit)
 }

@@ -1,12 +1,14 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"iter"
 	"maps"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
@@ -64,38 +67,101 @@ func like(eventType, pattern string) bool {
 	return likeName(event.PublicName(eventType), pattern)
 }
 
-// A cursor of the feed is the position of the last event, with the log that it is of, and a tag: base64url of
-// tag (16 bytes), position (8 bytes), epoch.
+// FeedMark is how far a follower of the feed has come.
+type FeedMark struct {
+	Position eventstore.Position // everything up to here was read; the log gave it
 
-// FeedCursor returns the cursor that continues after a position of a log, for an account.
-func (r *Reader) FeedCursor(account, epoch string, position eventstore.Position) string {
-	text := append(binary.BigEndian.AppendUint64(nil, uint64(position)), epoch...)
-	return base64.RawURLEncoding.EncodeToString(append(r.tags.Tag(account, string(text)), text...))
+	// The last event that the follower got; its ID is zero when there was none. A log without it was restored to an earlier state,
+	// although it may have grown past the position since.
+	Stream   string
+	Revision eventstore.Revision
+	ID       ulid.ULID
 }
 
-// FeedPosition reads a cursor of an account; an empty one is the beginning of the log. The errors are ErrCursor, if the account was
-// not given this cursor, and ErrOtherLog.
-func (r *Reader) FeedPosition(ctx context.Context, account, epoch, cursor string) (eventstore.Position, error) {
+// Behind returns the mark of a follower that was at a mark and got a page.
+func (p FeedPage) Behind(m FeedMark) FeedMark {
+	if n := len(p.Events); n > 0 {
+		m = p.Events[n-1].Mark()
+	}
+	m.Position = p.End
+	return m
+}
+
+// Mark returns the mark of a follower that got the event last.
+func (e FeedEvent) Mark() FeedMark {
+	return FeedMark{Position: e.Position, Stream: e.Stream, Revision: e.Revision, ID: ulid.MustParse(e.ID)}
+}
+
+// A cursor of the feed is base64url of a mark with the log that it is of, a tag and a checksum: tag (16 bytes), position (8), revision
+// (8), id (16), length of the stream (1), stream, epoch, and CRC-32 of all before it (4). Another deployment has another key of tags: the
+// checksum alone tells its cursor from one that was changed.
+const (
+	cursorTag, cursorSum = 16, 4
+	cursorHead           = cursorTag + 8 + 8 + 16 + 1
+	maxFeedCursor        = 1024 // characters; longer than any
+)
+
+// FeedCursor returns the cursor that continues at a mark of a log, for an account.
+func (r *Reader) FeedCursor(account, epoch string, m FeedMark) string {
+	text := binary.BigEndian.AppendUint64(nil, uint64(m.Position))
+	text = binary.BigEndian.AppendUint64(text, uint64(m.Revision))
+	text = append(text, m.ID[:]...)
+	text = append(append(text, byte(len(m.Stream))), m.Stream...)
+	text = append(text, epoch...)
+	cursor := append(r.tags.Tag(account, string(text)), text...)
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(cursor, crc32.ChecksumIEEE(cursor)))
+}
+
+// FeedMark reads a cursor of an account; an empty one is the beginning of the log. The errors are ErrCursor, if the account was not given
+// this cursor, ErrOtherLog, and those of the store.
+func (r *Reader) FeedMark(ctx context.Context, account, epoch, cursor string) (FeedMark, error) {
 	if cursor == "" {
-		return 0, nil
+		return FeedMark{}, nil
 	}
-	const tagSize, head = 16, 16 + 8
-	if len(cursor) > maxCursor || strings.ContainsAny(cursor, "\r\n") {
-		return 0, ErrCursor
+	if len(cursor) > maxFeedCursor || strings.ContainsAny(cursor, "\r\n") {
+		return FeedMark{}, ErrCursor
 	}
-	sealed, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(sealed) < head || subtle.ConstantTimeCompare(r.tags.Tag(account, string(sealed[tagSize:])), sealed[:tagSize]) != 1 {
-		return 0, ErrCursor
+	whole, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(whole) < cursorHead+cursorSum {
+		return FeedMark{}, ErrCursor
 	}
-	position := eventstore.Position(binary.BigEndian.Uint64(sealed[tagSize:]))
-	if string(sealed[head:]) != epoch {
-		return 0, ErrOtherLog
+	sealed, sum := whole[:len(whole)-cursorSum], whole[len(whole)-cursorSum:]
+	behind := cursorHead + int(sealed[cursorHead-1]) // the stream
+	if crc32.ChecksumIEEE(sealed) != binary.BigEndian.Uint32(sum) || len(sealed) < behind {
+		return FeedMark{}, ErrCursor
 	}
+	if string(sealed[behind:]) != epoch {
+		return FeedMark{}, ErrOtherLog
+	}
+	if subtle.ConstantTimeCompare(r.tags.Tag(account, string(sealed[cursorTag:])), sealed[:cursorTag]) != 1 {
+		return FeedMark{}, ErrCursor
+	}
+	m := FeedMark{
+		Position: eventstore.Position(binary.BigEndian.Uint64(sealed[cursorTag:])), Stream: string(sealed[cursorHead:behind]),
+		Revision: eventstore.Revision(binary.BigEndian.Uint64(sealed[cursorTag+8:])), ID: ulid.ULID(sealed[cursorTag+16 : cursorHead-1]),
+	}
+	return m, r.checkMark(ctx, m)
+}
+
+// checkMark checks that the log has what a follower has seen. The error is ErrOtherLog if it does not.
+func (r *Reader) checkMark(ctx context.Context, m FeedMark) error {
 	end, err := r.store.Head(ctx)
-	if err == nil && position > end {
-		err = ErrOtherLog
+	if err != nil {
+		return err
 	}
-	return position, err
+	if m.Position > end {
+		return ErrOtherLog
+	}
+	if m.ID.IsZero() {
+		return nil
+	}
+	for e, err := range r.store.Read(ctx, m.Stream, m.Revision) {
+		if err == nil && e.ID != m.ID {
+			err = ErrOtherLog
+		}
+		return err
+	}
+	return cmp.Or(ctx.Err(), ErrOtherLog)
 }
 
 // Epoch identifies the log that cursors of the feed are of.

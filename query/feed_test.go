@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -152,29 +153,47 @@ func TestFeedTypes_Patterns(t *testing.T) {
 func TestFeedCursor_BoundToAccountAndLog(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	end := w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadUpdated{}, event.LeadUpdated{})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadUpdated{}, event.LeadUpdated{})
 	reader := query.New(w.Pool, w.Store, query.WithClaims(claim.NewNames([]byte("key"))))
 	epoch, err := reader.Epoch(t.Context())
 	require.NoError(t, err)
-	read := func(account, cursor string) (eventstore.Position, error) {
-		return reader.FeedPosition(t.Context(), account, epoch, cursor)
+	types, _ := query.FeedTypes([]string{event.LeadKind}, nil)
+	page, err := reader.Feed(t.Context(), "acme", types, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, page.Events, 2)
+	mark := page.Behind(query.FeedMark{})
+	read := func(account, cursor string) (query.FeedMark, error) {
+		return reader.FeedMark(t.Context(), account, epoch, cursor)
 	}
-	cursor := reader.FeedCursor("acme", epoch, end)
+	cursor := reader.FeedCursor("acme", epoch, mark)
 	got, err := read("acme", cursor)
 	require.NoError(t, err)
-	require.Equal(t, end, got)
+	require.Equal(t, mark, got)
+	got, err = read("acme", reader.FeedCursor("acme", epoch, query.FeedMark{Position: page.End}))
+	require.NoError(t, err, "no event has been seen")
+	require.Equal(t, query.FeedMark{Position: page.End}, got)
 	got, err = read("acme", "")
 	require.NoError(t, err)
 	require.Zero(t, got)
 
 	_, err = read("globex", cursor)
 	require.ErrorIs(t, err, query.ErrCursor, "of another account")
-	_, err = read("acme", reader.FeedCursor("acme", "other", end))
+	_, err = read("acme", reader.FeedCursor("acme", "other", mark))
 	require.ErrorIs(t, err, query.ErrOtherLog)
-	_, err = read("acme", reader.FeedCursor("acme", epoch, end+1))
-	require.ErrorIs(t, err, query.ErrOtherLog, "a log that was restored to an earlier state")
-	_, err = read("acme", query.New(w.Pool, w.Store).FeedCursor("acme", epoch, end))
+	_, err = read("acme", query.New(w.Pool, w.Store).FeedCursor("acme", epoch, mark))
 	require.ErrorIs(t, err, query.ErrCursor, "made with another key")
+	_, err = read("acme", query.New(w.Pool, w.Store).FeedCursor("acme", "other", mark))
+	require.ErrorIs(t, err, query.ErrOtherLog, "of another deployment, which has another key")
+	for name, change := range map[string]func(*query.FeedMark){
+		"has not come so far": func(m *query.FeedMark) { m.Position++ },
+		"has another event":   func(m *query.FeedMark) { m.ID = ulid.MustParse(w.NewID()) },
+		"has no such event":   func(m *query.FeedMark) { m.Revision++ },
+	} {
+		lost := mark
+		change(&lost)
+		_, err = read("acme", reader.FeedCursor("acme", epoch, lost))
+		require.ErrorIs(t, err, query.ErrOtherLog, "a restored log that %s", name)
+	}
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
 	require.NoError(t, err)
 	for i := range raw {
@@ -185,20 +204,20 @@ func TestFeedCursor_BoundToAccountAndLog(t *testing.T) {
 	}
 }
 
-func FuzzFeedPosition(f *testing.F) {
+func FuzzFeedMark(f *testing.F) {
 	reader := query.New(nil, nil, query.WithClaims(claim.NewNames([]byte("key"))))
-	f.Add(reader.FeedCursor("acme", "epoch", 7))
+	f.Add(reader.FeedCursor("acme", "epoch", query.FeedMark{Position: 7}))
 	f.Add("")
 	f.Add("AAAA")
 	f.Fuzz(func(t *testing.T, cursor string) {
-		position, err := reader.FeedPosition(t.Context(), "acme", "another", cursor)
+		mark, err := reader.FeedMark(t.Context(), "acme", "another", cursor)
 		if cursor == "" {
 			require.NoError(t, err)
-		} else if cursor == reader.FeedCursor("acme", "epoch", 7) {
+		} else if cursor == reader.FeedCursor("acme", "epoch", query.FeedMark{Position: 7}) {
 			require.ErrorIs(t, err, query.ErrOtherLog)
 		} else {
 			require.ErrorIs(t, err, query.ErrCursor)
-			require.Zero(t, position)
+			require.Zero(t, mark)
 		}
 	})
 }

@@ -78,6 +78,7 @@ func TestRestore_LogAlone(t *testing.T) {
 	}
 	seenBy(t, base, jwt, last)
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	follower := mustCall(t, "GET", base+"/api/v1/crm/events", jwt, "").is(t, 200).body["nextCursor"].(string)
 	require.Eventually(t, func() bool { // a checkpoint of the lost events is published
 		return queryInt(t, settings, `SELECT coalesce(max(size), 0) FROM audit.checkpoint WHERE published_at IS NOT NULL`) >=
 			queryInt(t, map[string]string{"LEADLOG_DATABASE_URL": settings["LEADLOG_EVENTSTORE_URL"]}, `SELECT count(*) FROM log.event`)
@@ -113,6 +114,8 @@ func TestRestore_LogAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond,
 		"and webhooks come of what came after the backup")
 	require.Zero(t, receiver.repeated())
+	refused := mustCall(t, "GET", base+"/api/v1/crm/events?after="+follower, jwt, "").is(t, 410)
+	require.Equal(t, "CURSOR_OF_ANOTHER_LOG", refused.body["code"], "although the log has grown past the cursor")
 
 	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string) + "/deliveries"
 	sent := mustCall(t, "GET", path, jwt, "").body["data"].([]any)
