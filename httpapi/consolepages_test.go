@@ -257,7 +257,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 
 // What a view shows some time after.
 const (
-	soon  = 30 * time.Second
+	soon  = 2 * time.Minute
 	pause = 10 * time.Millisecond
 )
 

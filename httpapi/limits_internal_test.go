@@ -83,9 +83,7 @@ func TestTurns_OfAccountsAndAll(t *testing.T) {
 	load.mappings.all = semaphore.NewWeighted(2)
 	mapping, err := intake.Compile(event.IntakeSettings{Kind: intake.Form})
 	require.NoError(t, err)
-	post := func(account string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
+	post := func(ctx context.Context, account string) error {
 		x := &exchange{api: &api{load: load}, ctx: ctx, intake: &command.Intake{Mapping: mapping, Cached: &command.Cached[intake.State]{}}}
 		x.caller.Account = account
 		_, _, _, err := x.mapped(event.ArrivalRaw{}, nil)
@@ -93,15 +91,17 @@ func TestTurns_OfAccountsAndAll(t *testing.T) {
 	}
 	releaseA, err := load.mappings.take(t.Context(), "a")
 	require.NoError(t, err)
-	require.ErrorIs(t, post("a"), context.DeadlineExceeded)
-	require.NoError(t, post("b"))
+	expired, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, post(expired, "a"), context.DeadlineExceeded)
+	require.NoError(t, post(t.Context(), "b"))
 	releaseB, err := load.mappings.take(t.Context(), "b")
 	require.NoError(t, err)
-	require.ErrorIs(t, post("c"), context.DeadlineExceeded)
+	require.ErrorIs(t, post(expired, "c"), context.DeadlineExceeded)
 	releaseA()
 	releaseB()
 	for _, account := range []string{"a", "b", "c"} {
-		require.NoError(t, post(account))
+		require.NoError(t, post(t.Context(), account))
 	}
 	require.Empty(t, load.mappings.own)
 }

@@ -28,7 +28,7 @@ func TestRows_InsertTimeout(t *testing.T) {
 	conn, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		var r rows
