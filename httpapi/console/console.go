@@ -92,7 +92,7 @@ type Failure struct {
 type Console struct {
 	Options
 	box     *sealbox.Box // of sessions
-	pages   *templates
+	pages   templates
 	assets  assets
 	streams atomic.Int64 // pages that are kept up to date
 }

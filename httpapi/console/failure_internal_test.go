@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,8 +20,8 @@ func TestFailurePage_StatesOutcome(t *testing.T) {
 		"nothing there":          {failurePage{Failure{Status: http.StatusNotFound}, true}, ""},
 		"nothing to be read now": {failurePage{Failure{Status: http.StatusServiceUnavailable}, true}, "Try again shortly. "},
 	} {
-		var page strings.Builder
-		require.NoError(t, pages.byName["failure"].ExecuteTemplate(&page, "layout", layout{Data: c.page}), name)
-		require.Contains(t, page.String(), "<p>"+c.says+`<a href="/console">`, name)
+		page, err := pages.whole("failure", layout{Data: c.page})
+		require.NoError(t, err, name)
+		require.Contains(t, string(page), "<p>"+c.says+`<a href="/console">`, name)
 	}
 }

@@ -86,9 +86,7 @@ func (v *visit) again() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		var text bytes.Buffer
-		err = v.pages.byName[shown.name].ExecuteTemplate(&text, "main", v.layout(shown))
-		return text.Bytes(), err
+		return v.pages.main(shown.name, v.layout(shown))
 	})
 }
 

@@ -19,23 +19,28 @@ import (
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// templates are the pages, each with the layout around it.
-type templates struct{ byName map[string]*template.Template }
+// templates are those of the pages, each in a file of its name, the layout around them, and parts that several use.
+type templates struct{ all *template.Template }
 
-func newTemplates(base string, a assets) *templates {
-	common := template.Must(template.New("").Funcs(functions(base, a)).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
-	t := &templates{byName: make(map[string]*template.Template)}
-	entries, err := templateFiles.ReadDir("templates")
+func newTemplates(base string, a assets) templates {
+	return templates{template.Must(template.New("").Funcs(functions(base, a)).ParseFS(templateFiles, "templates/*.html"))}
+}
+
+// main renders a page without the layout.
+func (t templates) main(page string, data layout) ([]byte, error) {
+	var text bytes.Buffer
+	err := t.all.ExecuteTemplate(&text, page+".html", data)
+	return text.Bytes(), err
+}
+
+// whole renders a page in the layout.
+func (t templates) whole(page string, data layout) ([]byte, error) {
+	main, err := t.main(page, data)
 	if err != nil {
-		panic(err) // they are part of the program
+		return nil, err
 	}
-	for _, entry := range entries {
-		name := strings.TrimSuffix(entry.Name(), ".html")
-		if name != "layout" && name != "parts" {
-			t.byName[name] = template.Must(template.Must(common.Clone()).ParseFS(templateFiles, "templates/"+entry.Name()))
-		}
-	}
-	return t
+	data.Main = template.HTML(main)
+	return t.main("layout", data)
 }
 
 // layout is what the layout shows around a page.
@@ -47,6 +52,7 @@ type layout struct {
 	Live     bool
 	Data     any
 	Calls    []call
+	Main     template.HTML // the page, rendered
 	visit    *visit
 }
 
@@ -99,19 +105,18 @@ func (v *visit) tabs() []tab {
 
 // write sends a whole page.
 func (v *visit) write(s screen) {
-	var text bytes.Buffer
-	err := v.pages.byName[s.name].ExecuteTemplate(&text, "layout", v.layout(s))
+	text, err := v.pages.whole(s.name, v.layout(s))
 	if err != nil {
 		v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
 		http.Error(v.w, "The page could not be rendered.", http.StatusInternalServerError)
 		return
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	v.w.Header().Set("Content-Length", strconv.Itoa(text.Len()))
+	v.w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	if s.status != 0 {
 		v.w.WriteHeader(s.status)
 	}
-	_, _ = v.w.Write(text.Bytes()) // net/http handles a browser that has disconnected
+	_, _ = v.w.Write(text) // net/http handles a browser that has disconnected
 }
 
 // functions are what templates can call.
