@@ -172,6 +172,8 @@ func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
 	return s.newest.check(ctx, conn)
 }
 
+const cachedStatements = 32 // of a connection
+
 // setSession makes sessions independent of the server's and the role's defaults where the log relies on them.
 func setSession(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
@@ -181,6 +183,8 @@ func setSession(config *pgx.ConnConfig) {
 		config.RuntimeParams["application_name"] = "leadlog"
 	}
 	config.OnNotice = noticeCancelledWait
+	// The driver reserves memory for as many statements as it may cache, by default for 512, in each connection.
+	config.StatementCacheCapacity = min(config.StatementCacheCapacity, cachedStatements)
 	for name, value := range map[string]string{
 		// What log.append sees after taking its lock must be what was committed before.
 		"default_transaction_isolation": "read committed",

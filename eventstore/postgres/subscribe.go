@@ -111,11 +111,12 @@ func (s *subscription) takeRecent(yield func(eventstore.Page, error) bool) (on, 
 	if len(batches) == 0 {
 		return true, whole
 	}
-	var events []eventstore.Recorded
+	end := batches[len(batches)-1].end
+	events := make([]eventstore.Recorded, 0, s.capacity(s.after, end))
 	for _, b := range batches {
 		events = b.events(events, s.after, s.filter)
 	}
-	s.after = batches[len(batches)-1].end
+	s.passed(end, len(events))
 	return yield(eventstore.Page{Events: events, Position: s.after}, nil), true
 }
 
@@ -128,7 +129,7 @@ func (s *subscription) advance(ctx context.Context, head eventstore.Position, yi
 		return false, f.err
 	}
 	s.span = f.next(s.span, int(f.end-s.after), rangePage)
-	s.after, s.share = f.end, float64(len(f.events))/float64(f.end-s.after)
+	s.passed(f.end, len(f.events))
 	if f.cut { // those ahead begin behind what was left out
 		s.asked, s.ahead = f.end, nil
 	}
@@ -142,7 +143,7 @@ func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	for len(s.ahead) < pagesAhead && s.asked < head {
 		end := min(s.asked+eventstore.Position(s.span), head)
 		query, arguments := s.query(s.asked, end)
-		page, capacity := make(chan fetched, 1), s.capacity(end)
+		page, capacity := make(chan fetched, 1), s.capacity(s.asked, end)
 		s.ahead, s.asked = append(s.ahead, page), end
 		go func() {
 			p, err := s.store.page(ctx, capacity, query, arguments...)
@@ -154,9 +155,14 @@ func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	}
 }
 
-// capacity returns how many events the next page, up to a position, most likely has, judging by the latest page.
-func (s *subscription) capacity(end eventstore.Position) int {
-	return int(float64(end-s.asked)*s.share*9/8) + 1
+// passed records a page that ended at a position and had so many events.
+func (s *subscription) passed(end eventstore.Position, events int) {
+	s.after, s.share = end, float64(events)/float64(end-s.after)
+}
+
+// capacity returns how many events a page most likely has, judging by the latest page.
+func (s *subscription) capacity(after, end eventstore.Position) int {
+	return int(float64(end-after)*s.share*9/8) + 1
 }
 
 // query selects what matches between two positions.

@@ -10,6 +10,8 @@ import (
 // AnswerTime is how long a statement of a bound connection may take. Nothing that the service does comes near it.
 const AnswerTime = 30 * time.Second
 
+const cachedStatements = 64 // of a connection
+
 // Session makes a connection independent of the server's and the role's defaults. Connecting ends in time, and the server finds
 // out when this machine is gone: within two minutes, and not two hours, whatever locks the session holds are free. Statements
 // that wait for a row use its value at that time, and do not fail. No transaction ends because it takes long, as a replay or a
@@ -24,6 +26,9 @@ func Session(config *pgx.ConnConfig) {
 	config.RuntimeParams["statement_timeout"] = "0"
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
 	config.RuntimeParams["jit"] = "off"
+	// The driver reserves memory for as many statements as it may cache, by default for 512, in each connection.
+	config.StatementCacheCapacity = min(config.StatementCacheCapacity, cachedStatements)
+	config.DescriptionCacheCapacity = min(config.DescriptionCacheCapacity, cachedStatements)
 }
 
 // Bound is Session for a connection with short statements. They fail when they are not answered within AnswerTime; otherwise they
