@@ -31,12 +31,12 @@ func (s *service) keepTree() note.Verifier {
 	s.t.Helper()
 	signer, err := audit.NewNamedSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(s.t, err)
-	keeper := transparency.New(transparency.Options{
+	publisher := transparency.New(transparency.Options{
 		Pool: s.pool, Log: s.store.below, Signer: signer, Logger: slog.New(slog.DiscardHandler), Rest: 10 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { keeper.Run(ctx) })
+	running.Go(func() { publisher.Run(ctx) })
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 	return signer
 }

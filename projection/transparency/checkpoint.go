@@ -21,7 +21,7 @@ type checkpoint struct {
 	published bool
 }
 
-// newest returns the largest checkpoint that was signed, one of no events when there is none.
+// newest returns the largest signed checkpoint; one of size 0 when there is none.
 func (s *session) newest(ctx context.Context) (c checkpoint, err error) {
 	var root []byte
 	err = s.conn.QueryRow(ctx, `
@@ -34,7 +34,7 @@ func (s *session) newest(ctx context.Context) (c checkpoint, err error) {
 	return c, err
 }
 
-// sign signs the tree as it is, and publishes the checkpoint if no witness is needed. The last one must be a part of it.
+// sign signs the current tree, and publishes the checkpoint if no witness is required. The tree must contain the last checkpoint.
 func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err error) {
 	if err := s.consistent(ctx, last.Tree); err != nil {
 		return c, err
@@ -56,7 +56,7 @@ func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err 
 	return c, err
 }
 
-// publish publishes a checkpoint that was signed before.
+// publish publishes a signed checkpoint.
 func (s *session) publish(ctx context.Context, c checkpoint) error {
 	if _, err := s.conn.Exec(ctx, `UPDATE audit.checkpoint SET published_at = now() WHERE origin = $1 AND size = $2`, s.origin, c.N); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s *session) publish(ctx context.Context, c checkpoint) error {
 	return forgetEarlier(ctx, s.conn, s.origin)
 }
 
-// consistent checks that the tree begins with an earlier one.
+// consistent checks that the tree contains an earlier one.
 func (s *session) consistent(ctx context.Context, earlier tlog.Tree) error {
 	if earlier.N == 0 {
 		return nil
@@ -76,7 +76,7 @@ func (s *session) consistent(ctx context.Context, earlier tlog.Tree) error {
 	return err
 }
 
-// forgetEarlier keeps the newest checkpoint that is published, and those after it.
+// forgetEarlier deletes the checkpoints before the newest published one.
 func forgetEarlier(ctx context.Context, db schema.Executor, origin string) error {
 	_, err := db.Exec(ctx, `
 		DELETE FROM audit.checkpoint WHERE origin = $1
@@ -84,15 +84,15 @@ func forgetEarlier(ctx context.Context, db schema.Executor, origin string) error
 	return err
 }
 
-// Status is how the tree of the log is doing, as all processes see it.
+// Status is the status of the tree, as stored for all processes.
 type Status struct {
 	Size      int64
-	Fault     string // why nothing more is signed; empty: nothing is wrong
+	Fault     string // why nothing more is signed; empty: no fault
 	Published int64  // the size of the newest published checkpoint
 	Witnesses []WitnessStatus
 }
 
-// WitnessStatus is what a witness last did.
+// WitnessStatus is the result of the last request to a witness.
 type WitnessStatus struct {
 	Name         string
 	Reason       string // why it does not cosign; empty: it does
@@ -101,34 +101,34 @@ type WitnessStatus struct {
 }
 
 // Status reads the status.
-func (k *Keeper) Status(ctx context.Context) (st Status, err error) {
-	err = k.Pool.QueryRow(ctx, `
+func (p *Publisher) Status(ctx context.Context) (st Status, err error) {
+	err = p.Pool.QueryRow(ctx, `
 		SELECT coalesce(max(size), 0), coalesce(max(fault), ''),
 		       coalesce((SELECT max(size) FROM audit.checkpoint WHERE origin = $1 AND published_at IS NOT NULL), 0)
-		  FROM audit.tree WHERE origin = $1`, k.origin).Scan(&st.Size, &st.Fault, &st.Published)
+		  FROM audit.tree WHERE origin = $1`, p.origin).Scan(&st.Size, &st.Fault, &st.Published)
 	if err != nil {
 		return st, schema.Unavailable(err)
 	}
-	rows, err := k.Pool.Query(ctx, `SELECT key, reason, coalesce(refused_since, 'epoch') FROM audit.witness WHERE origin = $1 AND reason <> ''`, k.origin)
+	rows, err := p.Pool.Query(ctx, `SELECT key, reason, coalesce(refused_since, 'epoch') FROM audit.witness WHERE origin = $1 AND reason <> ''`, p.origin)
 	if err != nil {
 		return st, schema.Unavailable(err)
 	}
-	said := map[string]WitnessStatus{}
+	byKey := map[string]WitnessStatus{}
 	var key string
 	var one WitnessStatus
 	_, err = pgx.ForEachRow(rows, []any{&key, &one.Reason, &one.RefusedSince}, func() error {
-		said[key] = one
+		byKey[key] = one
 		return nil
 	})
-	for i, w := range k.Witnesses {
-		one := said[w.Key.String()]
-		one.Name, one.Refusals = w.Key.Name(), k.refusals[i].Load()
+	for i, w := range p.Witnesses {
+		one := byKey[w.Key.String()]
+		one.Name, one.Refusals = w.Key.Name(), p.refusals[i].Load()
 		st.Witnesses = append(st.Witnesses, one)
 	}
 	return st, schema.Unavailable(err)
 }
 
-// Describe says what is wrong with a witness.
+// Describe returns why a witness does not cosign, and since when.
 func (w WitnessStatus) Describe() string {
 	return fmt.Sprintf("%s, since %s", w.Reason, w.RefusedSince.UTC().Format(time.RFC3339))
 }

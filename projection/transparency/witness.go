@@ -42,26 +42,26 @@ func ParseWitness(text string) (w Witness, err error) {
 	return w, nil
 }
 
-// answerTime is how long a witness may take.
-const answerTime = 8 * time.Second
+// witnessTimeout bounds a request to a witness.
+const witnessTimeout = 8 * time.Second
 
-// client follows no redirects: a witness is where its operator said.
+// client follows no redirects: requests go to configured addresses only.
 var client = &http.Client{
-	Timeout:       answerTime,
+	Timeout:       witnessTimeout,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// round asks the witnesses for cosignatures of one checkpoint, all at once, while the tree goes on.
+// round asks the witnesses for cosignatures of one checkpoint, concurrently with each other and with the growth of the tree.
 type round struct {
 	running sync.WaitGroup
-	ended   chan error  // nil: none runs
-	next    time.Time   // not before
-	newest  *checkpoint // as it is stored; nil: a round may have changed it
+	ended   chan error  // nil: no round is running
+	next    time.Time   // earliest start of the next round
+	newest  *checkpoint // as stored; nil: a round may have changed it
 }
 
 func (r *round) wait() { r.running.Wait() }
 
-// turn signs what is new and starts a round, unless one runs or there is nothing to ask for.
+// turn signs the tree if it has grown, and starts a round unless one is running or no cosignature is missing.
 func (r *round) turn(ctx context.Context, s *session) error {
 	if r.ended != nil {
 		select {
@@ -86,7 +86,7 @@ func (r *round) turn(ctx context.Context, s *session) error {
 		r.newest = &newest
 	}
 	c := r.newest
-	if !c.published && len(s.cosigned(c.note)) >= s.Quorum { // a smaller quorum was set
+	if !c.published && len(s.cosigned(c.note)) >= s.Quorum { // the quorum was lowered
 		if err := s.publish(ctx, *c); err != nil {
 			return err
 		}
@@ -112,11 +112,11 @@ func (r *round) turn(ctx context.Context, s *session) error {
 	return nil
 }
 
-// asked is a witness that has not cosigned a checkpoint, and what it has seen.
+// asked is a witness that has not cosigned a checkpoint yet.
 type asked struct {
 	Witness
-	place int // in Options
-	size  int64
+	index int   // in Options.Witnesses
+	size  int64 // of the checkpoint that it cosigned last
 }
 
 func (s *session) missing(ctx context.Context, c checkpoint) (missing []asked, err error) {
@@ -140,8 +140,8 @@ func (s *session) missing(ctx context.Context, c checkpoint) (missing []asked, e
 }
 
 // cosigned returns the keys of the witnesses that have cosigned a note.
-func (k *Keeper) cosigned(signed string) (keys []string) {
-	for _, w := range k.Witnesses {
+func (p *Publisher) cosigned(signed string) (keys []string) {
+	for _, w := range p.Witnesses {
 		if opened, err := note.Open([]byte(signed), note.VerifierList(w.Key)); err == nil && len(opened.Sigs) > 0 {
 			keys = append(keys, w.Key.String())
 		}
@@ -151,16 +151,16 @@ func (k *Keeper) cosigned(signed string) (keys []string) {
 
 // ask collects cosignatures, and publishes the checkpoint once there are enough. A witness that does not cosign is no error.
 func (s *session) ask(ctx context.Context, c checkpoint, from []asked) error {
-	type said struct {
+	type answer struct {
 		asked
 		signatures string
 		err        error
 	}
-	answers := make(chan said)
+	answers := make(chan answer)
 	for _, w := range from {
 		go func() {
 			signatures, err := s.cosign(ctx, c, w)
-			answers <- said{w, signatures, err}
+			answers <- answer{w, signatures, err}
 		}()
 	}
 	var failed error
@@ -182,7 +182,7 @@ func (s *session) ask(ctx context.Context, c checkpoint, from []asked) error {
 	return failed
 }
 
-// cosignedBy keeps a checkpoint with one more cosignature.
+// cosignedBy stores a checkpoint with another cosignature.
 func (s *session) cosignedBy(ctx context.Context, w asked, c checkpoint) error {
 	enough := len(s.cosigned(c.note)) >= s.Quorum
 	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
@@ -209,9 +209,9 @@ func (s *session) cosignedBy(ctx context.Context, w asked, c checkpoint) error {
 	})
 }
 
-// refused counts, logs and keeps why a witness did not cosign.
+// refused counts, logs and stores why a witness did not cosign.
 func (s *session) refused(ctx context.Context, w asked, reason error) error {
-	s.refusals[w.place].Add(1)
+	s.refusals[w.index].Add(1)
 	var was string
 	var size int64
 	if seen, ok := errors.AsType[*seenError](reason); ok {
@@ -228,14 +228,14 @@ func (s *session) refused(ctx context.Context, w asked, reason error) error {
 	return schema.Unavailable(err)
 }
 
-// seenError says that a witness has seen a checkpoint of another size than it was asked to begin with.
+// seenError is the answer 409 of c2sp.org/tlog-witness: the witness has seen a checkpoint of another size than the request's.
 type seenError struct{ size int64 }
 
 func (e *seenError) Error() string {
 	return fmt.Sprintf("has seen a checkpoint of %d events", e.size)
 }
 
-// cosign asks one witness, again if it has seen another checkpoint before than was known here. It returns lines of signatures.
+// cosign asks one witness, and once more if it has seen a checkpoint of another size than is stored here. It returns signature lines.
 func (s *session) cosign(ctx context.Context, c checkpoint, w asked) (string, error) {
 	signatures, err := s.addCheckpoint(ctx, c, w, w.size)
 	if seen, ok := errors.AsType[*seenError](err); ok && seen.size != w.size {
@@ -296,7 +296,7 @@ func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w asked, old 
 	case response.StatusCode != http.StatusOK:
 		return "", fmt.Errorf("refuses: %d %s", response.StatusCode, printable(answer))
 	}
-	// Only its own signature is taken over, in the one form of its bytes: base64 has others, with which no receipt is valid.
+	// Only the witness's own signature is used, and in canonical base64: receipts with another form are invalid.
 	opened, err := note.Open([]byte(own.Text+"\n"+string(answer)), note.VerifierList(w.Key))
 	if err != nil || opened.Text != own.Text {
 		return "", errors.New("answers without a good cosignature")

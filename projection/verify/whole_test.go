@@ -148,12 +148,12 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	const origin = "leads.example.com/log"
 	signer, err := audit.NewNamedSigner(origin, bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
-	keeper := transparency.New(transparency.Options{Pool: p.Pool, Log: p.Store, Signer: signer, Logger: slog.New(slog.DiscardHandler), Rest: 5 * time.Millisecond})
+	publisher := transparency.New(transparency.Options{Pool: p.Pool, Log: p.Store, Signer: signer, Logger: slog.New(slog.DiscardHandler), Rest: 5 * time.Millisecond})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { keeper.Run(ctx) })
+	running.Go(func() { publisher.Run(ctx) })
 	require.Eventually(t, func() bool {
-		status, err := keeper.Status(t.Context())
+		status, err := publisher.Status(t.Context())
 		require.NoError(t, err)
 		return status.Published == 400
 	}, projectiontest.Soon, 5*time.Millisecond)

@@ -348,7 +348,7 @@ func buildMetric() prometheus.Collector {
 }
 
 // treeMetrics report on the tree of the log.
-type treeMetrics struct{ keeper *transparency.Keeper }
+type treeMetrics struct{ publisher *transparency.Publisher }
 
 var (
 	treeSize = prometheus.NewDesc("leadlog_log_tree_size",
@@ -371,7 +371,7 @@ func (treeMetrics) Describe(descs chan<- *prometheus.Desc) {
 func (m treeMetrics) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	status, err := m.keeper.Status(ctx)
+	status, err := m.publisher.Status(ctx)
 	if err != nil {
 		return
 	}

@@ -62,7 +62,7 @@ type App struct {
 	Handlers      *command.Handlers
 	leads         *eventstore.Folds[lead.State]
 	silence       *silence
-	logTree       *transparency.Keeper
+	logTree       *transparency.Publisher
 	reader        *query.Reader
 	Codes         *console.Codes // in links that sign in
 	handler       http.Handler

@@ -1,10 +1,10 @@
-// Package transparency keeps the tree of the whole log in tiles (c2sp.org/tlog-tiles), behind the log and in batches, signs its
-// checkpoints (c2sp.org/tlog-checkpoint) and has witnesses cosign them (c2sp.org/tlog-witness). Package query/logtree reads what it
-// writes.
+// Package transparency publishes the Merkle tree of the whole log. It follows the log in batches, stores the tree in tiles
+// (c2sp.org/tlog-tiles), signs checkpoints (c2sp.org/tlog-checkpoint) and has witnesses cosign them (c2sp.org/tlog-witness). Package
+// query/logtree reads the tree.
 //
-// What was signed never changes. The tree is a fold of the log, but it is never replaced: when the log is another one than the tree
-// was made of, as after a copy or a restored backup, the tree is built again in place, and compared with what was signed. If the log
-// differs there, or ends before, nothing more is signed: that is a fault, which only people can judge.
+// What was signed never changes. When the log is not the one that the tree was built from, as after a copy or a restored backup, the
+// tree is built again in place and compared with what was signed. If the log differs there, or is shorter, nothing more is signed: that
+// is a [Fault], and an operator has to decide.
 package transparency
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Options configure a Keeper. Rest and Ask may be 0.
+// Options configure a Publisher. Rest and Ask may be 0.
 type Options struct {
 	Pool      *pgxpool.Pool    // of the views' database
 	Log       eventstore.Store // with events as they are stored, sealed
@@ -36,53 +36,53 @@ type Options struct {
 	Ask       time.Duration // least time between two rounds of the witnesses; 0: 5 s
 }
 
-// Keeper keeps the tree of one log. Of any number of processes one at a time does so.
-type Keeper struct {
+// Publisher publishes the tree of one log. Any number of processes may run one; a lease lets one at a time write.
+type Publisher struct {
 	Options
 	origin   string
 	refusals []atomic.Uint64 // by witness
 	faulty   string          // what was logged last
 }
 
-// New prepares a Keeper.
-func New(o Options) *Keeper {
+// New prepares a Publisher.
+func New(o Options) *Publisher {
 	if o.Rest == 0 {
 		o.Rest = time.Second
 	}
 	if o.Ask == 0 {
 		o.Ask = 5 * time.Second
 	}
-	return &Keeper{Options: o, origin: o.Signer.Name(), refusals: make([]atomic.Uint64, len(o.Witnesses))}
+	return &Publisher{Options: o, origin: o.Signer.Name(), refusals: make([]atomic.Uint64, len(o.Witnesses))}
 }
 
-// Lease is the lease of the session that keeps the tree of the log with this origin.
+// lease names the lease of the session that writes the tree of the log with this origin.
 func lease(origin string) string { return "log tree " + origin }
 
 const (
-	takeover = time.Second     // how often a standby asks for the lease
+	takeover = time.Second     // how often a standby tries to take the lease
 	again    = 2 * time.Second // after a failure
-	// readRest is the least time between two reads of the end of the log. What this process has written is in memory so long.
+	// readRest is the least time between two reads of the end of the log.
 	readRest = 20 * time.Millisecond
-	// chunks is how many reads may wait while tiles are written, which keeps the reader at the end of the log.
+	// chunks is how many pages are buffered while tiles are written.
 	chunks = 100
-	pause  = 10 * time.Second // after a fault: the log may have been put right
+	pause  = 10 * time.Second // after a fault: the right log may have been restored
 	// most is how many leaves are written at once.
 	most = 50_000
 )
 
 // Run works until the context ends.
-func (k *Keeper) Run(ctx context.Context) {
+func (p *Publisher) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := k.serve(ctx)
+		err := p.serve(ctx)
 		wait := again
 		var fault *Fault
 		switch {
 		case ctx.Err() != nil:
 		case errors.As(err, &fault):
 			wait = pause
-			k.report(ctx, fault)
+			p.report(ctx, fault)
 		default:
-			k.Logger.Warn("tree of the log interrupted", slog.Any("error", err))
+			p.Logger.Warn("tree of the log interrupted", slog.Any("error", err))
 		}
 		_ = eventstore.Sleep(ctx, wait)
 	}
@@ -95,14 +95,14 @@ func (f *Fault) Error() string { return f.What }
 
 func faultf(format string, args ...any) error { return &Fault{fmt.Sprintf(format, args...)} }
 
-// report logs a fault once, and keeps it where every process sees it.
-func (k *Keeper) report(ctx context.Context, f *Fault) {
-	if k.faulty != f.What {
-		k.Logger.Error("the log is not the one that was published; nothing more is signed", slog.String("fault", f.What))
-		k.faulty = f.What
+// report logs a fault once, and stores it for all processes.
+func (p *Publisher) report(ctx context.Context, f *Fault) {
+	if p.faulty != f.What {
+		p.Logger.Error("the log is not the one that was published; nothing more is signed", slog.String("fault", f.What))
+		p.faulty = f.What
 	}
-	if _, err := k.Pool.Exec(ctx, `UPDATE audit.tree SET fault = $2 WHERE origin = $1`, k.origin, f.What); err != nil {
-		k.Logger.Warn("fault of the log's tree not recorded", slog.Any("error", err))
+	if _, err := p.Pool.Exec(ctx, `UPDATE audit.tree SET fault = $2 WHERE origin = $1`, p.origin, f.What); err != nil {
+		p.Logger.Warn("fault of the log's tree not recorded", slog.Any("error", err))
 	}
 }
 
@@ -122,9 +122,9 @@ type seen struct {
 	event    string
 }
 
-// session is one session's time with the lease.
+// session is a database session that holds the lease.
 type session struct {
-	*Keeper
+	*Publisher
 	conn    *pgxpool.Conn
 	state   state
 	tiles   *audit.Tiles
@@ -133,9 +133,9 @@ type session struct {
 	signed  int64                         // the size of the largest checkpoint that was ever signed
 }
 
-// serve runs one session to its end, which is always an error.
-func (k *Keeper) serve(ctx context.Context) error {
-	conn, err := k.Pool.Acquire(ctx)
+// serve runs one session. It always returns an error.
+func (p *Publisher) serve(ctx context.Context) error {
+	conn, err := p.Pool.Acquire(ctx)
 	if err != nil {
 		return schema.Unavailable(err)
 	}
@@ -144,7 +144,7 @@ func (k *Keeper) serve(ctx context.Context) error {
 		conn.Release()
 	}()
 	for {
-		mine, err := schema.TakeLease(ctx, conn, lease(k.origin))
+		mine, err := schema.TakeLease(ctx, conn, lease(p.origin))
 		if err != nil {
 			return schema.Unavailable(err)
 		}
@@ -155,18 +155,18 @@ func (k *Keeper) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	// What was signed must not be forgotten: witnesses have seen it, and answers may have it.
+	// A signed checkpoint must not be lost: witnesses and callers have seen it.
 	if _, err := conn.Exec(ctx, `SET synchronous_commit = on`); err != nil {
 		return schema.Unavailable(err)
 	}
-	s := &session{Keeper: k, conn: conn, starts: map[int64]eventstore.Position{}}
+	s := &session{Publisher: p, conn: conn, starts: map[int64]eventstore.Position{}}
 	if err := s.open(ctx); err != nil {
 		return schema.Unavailable(err)
 	}
 	return schema.Unavailable(s.follow(ctx))
 }
 
-// open resumes the tree, or begins it again if it is not of this log as it is now.
+// open resumes the tree, or restarts it if the log is not the one that it was built from.
 func (s *session) open(ctx context.Context) error {
 	epoch, err := s.Log.Epoch(ctx)
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *session) open(ctx context.Context) error {
 		s.tiles, err = audit.ResumeTiles(s.state.size, edge)
 	}
 	if errors.Is(err, audit.ErrTiles) {
-		s.Logger.Warn("tree of the log is damaged, and built again", slog.Any("error", err))
+		s.Logger.Warn("tree of the log is damaged, building it again", slog.Any("error", err))
 		return s.restart(ctx, epoch)
 	}
 	return err
@@ -222,7 +222,7 @@ func (s *session) onLog(ctx context.Context, epoch string) (bool, error) {
 	return false, ctx.Err()
 }
 
-// restart begins at the beginning of the log. Tiles of the tree that was signed stay, and are compared.
+// restart resets the tree to the beginning of the log. Signed tiles stay, to be compared.
 func (s *session) restart(ctx context.Context, epoch string) error {
 	s.state, s.tiles = state{epoch: epoch, fault: s.state.fault}, &audit.Tiles{}
 	return pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
@@ -249,7 +249,7 @@ type leaves struct {
 	reached   eventstore.Position   // the log was read up to here
 }
 
-// follow adds what the log has, and then what comes.
+// follow adds the events of the log, and then new ones.
 func (s *session) follow(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -337,7 +337,7 @@ func (s *session) add(l leaves) {
 	}
 }
 
-// write writes the tiles that have changed, and how far the tree has come.
+// write writes the changed tiles and the state.
 func (s *session) write(ctx context.Context) error {
 	if s.tiles.Size() == s.state.size {
 		return nil
@@ -356,7 +356,7 @@ func (s *session) write(ctx context.Context) error {
 	return nil
 }
 
-// save writes tiles, and how far the tree has come. A tile that lies in the tree that was signed is not cut when it is built again.
+// save writes tiles and the state. A signed tile is not truncated while the tree is built again.
 func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 	levels, numbers, hashes := make([]int16, len(changed)), make([]int64, len(changed)), make([][]byte, len(changed))
 	after := make([]*int64, len(changed))
@@ -381,7 +381,7 @@ func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 	return err
 }
 
-// compare holds the leaves against those of the tree that was signed.
+// compare compares the leaves with the signed ones.
 func (s *session) compare(ctx context.Context, changed []audit.Tile) error {
 	var wanted []tlog.Tile
 	for _, tile := range changed {
@@ -414,7 +414,7 @@ func (s *session) compare(ctx context.Context, changed []audit.Tile) error {
 	return nil
 }
 
-// check holds the tree against the largest checkpoint that was signed, once the log has been read to its end.
+// check compares the tree with the largest signed checkpoint, once the log has been read to its end.
 func (s *session) check(ctx context.Context) error {
 	if s.state.size < s.signed {
 		if head, err := s.Log.Head(ctx); err != nil || s.reached < head {
@@ -435,10 +435,10 @@ func (s *session) check(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, `UPDATE audit.tree SET fault = '' WHERE origin = $1`, s.origin); err != nil {
 		return err
 	}
-	s.Logger.Info("the log is the one that was published again")
+	s.Logger.Info("the log matches the published checkpoints again")
 	s.state.fault, s.faulty = "", ""
 	return nil
 }
 
 // Origin is the log's name in its checkpoints.
-func (k *Keeper) Origin() string { return k.origin }
+func (p *Publisher) Origin() string { return p.origin }

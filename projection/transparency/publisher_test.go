@@ -66,7 +66,7 @@ func newScene(t *testing.T) *scene {
 }
 
 // keep keeps the tree of a log until stop is called.
-func (s *scene) keep(log eventstore.Store, witnesses ...transparency.Witness) (k *transparency.Keeper, stop func()) {
+func (s *scene) keep(log eventstore.Store, witnesses ...transparency.Witness) (k *transparency.Publisher, stop func()) {
 	s.t.Helper()
 	k = transparency.New(transparency.Options{
 		Pool: s.Pool, Log: log, Signer: s.signer, Witnesses: witnesses, Quorum: len(witnesses), Logger: slog.New(slog.NewTextHandler(&s.logged, nil)),
@@ -101,7 +101,7 @@ func (s *scene) await(log eventstore.Store, size int64) logtree.Checkpoint {
 }
 
 // faulty waits until nothing is signed any more, and returns why.
-func (s *scene) faulty(k *transparency.Keeper) (fault string) {
+func (s *scene) faulty(k *transparency.Publisher) (fault string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		status, err := k.Status(s.t.Context())
@@ -146,7 +146,7 @@ func (s *scene) rows() (rows []string) {
 	return rows
 }
 
-func TestKeeper_FollowsLogOverRestarts(t *testing.T) {
+func TestPublisher_FollowsLogOverRestarts(t *testing.T) {
 	t.Parallel()
 	s, log := newScene(t), storetest.Memory()
 	write(t, log, 0, 3)
@@ -189,7 +189,7 @@ func TestKeeper_FollowsLogOverRestarts(t *testing.T) {
 }
 
 // After copy-log the tree is built again from the copy, and has the same bytes. What is published stays meanwhile.
-func TestKeeper_SameTreeOfCopy(t *testing.T) {
+func TestPublisher_SameTreeOfCopy(t *testing.T) {
 	t.Parallel()
 	s, log, copied := newScene(t), storetest.Memory(), storetest.Memory()
 	write(t, log, 0, 600)
@@ -219,7 +219,7 @@ func TestKeeper_SameTreeOfCopy(t *testing.T) {
 }
 
 // A log that is not the one that was published is never signed: neither when it is shorter, nor when it has grown again.
-func TestKeeper_RefusesRestoredLog(t *testing.T) {
+func TestPublisher_RefusesRestoredLog(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
 	write(t, log, 0, 300)
@@ -249,7 +249,7 @@ func TestKeeper_RefusesRestoredLog(t *testing.T) {
 }
 
 // Events that were in tiles, but in no checkpoint, may be lost, as by a failover: they were not published.
-func TestKeeper_LostEventsNotSigned(t *testing.T) {
+func TestPublisher_LostEventsNotSigned(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
 	write(t, log, 0, 300)
@@ -265,7 +265,7 @@ func TestKeeper_LostEventsNotSigned(t *testing.T) {
 }
 
 // The stock witness cosigns what grows, and refuses a log that was restored from an older backup, with its database.
-func TestKeeper_StockWitnessRefusesRestoredLog(t *testing.T) {
+func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
 	witness := stockWitness(t, "witness.example.com/w1", origin, s.signer.PublicKey())
@@ -314,7 +314,7 @@ func TestKeeper_StockWitnessRefusesRestoredLog(t *testing.T) {
 }
 
 // A witness that answers nonsense, or nothing, is named. What has a quorum is published without it.
-func TestKeeper_QuorumOfWitnesses(t *testing.T) {
+func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	t.Parallel()
 	s, log := newScene(t), storetest.Memory()
 	good := stockWitness(t, "witness.example.com/w2", origin, s.signer.PublicKey())
@@ -357,7 +357,7 @@ func TestKeeper_QuorumOfWitnesses(t *testing.T) {
 }
 
 // Base64 has several forms of one signature. A receipt has exactly one, so those of a checkpoint must have it too.
-func TestKeeper_CanonicalCosignature(t *testing.T) {
+func TestPublisher_CanonicalCosignature(t *testing.T) {
 	t.Parallel()
 	s, log := newScene(t), storetest.Memory()
 	cosigner := cosignerOf(t, "loose.example.com")
