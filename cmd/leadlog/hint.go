@@ -34,7 +34,7 @@ func hint(err error) string {
 		return "again, once every leadlog serve and dev has stopped: what was copied is kept, and little remains"
 	case errors.Is(err, move.ErrGrown):
 		return "again, while the source takes no writes"
-	case errors.Is(err, move.ErrThird):
+	case errors.Is(err, move.ErrOtherLog):
 		return "LEADLOG_DATABASE_URL of the views of this log, or leadlog replay all where they are stale"
 	case errors.Is(err, logcopy.ErrOther):
 		return "an empty database or server as --to, or the log that this one was moved from"

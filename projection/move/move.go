@@ -23,16 +23,16 @@ import (
 )
 
 var (
-	// ErrServiceRuns: the views cannot be moved while a service writes them.
+	// ErrServiceRuns says that a service writes the views, which cannot be moved meanwhile.
 	ErrServiceRuns = errors.New("a service runs on these views")
 
-	// ErrGrown: the source was written while it was compared.
+	// ErrGrown says that events were appended to the source while it was compared.
 	ErrGrown = errors.New("the source has grown meanwhile")
 
-	// ErrThird: the views belong neither to the source nor to the copy.
-	ErrThird = errors.New("there are views of a third log")
+	// ErrOtherLog says that views belong neither to the source nor to the copy.
+	ErrOtherLog = errors.New("there are views of another log than the two")
 
-	// ErrSameLog: source and target are the same log.
+	// ErrSameLog says that source and target are the same log.
 	ErrSameLog = errors.New("source and target are the same log")
 )
 
@@ -64,7 +64,7 @@ func (m Move) Run(ctx context.Context) (moved int, err error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		moved, err = m.settle(ctx, tx, epochs)
+		moved, err = m.moveViews(ctx, tx, epochs)
 		return err
 	})
 	return moved, schema.Unavailable(err)
@@ -97,9 +97,9 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// settle keeps services away, copies what came last, compares, and moves what holds positions.
-func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err error) {
-	if err := alone(ctx, tx); err != nil {
+// moveViews locks services out, copies the last events, compares both logs, and translates all positions.
+func (m Move) moveViews(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err error) {
+	if err := lockOut(ctx, tx); err != nil {
 		return 0, err
 	}
 	state, err := stateOf(ctx, tx, e)
@@ -126,8 +126,8 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 		}
 		moved = state.checkpoints
 	}
-	// At the very end: a later write to the source would go unnoticed. A service that had asked whether the views
-	// are of the source just before they were locked has its couriers by now.
+	// Last, because a later write to the source would not be detected. A service that made its check just before the lock has
+	// couriers by now.
 	if err := idle(ctx, tx); err != nil {
 		return 0, err
 	}
@@ -141,9 +141,9 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 	return moved, schema.ReleaseLeases(ctx, tx) // PostgreSQL notices only later that a session has ended
 }
 
-// alone takes the lease of every projector and of every replay, until the end of the transaction. A process that begins to write to
-// a log asks first whether the views are of it, and is not answered before they have moved.
-func alone(ctx context.Context, tx pgx.Tx) error {
+// lockOut takes the lease of every projector and of every replay, and locks the checkpoints, until the end of the transaction. A process
+// checks before its first write to a log that the views are of it, and that check waits for the lock.
+func lockOut(ctx context.Context, tx pgx.Tx) error {
 	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}
 	for _, p := range view.All() {
 		names[schema.Views] = append(names[schema.Views], p.Name())
@@ -184,9 +184,9 @@ func idle(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// state is which log the views are of.
+// state tells which log the views belong to.
 type state struct {
-	moved       bool // of the copy, all of them
+	moved       bool // all belong to the copy
 	checkpoints int
 }
 
@@ -197,7 +197,7 @@ func stateOf(ctx context.Context, tx pgx.Tx, e epochs) (s state, err error) {
 		  FROM (SELECT epoch FROM views.checkpoint UNION ALL SELECT epoch FROM delivery.checkpoint) c`, e.from, e.to).
 		Scan(&s.checkpoints, &source, &target)
 	if err == nil && s.checkpoints != source && s.checkpoints != target {
-		err = fmt.Errorf("%w: of %d, %d are of the source and %d of the target", ErrThird, s.checkpoints, source, target)
+		err = fmt.Errorf("%w: of %d, %d are of the source and %d of the target", ErrOtherLog, s.checkpoints, source, target)
 	}
 	s.moved = s.checkpoints > 0 && s.checkpoints == target
 	return s, err

@@ -72,7 +72,7 @@ func TestMove_AllOrNothing(t *testing.T) {
 		spoil string
 		want  error
 	}{
-		"a view of a third log":            {`UPDATE views.checkpoint SET epoch = 'third' WHERE projector = 'lead'`, move.ErrThird},
+		"a view of a third log":            {`UPDATE views.checkpoint SET epoch = 'third' WHERE projector = 'lead'`, move.ErrOtherLog},
 		"a row that cannot be written":     {`ALTER TABLE views.touch ADD CHECK (position < 5 OR position > 4000000000000000000)`, nil},
 		"a checkpoint that cannot be":      {`ALTER TABLE views.checkpoint ADD CHECK (position < 10)`, nil},
 		"a beginning that cannot be noted": {`INSERT INTO delivery.origin VALUES ((SELECT id::text FROM log.epoch), 1); ALTER TABLE delivery.origin ADD CHECK (position < 2)`, nil},

@@ -104,7 +104,7 @@ func of(position string) string { return fmt.Sprintf(translated, position) }
 // beyond is larger than any position.
 const beyond = `4611686018427387904` // 2^62
 
-// moveRows lifts all positions out of the way first: a new one may be another row's old one, and the two be unique.
+// moveRows first adds an offset to all positions, because a new one may be the old one of another row, and they are unique.
 func moveRows(ctx context.Context, tx pgx.Tx, table string) error {
 	for _, statement := range []string{
 		`UPDATE ` + table + ` SET position = position + ` + beyond,
