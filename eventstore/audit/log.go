@@ -123,9 +123,6 @@ func (l *Log) Add(leaf tlog.Hash) error {
 	return err
 }
 
-// Size is how many leaves the tree has.
-func (l *Log) Size() int64 { return l.edge.Size() }
-
 // Head returns the tree's head.
 func (l *Log) Head() (Head, error) {
 	root, err := l.edge.Root()
