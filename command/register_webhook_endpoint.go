@@ -109,7 +109,7 @@ func newSecret(random io.Reader) (string, error) {
 	if _, err := io.ReadFull(random, key); err != nil {
 		return "", err
 	}
-	return "whsec_" + base64.StdEncoding.EncodeToString(key), nil
+	return webhook.SecretPrefix + base64.StdEncoding.EncodeToString(key), nil
 }
 
 var webhookSlots = slots{kind: claim.WebhookSlot, count: webhook.MaxPerAccount, full: webhook.ErrLimit}

@@ -104,7 +104,7 @@ func NewSecret(settings event.IntakeSettings, random func() (string, error)) (st
 	case err != nil:
 		return "", err
 	case settings.Kind == StandardWebhooks:
-		return standardPrefix + key, nil
+		return webhook.SecretPrefix + key, nil
 	}
 	key = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(key), "=") // some senders take letters and digits only
 	if settings.Signature != nil && settings.Signature.Scheme == SchemeBasic {
@@ -370,9 +370,6 @@ func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Err
 	return s, wrong
 }
 
-// standardPrefix begins secrets of the Standard Webhooks specification; the key follows in base64.
-const standardPrefix = "whsec_"
-
 // applySecrets returns secrets with what a change gives, and what is wrong with it.
 func (c Update) applySecrets(settings event.IntakeSettings, s Secrets, wrong field.Errors) (Secrets, field.Errors) {
 	set := func(name string, given *string, value *string) {
@@ -421,7 +418,7 @@ func wrongSecret(settings event.IntakeSettings, name, secret string) string {
 	case len(secret) > maxSecret || !utf8.ValidString(secret) || strings.ContainsFunc(secret, unicode.IsControl):
 		return "must be text of at most 1024 bytes, without control characters"
 	case name == nameSecret && settings.Kind == StandardWebhooks:
-		key, standard := strings.CutPrefix(secret, standardPrefix)
+		key, standard := strings.CutPrefix(secret, webhook.SecretPrefix)
 		if decoded, err := base64.StdEncoding.DecodeString(key); !standard || err != nil || len(decoded) == 0 {
 			return "must be whsec_ and a key in base64"
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -113,9 +114,6 @@ func decodeBase64(s string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(s)
 }
 
-// standardSecret begins the secrets of the Standard Webhooks specification.
-const standardSecret = "whsec_"
-
 // standardSigned checks a signature of the Standard Webhooks specification (standardwebhooks.com). The header may have several.
 func standardSigned(header func(string) string, secret string, body []byte, now time.Time) bool {
 	id, timestamp := header("webhook-id"), header("webhook-timestamp")
@@ -126,7 +124,7 @@ func standardSigned(header func(string) string, secret string, body []byte, now 
 	if age := now.Sub(time.Unix(seconds, 0)); age > Tolerance || age < -Tolerance {
 		return false
 	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, standardSecret))
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, webhook.SecretPrefix))
 	if err != nil || len(key) == 0 {
 		return false
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -112,7 +113,7 @@ var bearers = map[string]proof{
 }
 
 func standardSecrets(t *rapid.T) string {
-	return standardSecret + base64.StdEncoding.EncodeToString(rapid.SliceOfN(rapid.Byte(), 24, 64).Draw(t, "key"))
+	return webhook.SecretPrefix + base64.StdEncoding.EncodeToString(rapid.SliceOfN(rapid.Byte(), 24, 64).Draw(t, "key"))
 }
 
 func TestVerify_OnlyUnchangedBodies(t *testing.T) {

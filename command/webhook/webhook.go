@@ -19,6 +19,8 @@ const (
 	MaxDescription = 500
 	// Overlap is how long a replaced secret still signs.
 	Overlap = 24 * time.Hour
+	// SecretPrefix begins a secret of the Standard Webhooks specification; the key follows in base64.
+	SecretPrefix = "whsec_"
 )
 
 var (

@@ -115,7 +115,7 @@ var errSecretForm = errors.New("a signing secret is not of the form whsec_ and b
 func sign(secrets []string, id, timestamp string, body []byte) (string, error) {
 	signatures := make([]string, 0, len(secrets))
 	for _, secret := range secrets {
-		encoded, ok := strings.CutPrefix(secret, "whsec_")
+		encoded, ok := strings.CutPrefix(secret, webhook.SecretPrefix)
 		key, err := base64.StdEncoding.DecodeString(encoded)
 		if !ok || err != nil {
 			return "", errSecretForm
