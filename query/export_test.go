@@ -5,7 +5,7 @@ import "time"
 // Timeout sets how long WaitFor waits.
 func (r *Reader) Timeout(d time.Duration) { r.timeout = d }
 
-// ScanLeads sets how many leads a search goes through before it uses the trigram index.
+// ScanLeads sets how many leads a search goes through before it uses the trigram index. A page goes through ten times as many.
 func (r *Reader) ScanLeads(n int) { r.scannedLeads = n }
 
 // What the fuzz target of cursors needs.

@@ -57,7 +57,8 @@ type Event struct {
 	Data      jsontext.Value      `json:"data"`
 }
 
-// Leads lists an account's leads, newest first, without metadata. The error is ErrCursor for a cursor of another list.
+// Leads lists an account's leads, newest first, without metadata. A page of a search may have fewer leads than its limit, or none, and be
+// followed by others. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p Page) (List[Lead], error) {
 	if exact, whole := filter.exact(); whole && r.claims != nil && p.Cursor == "" {
 		if list, err := r.Leads(ctx, account, exact, p); err != nil || len(list.Items) > 0 {
@@ -66,7 +67,7 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	}
 	s := filter.selection(account, `SELECT `+schema.LeadColumns+` FROM views.lead`, `created_at DESC, lead_id DESC`)
 	kind := cursorOf(leadCursor, account)
-	after, err := s.olderThan(`lead_id`, kind, p.Cursor)
+	before, err := s.olderThan(`lead_id`, kind, p.Cursor)
 	if err != nil {
 		return List[Lead]{}, err
 	}
@@ -77,18 +78,19 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	if s.none || !filter.searches() {
 		return page(ctx, r, s, p.Limit, scanListedLead, next)
 	}
-	if !after.IsZero() {
-		after = after.Add(time.Millisecond) // others of that moment may follow
-	}
-	var found pageBuilder[Lead]
+	var found found
 	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		found, err = r.search(ctx, tx, account, filter, s, after, p.Limit)
+		found, err = r.search(ctx, tx, account, filter, s, before, p.Limit)
 		return err
 	})
 	if err != nil {
 		return List[Lead]{}, schema.Unavailable(err)
 	}
-	return found.list(next), nil
+	list := found.list(next)
+	if !found.reach.IsZero() {
+		list.NextCursor, list.Reach = newestCursor{found.reach, lowestID}.encode(kind), Timestamp(found.reach)
+	}
+	return list, nil
 }
 
 // LeadsAll yields everything that Leads lists, in constant memory. It ends after yielding an error.
@@ -145,17 +147,21 @@ func (filter LeadFilter) narrow(s *selection, account, by string) {
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
 }
 
-// olderThan makes a list, ordered by created_at and an id, newest first, go on after a cursor. It returns the cursor's time.
-func (s *selection) olderThan(id, kind, cursor string) (after time.Time, err error) {
+// olderThan makes a list, ordered by created_at and an id, newest first, go on after a cursor. It returns a time before which everything
+// that follows was created.
+func (s *selection) olderThan(id, kind, cursor string) (before time.Time, err error) {
 	if cursor == "" {
-		return after, nil
+		return before, nil
 	}
 	last, err := decodeNewest(kind, cursor)
 	if err != nil {
-		return after, err
+		return before, err
 	}
 	s.and(`(created_at, `+id+`) < (?, ?)`, last.createdAt, last.id)
-	return last.createdAt, nil
+	if last.id == lowestID {
+		return last.createdAt, nil
+	}
+	return last.createdAt.Add(time.Millisecond), nil // others of that moment may follow
 }
 
 // Lead returns one lead with its metadata, even if it was joined into another. The error is ErrNotFound when the account has no

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -30,6 +31,8 @@ type Page struct {
 type List[T any] struct {
 	Items      []T
 	NextCursor string // empty at the end
+	// Reach is set if the page of a search ended before it was full: everything since that time was compared.
+	Reach Timestamp
 }
 
 // A cursor has the last item of a page. It contains the values that the list is ordered by, so items that appear or
@@ -73,6 +76,9 @@ type newestCursor struct {
 	createdAt time.Time
 	id        string
 }
+
+// lowestID is before all ids of the same time.
+var lowestID = ulid.ULID{}.String()
 
 func (c newestCursor) encode(kind string) string {
 	return encodeCursor(kind, strconv.FormatInt(c.createdAt.UnixMilli(), 10), c.id)
@@ -211,10 +217,15 @@ func (s *selection) within(column string, since, until time.Time) {
 }
 
 func (s *selection) sql(limit int) string {
+	return s.upTo(strconv.Itoa(limit))
+}
+
+// upTo is sql with a limit that is a number or ALL.
+func (s *selection) upTo(limit string) string {
 	if s.none {
-		limit = 0
+		limit = "0"
 	}
-	found := s.from + " WHERE " + strings.Join(s.where, " AND ") + " ORDER BY " + s.order + " LIMIT " + strconv.Itoa(limit)
+	found := s.from + " WHERE " + strings.Join(s.where, " AND ") + " ORDER BY " + s.order + " LIMIT " + limit
 	if s.then == "" {
 		return found
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -14,14 +13,19 @@ import (
 )
 
 // A search is a list with a filter that no index answers by itself: a part of a name, phone or email, a temperature, or a source and a
-// stage together. It first goes through the newest leads, in an index that has everything that the filter compares. If they do not fill
-// a page, a search for a text goes on in the trigram index of views.lead_search. Leads that are not in that yet count as newest.
+// stage together. It goes through leads from the newest on, in an index that has everything that the filter compares. A search for a
+// text that is not filled by the newest goes on in the trigram index of views.lead_search, which has all leads but some of the newest.
+// A page ends after a number of leads, whatever it found until then, and the next one goes on behind them.
 
 const (
 	// scannedLeads is how many of the newest leads a search for a text goes through: some 10 ms of PostgreSQL.
 	scannedLeads = 10_000
-	// trigram is how many characters a text has for which the index helps. Shorter ones are looked for in all leads of the account.
+	// scansOfPage is how many times as many leads a page goes through at most: some 30 ms.
+	scansOfPage = 10
+	// trigram is how many characters a text has for which the index helps.
 	trigram = 3
+	// rareText is one in how many leads have a text for which the trigram index is used although the lead must have something else too.
+	rareText = 100
 )
 
 // Indexes of leads, each in the order of their creation.
@@ -36,77 +40,116 @@ func (filter LeadFilter) searches() bool {
 	return filter.Phone+filter.Email == "" && (filter.Q+filter.LeadTemperature != "" || filter.Source != "" && filter.Status != "")
 }
 
+// found are the leads of a page of a search.
+type found struct {
+	pageBuilder[Lead]
+	reach time.Time // all leads since were compared; zero: all leads were, or the page is full
+}
+
 // search finds leads of a page, and one more if more follow, among those that were created before a moment, unless it is zero. It runs
 // in one snapshot: leads get into the index meanwhile.
-func (r *Reader) search(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, leads selection, before time.Time, limit int) (found pageBuilder[Lead], err error) {
-	found.limit = limit
-	by, reach := byCreation, time.Time{}
-	switch {
-	case filter.Q == "":
-		by, err = r.rarer(ctx, tx, account, filter, before)
-	case utf8.RuneCountInString(filter.Q) >= trigram:
-		reach, err = r.scanReach(ctx, tx, account, filter, before)
-	}
+func (r *Reader) search(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, leads selection, before time.Time, limit int) (page found, err error) {
+	page.limit = limit
+	by, few, err := r.rarer(ctx, tx, account, filter, before)
 	if err != nil {
-		return found, err
+		return page, err
 	}
-	parts := []selection{scanned(leads, account, filter, by, reach, before, limit)}
-	if !reach.IsZero() {
-		parts = append(parts, indexed(leads, account, filter, reach, limit))
+	if filter.Q != "" && !few {
+		by = byCreation // the only one that has the text
 	}
-	for _, part := range parts {
-		rows, err := tx.Query(ctx, part.sql(limit+1), append([]any{pgx.QueryExecModeCacheDescribe}, part.args...)...)
+	text := by == byCreation && utf8.RuneCountInString(filter.Q) >= trigram
+	for _, n := range []int{r.scannedLeads, (scansOfPage - 1) * r.scannedLeads} {
+		reach, err := r.afterScan(ctx, tx, account, filter.only(by), before, n)
 		if err != nil {
-			return found, err
+			return page, err
 		}
-		if err := found.addRows(rows, scanListedLead); err != nil || found.more {
-			return found, err
+		if err := page.read(ctx, tx, scanned(leads, account, filter, by, reach, before, limit)); err != nil || page.more || reach.IsZero() {
+			return page, err
 		}
+		if text {
+			answers, err := r.indexAnswers(ctx, tx, account, filter, reach, before)
+			if err != nil {
+				return page, err
+			}
+			if answers {
+				return page, page.read(ctx, tx, indexed(leads, account, filter, reach, limit))
+			}
+		}
+		before = reach
 	}
-	return found, nil
+	page.reach = before
+	return page, nil
 }
 
-// rarer returns the index of the source or of the stage that a filter has: of two, the one that fewer leads have.
-func (r *Reader) rarer(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (by string, err error) {
-	switch {
-	case filter.Source+filter.Status == "":
-		return byCreation, nil
-	case filter.Status == "":
-		return bySource, nil
-	case filter.Source == "":
-		return byStatus, nil
+// read adds the leads that a selection finds.
+func (page *found) read(ctx context.Context, tx pgx.Tx, leads selection) error {
+	rows, err := tx.Query(ctx, leads.sql(page.limit+1), append([]any{pgx.QueryExecModeCacheDescribe}, leads.args...)...)
+	if err != nil {
+		return err
 	}
-	source, status := filter, filter
-	source.Status, status.Source = "", ""
-	ofSource, err := r.afterScan(ctx, tx, account, source, before)
-	if err != nil || ofSource.IsZero() {
-		return bySource, err
-	}
-	ofStatus, err := r.afterScan(ctx, tx, account, status, before)
-	if ofStatus.Before(ofSource) {
-		return byStatus, err
-	}
-	return bySource, err
+	return page.addRows(rows, scanListedLead)
 }
 
-// scanReach returns when a search for a text may end its scan: the trigram index has all leads that were created before. Zero is never.
-func (r *Reader) scanReach(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (reach time.Time, err error) {
-	filter.Source, filter.Status = "", ""
-	if reach, err = r.afterScan(ctx, tx, account, filter, before); err != nil || reach.IsZero() {
-		return reach, err
+// rarer returns the index of the source or of the stage that a filter has: of two, the one that fewer leads have. Few says that one scan
+// goes through all of these.
+func (r *Reader) rarer(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (by string, few bool, err error) {
+	by = byCreation
+	var reach time.Time
+	for index, value := range map[string]string{bySource: filter.Source, byStatus: filter.Status} {
+		if value == "" {
+			continue
+		}
+		end, err := r.afterScan(ctx, tx, account, filter.only(index), before, r.scannedLeads)
+		if err != nil {
+			return by, few, err
+		}
+		if by == byCreation || end.Before(reach) {
+			by, few, reach = index, end.IsZero(), end
+		}
 	}
+	return by, few, nil
+}
+
+// only returns what an index has of a filter.
+func (filter LeadFilter) only(by string) LeadFilter {
+	only := LeadFilter{CreatedSince: filter.CreatedSince, CreatedUntil: filter.CreatedUntil}
+	switch by {
+	case bySource:
+		only.Source = filter.Source
+	case byStatus:
+		only.Status = filter.Status
+	}
+	return only
+}
+
+// indexAnswers reports whether the trigram index is used for the leads that were created before a scan. It is if it has all of them, and
+// if those with the text are not many, or need no look at the lead.
+func (r *Reader) indexAnswers(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, reach, before time.Time) (answers bool, err error) {
 	err = tx.QueryRow(ctx, `
-		SELECT least($1, min(created_at)) FROM views.lead WHERE lead_id > (SELECT coalesce(max(lead_id), '') FROM views.lead_search)`,
-		reach).Scan(&reach)
-	return reach, err
+		SELECT coalesce(min(created_at) >= $1, true) FROM views.lead WHERE lead_id > (SELECT coalesce(max(lead_id), '') FROM views.lead_search)`,
+		reach).Scan(&answers)
+	if err != nil || !answers || filter.textAlone() {
+		return answers, err
+	}
+	text := filter.only(byCreation)
+	text.Q = filter.Q
+	s := text.selection(account, `SELECT created_at FROM views.lead`, `created_at DESC`)
+	s.within(`created_at`, reach, before)
+	var many bool
+	err = tx.QueryRow(ctx, `SELECT EXISTS (`+s.sql(1)+` OFFSET `+strconv.Itoa(r.scannedLeads/rareText)+`)`, s.args...).Scan(&many)
+	return !many, err
+}
+
+// textAlone reports whether a search is for a text and nothing else.
+func (filter LeadFilter) textAlone() bool {
+	return filter.Source+filter.Status+filter.LeadTemperature == ""
 }
 
 // afterScan returns when the first lead was created that is not among the newest of a source, a stage or all; zero if there is none.
-func (r *Reader) afterScan(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (at time.Time, err error) {
-	filter.Q, filter.LeadTemperature = "", ""
+func (r *Reader) afterScan(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time, newest int) (at time.Time, err error) {
 	s := filter.selection(account, `SELECT created_at FROM views.lead`, `created_at DESC`)
 	s.within(`created_at`, time.Time{}, before)
-	err = tx.QueryRow(ctx, s.sql(1)+` OFFSET `+strconv.Itoa(r.scannedLeads), s.args...).Scan(&at)
+	err = tx.QueryRow(ctx, s.sql(1)+` OFFSET `+strconv.Itoa(newest), s.args...).Scan(&at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Time{}, nil
 	}
@@ -124,17 +167,19 @@ func scanned(leads selection, account string, filter LeadFilter, by string, reac
 	return leads
 }
 
-// indexed selects leads of before a time by the trigram index.
+// indexed selects leads of before a time by the trigram index. Leads that must have something else too are looked at one by one, the
+// newest first, until the page is full: PostgreSQL must not move their conditions, hence OFFSET 0.
 func indexed(leads selection, account string, filter LeadFilter, until time.Time, limit int) selection {
-	found := selection{from: `SELECT created_at, lead_id FROM views.lead_search`, order: leads.order, args: leads.args}
-	found.and(`account = ?`, account)
-	found.and(`search LIKE ?`, contains(schema.Searched(filter.Q)))
-	found.within(`created_at`, filter.CreatedSince, until)
-	matches := found.from + ` WHERE ` + strings.Join(found.where, ` AND `)
-	if filter.Source+filter.Status+filter.LeadTemperature == "" {
-		matches = found.sql(limit + 1)
+	matches := selection{from: `SELECT created_at AS at, lead_id AS id FROM views.lead_search`, order: `at DESC, id DESC`, args: leads.args}
+	matches.and(`account = ?`, account)
+	matches.and(`search LIKE ?`, contains(schema.Searched(filter.Q)))
+	matches.within(`created_at`, filter.CreatedSince, until)
+	bound := `ALL`
+	if filter.textAlone() {
+		bound = strconv.Itoa(limit + 1)
 	}
-	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + matches + `) AS found JOIN views.lead USING (created_at, lead_id)`
-	leads.args = found.args
+	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + matches.upTo(bound) + `) AS matches CROSS JOIN LATERAL (
+		SELECT * FROM views.lead WHERE lead_id = id AND created_at = at OFFSET 0) AS lead`
+	leads.order, leads.args = matches.order, matches.args
 	return leads
 }

@@ -1,12 +1,14 @@
 package query_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
@@ -60,17 +62,23 @@ func crowded(t *testing.T) *projectiontest.World {
 	return w
 }
 
-// inParts is a whole list of an account's leads.
-func inParts(t *testing.T, reader *query.Reader, filter query.LeadFilter, limit int) (leads []query.Lead) {
-	t.Helper()
+// inParts is a whole list of an account's leads. A page that is not full ends where all leads since were compared.
+func inParts(t require.TestingT, reader *query.Reader, filter query.LeadFilter, limit int) (leads []query.Lead) {
+	var reach time.Time
 	for p := (query.Page{Limit: limit}); ; {
-		part, err := reader.Leads(t.Context(), "acme", filter, p)
+		part, err := reader.Leads(context.Background(), "acme", filter, p)
 		require.NoError(t, err)
 		leads = append(leads, part.Items...)
 		if p.Cursor = part.NextCursor; p.Cursor == "" {
+			require.Zero(t, part.Reach)
 			return leads
 		}
-		require.Len(t, part.Items, limit)
+		if end := time.Time(part.Reach); end.IsZero() {
+			require.Len(t, part.Items, limit)
+		} else {
+			require.True(t, reach.IsZero() || end.Before(reach), "the list goes on")
+			reach = end
+		}
 		require.LessOrEqual(t, len(leads), 640)
 	}
 }
@@ -119,42 +127,46 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 	}
 }
 
-// A search goes by the index of what fewer leads have, and by trigrams when these are not few.
-func TestSearch_WithinSourceOrStage(t *testing.T) {
+// Whatever index a search uses, its pages are together the whole list, each lead once and in order. A page may end after a number of leads.
+func TestSearch_PagesTogether(t *testing.T) {
 	t.Parallel()
 	w := crowded(t)
 	reader := query.New(w.Pool, w.Store)
+	all := inParts(t, reader, query.LeadFilter{}, 200)
+	require.Len(t, all, 640)
 	since, until := projectiontest.Start.Add(5*time.Minute), projectiontest.Start.Add(80*time.Minute)
-	for _, bounds := range []query.LeadFilter{{}, {CreatedSince: since, CreatedUntil: until}} {
-		all := inParts(t, reader, bounds, 200)
-		found := 0
-		for _, few := range []int{1, 250, 1000} {
-			reader.ScanLeads(few)
-			for _, q := range []string{"", "asha", "ravi iyer", "zubin", "nobody"} {
-				for _, status := range []string{"", "NEW", "won", "lost"} {
-					for _, source := range []string{"", "api", "website", "chatbot"} {
-						for _, temperature := range []string{"", "hot", "cold"} {
-							var want []query.Lead
-							for _, l := range all {
-								if strings.Contains(strings.ToLower(l.Name), q) && (status == "" || strings.EqualFold(status, l.Status)) &&
-									(source == "" || source == l.Source) && (temperature == "" || temperature == l.LeadTemperature) {
-									want = append(want, l)
-								}
-							}
-							filter := bounds
-							filter.Q, filter.Status, filter.Source, filter.LeadTemperature = q, status, source, temperature
-							require.Equal(t, want, inParts(t, reader, filter, 200), "%+v", filter)
-							if len(want) < 10 {
-								require.Equal(t, want, inParts(t, reader, filter, 1), "%+v one by one", filter)
-							}
-							found += len(want)
-						}
-					}
-				}
+	within := inParts(t, reader, query.LeadFilter{CreatedSince: since, CreatedUntil: until}, 200)
+	short := 0
+	rapid.Check(t, func(t *rapid.T) {
+		reader.ScanLeads(rapid.SampledFrom([]int{2, 10, 40, 100, 250, 1000}).Draw(t, "scan"))
+		name := strings.ToLower(all[rapid.IntRange(0, 639).Draw(t, "lead")].Name)
+		from := rapid.IntRange(0, len(name)-4).Draw(t, "from")
+		q := strings.TrimSpace(name[from : from+rapid.IntRange(0, 4).Draw(t, "length")])
+		if rapid.IntRange(0, 4).Draw(t, "other") == 0 {
+			q += "z"
+		}
+		filter := query.LeadFilter{
+			Q: q, Source: rapid.SampledFrom([]string{"", "api", "website"}).Draw(t, "source"),
+			Status:          rapid.SampledFrom([]string{"", "new", "won", "lost"}).Draw(t, "status"),
+			LeadTemperature: rapid.SampledFrom([]string{"", "hot", "cold"}).Draw(t, "temperature"),
+		}
+		all := all
+		if rapid.Bool().Draw(t, "bounds") {
+			filter.CreatedSince, filter.CreatedUntil, all = since, until, within
+		}
+		var want []query.Lead
+		for _, l := range all {
+			if strings.Contains(strings.ToLower(l.Name), q) && (filter.Status == "" || strings.EqualFold(filter.Status, l.Status)) &&
+				(filter.Source == "" || filter.Source == l.Source) && (filter.LeadTemperature == "" || filter.LeadTemperature == l.LeadTemperature) {
+				want = append(want, l)
 			}
 		}
-		require.Greater(t, found, 10_000)
-	}
+		require.Equal(t, want, inParts(t, reader, filter, rapid.SampledFrom([]int{10, 50, 200}).Draw(t, "limit")), "%+v", filter)
+		if len(q) < 3 {
+			short++
+		}
+	})
+	require.NotZero(t, short)
 }
 
 // It does not matter whether an accent is a character of its own, in a name and in what is searched.
