@@ -24,6 +24,7 @@ type leadList struct {
 	parts
 	Choices leadChoices
 	Leads   []leadShown
+	Reach   query.Timestamp // of a search that goes on among older leads
 }
 
 // leadChoices are what filters can be set to.
@@ -55,7 +56,7 @@ func (v *visit) leads() (screen, error) {
 	for _, one := range list.Items {
 		shown.Leads = append(shown.Leads, masker{}.lead(one))
 	}
-	shown.parts = p.parts(page, list.NextCursor)
+	shown.parts, shown.Reach = p.parts(page, list.NextCursor), list.Reach
 	return screen{name: "leads", title: "Leads", data: shown, live: page.Cursor == "", calls: v.leadCalls(filter)}, nil
 }
 
