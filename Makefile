@@ -4,7 +4,14 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-SLOWEST     := ./httpapi ./projection/verify ./eventstore/esdb ./projection
+SLOWEST     := ./eventstore/esdb ./projection
+
+# The race detector multiplies the processor time of tests. The tests of SEQUENTIAL packages ask and answer one after the other in one
+# goroutine, and run without it. Of MIXED packages the tests that CONCURRENT matches run with it, and the others without it.
+# TestSuite_RacesGoroutines in deploy fails if a test that starts goroutines would run without it.
+SEQUENTIAL  := ./httpapi/console ./httpapi/openapi ./query ./query/export ./query/report ./projection/view
+MIXED       := ./httpapi ./projection/verify
+CONCURRENT  := Concurrent|AtOnce|JunkHurtsNoOther|^Test(Load|Fairness|Feed|Batch|Export|ConsoleSources)_|^TestVerify_(SoundLog|DetectsDamagedTiles)
 
 .PHONY: help run test norace bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
 
@@ -15,16 +22,18 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	go build -o bin/leadlog ./cmd/leadlog
 	@bin/leadlog dev
 
-# The race detector makes tests up to ten times slower. The system tests run without it: they watch processes that are built
-# without it. So do tests in files with the build tag !race: they are sequential, or run with it in a smaller form. Tests wait for
-# databases and processes much of the time, so the system tests run beside the others, of which the slowest packages start first.
-test: postgres cc curl node python promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
+# The system tests run without the race detector: they watch processes that are built without it. So do tests in files with the build tag
+# !race: they are sequential, or run with it in a smaller form. Tests wait for databases and processes much of the time, so the tests
+# without it run beside the others, of which the slowest packages start first.
+test: postgres cc curl node python promtool chromium ## the whole test suite, with the race detector where goroutines meet, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
 	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- sh -c 'make -s norace & norace=$$!; \
-		go test -race -timeout 20m $(SLOWEST) $$(go list ./... | grep -v /systemtest$$); raced=$$?; wait $$norace && exit $$raced'
+		go test -race -timeout 20m $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list ./cmd/leadlog/systemtest $(SEQUENTIAL) $(MIXED))") && \
+		go test -race -timeout 20m -run "$(CONCURRENT)" $(MIXED); raced=$$?; wait $$norace && exit $$raced'
 
 norace:
-	go test -timeout 20m ./cmd/leadlog/systemtest
+	go test -timeout 20m ./cmd/leadlog/systemtest $(SEQUENTIAL)
+	go test -timeout 20m -skip "$(CONCURRENT)" $(MIXED)
 	for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
 		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]_]*\).*/\1/p' | paste -sd '|' -); \
 		go test $$package -run "^($$tests)$$" || exit 1; done

@@ -20,44 +20,53 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
-// TestOnEventStoreDB runs the tests whose outcome may depend on the store with the log in EventStoreDB: order, concurrency, positions,
-// erasure and the past. What storetest holds for every store is not repeated.
+// TestOnEventStoreDB runs the tests whose outcome may depend on the store with the log in EventStoreDB: order, positions, erasure and the
+// past. What storetest holds for every store is not repeated.
 func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
-		"capture":              TestCapture_CreatesAndMerges,
-		"concurrent captures":  TestCapture_ConcurrentFirstArrivals,
-		"repeat":               TestIdempotency_RepeatsFirstAnswer,
-		"concurrent repeats":   TestIdempotency_ConcurrentCalls,
-		"erasure":              TestErase_RemovesPersonEverywhere,
-		"concurrent erasures":  TestErase_ConcurrentCapturesAndRepeats,
-		"deleted visitor":      TestVisitors_DeleteForgetsActivity,
-		"concurrent changes":   TestLeadChanges_ConcurrentWithCaptures,
-		"join":                 TestJoin_TwoLeads,
-		"concurrent joins":     TestJoin_ConcurrentJoinsAndCaptures,
-		"source report":        TestSources_Report,
-		"asOf":                 TestLeads_AsOf,
-		"token lifecycle":      TestTokens_Lifecycle,
-		"concurrent tokens":    TestTokens_ConcurrentCreations,
-		"concurrent rotations": TestTokens_ConcurrentRotations,
-		"revocation":           TestTokens_RevokedInEveryProcess,
-		"account rate":         TestQuota_AccountRateInEveryProcess,
-		"audit trail":          TestAudit_Formats,
-		"minPosition":          TestMinPosition_ViewBehind,
-		"feed":                 TestFeed_SameAsEventLists,
-		"feed's wait":          TestFeed_WaitEndsAtEvent,
-		"feed and erasure":     TestFeed_Erasure,
-		"receipts":             TestReceipt_OfEveryEvent,
+		"capture":          TestCapture_CreatesAndMerges,
+		"repeat":           TestIdempotency_RepeatsFirstAnswer,
+		"erasure":          TestErase_RemovesPersonEverywhere,
+		"deleted visitor":  TestVisitors_DeleteForgetsActivity,
+		"join":             TestJoin_TwoLeads,
+		"source report":    TestSources_Report,
+		"asOf":             TestLeads_AsOf,
+		"token lifecycle":  TestTokens_Lifecycle,
+		"revocation":       TestTokens_RevokedInEveryProcess,
+		"account rate":     TestQuota_AccountRateInEveryProcess,
+		"audit trail":      TestAudit_Formats,
+		"minPosition":      TestMinPosition_ViewBehind,
+		"feed":             TestFeed_SameAsEventLists,
+		"feed and erasure": TestFeed_Erasure,
+		"receipts":         TestReceipt_OfEveryEvent,
 	} {
 		t.Run(name, test)
 	}
 }
 
-// logOf is the address of a new log: in the database of the views, or, for a test that TestOnEventStoreDB runs, in a
-// server of the test's own.
+// TestOnEventStoreDB_Concurrent does the same for tests with concurrent requests.
+func TestOnEventStoreDB_Concurrent(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(*testing.T){
+		"captures":    TestCapture_ConcurrentFirstArrivals,
+		"repeats":     TestIdempotency_ConcurrentCalls,
+		"erasures":    TestErase_ConcurrentCapturesAndRepeats,
+		"changes":     TestLeadChanges_ConcurrentWithCaptures,
+		"joins":       TestJoin_ConcurrentJoinsAndCaptures,
+		"tokens":      TestTokens_ConcurrentCreations,
+		"rotations":   TestTokens_ConcurrentRotations,
+		"feed's wait": TestFeed_WaitEndsAtEvent,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// logOf is the address of a new log: in the database of the views, or, for a test that TestOnEventStoreDB or
+// TestOnEventStoreDB_Concurrent runs, in a server of the test's own.
 func logOf(t *testing.T, views string) string {
 	t.Helper()
-	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
+	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") || strings.HasPrefix(t.Name(), "TestOnEventStoreDB_Concurrent/") {
 		return esdbtest.Empty(t)
 	}
 	return views
