@@ -80,7 +80,11 @@ func (p *ArrivalPreview) announced(body []byte) {
 		return
 	}
 	for _, change := range changes {
-		p.Fetched = append(p.Fetched, change.LeadgenID)
+		if change.Wrong != nil {
+			p.Wrong.Add("body", change.Wrong.Error())
+			continue
+		}
+		p.Fetched = append(p.Fetched, change.ID)
 	}
 	p.Mapped.Skip = len(changes) == 0
 }

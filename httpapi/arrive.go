@@ -143,7 +143,8 @@ func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
 	})
 }
 
-// receiveChanges appends an arrival for each lead that a post of Meta announces. The answer has the first.
+// receiveChanges appends an arrival for each lead that a post of Meta announces, and for each change that cannot be read. The answer has
+// the first.
 func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, err error) {
 	changes, err := intake.Changes(body)
 	if err != nil || len(changes) == 0 {
@@ -154,7 +155,11 @@ func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, e
 		return x.keep(command.ReceiveArrival{Raw: x.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil}})
 	}
 	for i, change := range changes {
-		received, err := x.keep(command.ReceiveArrival{DeliveryID: change.LeadgenID, Raw: x.raw().WithBody(change.Body), Pending: true})
+		announced := command.ReceiveArrival{DeliveryID: change.ID, Raw: x.raw().WithBody(change.Body), Pending: change.Wrong == nil}
+		if change.Wrong != nil {
+			announced.Mapped.Wrong.Add("body", change.Wrong.Error())
+		}
+		received, err := x.keep(announced)
 		if err != nil {
 			return first, err
 		}

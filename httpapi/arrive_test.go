@@ -266,6 +266,24 @@ func TestArrive_MetaChallenge(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
+// What cannot be read of a post keeps no other lead of it from being fetched, and has one effect when Meta sends it again.
+func TestArrive_MetaChangesStandAlone(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.door(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
+	body := `{"entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":"x"}},{"field":"leadgen","value":{"leadgen_id":12}}]},7]}`
+	mac := hmac.New(sha256.New, []byte("app"))
+	mac.Write([]byte(body))
+	signed := map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))}
+	first := s.knock(path, body, signed).is(http.StatusOK)
+	require.Equal(t, first.raw, s.knock(path, body, signed).is(http.StatusOK).raw)
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(first))
+	require.Eventually(t, func() bool {
+		return pgtest.Value[string](t, s.pool, `SELECT coalesce(string_agg(state, ' ' ORDER BY state), '') FROM views.arrival`) ==
+			"quarantined quarantined received"
+	}, time.Minute, 5*time.Millisecond)
+}
+
 // Each lead that a post of Meta's announces counts as an arrival.
 func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,8 @@ package intake
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"maps"
 	"net/url"
@@ -19,37 +21,55 @@ const DefaultGraphURL = "https://graph.facebook.com"
 
 // Change is a new lead that a post of kind meta_lead_ads announces. Its content has to be fetched.
 type Change struct {
-	LeadgenID string
-	Body      []byte // the announcement: a JSON object with ids of the lead, page, form and ad
+	ID    string // of its lead; of a change that cannot be read, the hash of its bytes
+	Body  []byte // the announcement: a JSON object with ids of the lead, page, form and ad. What cannot be read is kept as it came.
+	Wrong error  // why it cannot be read; the text suits the sender
 }
 
-var errChanges = errors.New("is not a post of Meta's webhooks")
+var (
+	errChanges = errors.New("is not a post of Meta's webhooks")
+	errChange  = errors.New("is not a change of Meta's webhooks with the leadgen_id of a lead")
+)
 
-// Changes splits a post of kind meta_lead_ads into the leads that it announces. There are none if it is about something else. The
-// error's text suits the sender.
+// Changes splits a post of kind meta_lead_ads into the leads that it announces. There are none if it is about something else. A change
+// that cannot be read keeps no other from being fetched. The error's text suits the sender.
 func Changes(body []byte) ([]Change, error) {
 	var post struct {
-		Entry []struct {
-			Changes []struct {
-				Field string         `json:"field"`
-				Value jsontext.Value `json:"value"`
-			} `json:"changes"`
-		} `json:"entry"`
+		Entry []jsontext.Value `json:"entry"`
 	}
 	if err := json.Unmarshal(bytes.TrimPrefix(body, byteOrderMark), &post); err != nil {
 		return nil, errChanges
 	}
 	var changes []Change
-	for _, entry := range post.Entry {
-		for _, change := range entry.Changes {
+	unreadable := func(value jsontext.Value) {
+		sum := sha256.Sum256(value)
+		changes = append(changes, Change{ID: "sha256-" + hex.EncodeToString(sum[:]), Body: value, Wrong: errChange})
+	}
+	for _, value := range post.Entry {
+		var entry struct {
+			Changes []jsontext.Value `json:"changes"`
+		}
+		if err := json.Unmarshal(value, &entry); err != nil {
+			unreadable(value)
+			continue
+		}
+		for _, value := range entry.Changes {
+			var change struct {
+				Field string         `json:"field"`
+				Value jsontext.Value `json:"value"`
+			}
+			if err := json.Unmarshal(value, &change); err != nil {
+				unreadable(value)
+				continue
+			}
 			if change.Field != "leadgen" {
 				continue
 			}
-			id, ok := leadgenID(change.Value)
-			if !ok {
-				return nil, errChanges
+			if id, ok := leadgenID(change.Value); ok {
+				changes = append(changes, Change{ID: id, Body: change.Value})
+			} else {
+				unreadable(value)
 			}
-			changes = append(changes, Change{LeadgenID: id, Body: change.Value})
 		}
 	}
 	return changes, nil
