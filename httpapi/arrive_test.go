@@ -128,6 +128,10 @@ func TestArrive_Refusals(t *testing.T) {
 		require.Equal(t, false, r.at("success"), name)
 		require.Equal(t, c.status == http.StatusUnauthorized, r.header.Get("WWW-Authenticate") == "Bearer", name)
 	}
+	random := make([]byte, 760<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	r := s.knock(path, `{"phone":"9876543210","x":"`+base64.StdEncoding.EncodeToString(random)+`"}`, proven).is(http.StatusRequestEntityTooLarge)
+	require.Equal(t, "Request body, with its headers and query, must be at most 700 KiB after compression", r.at("message"))
 	require.Equal(t, http.StatusMethodNotAllowed, s.request(call{method: http.MethodGet, path: path}).status)
 	require.Equal(t, before, head(), "without effect")
 	s.as(http.MethodPatch, resource, `{"enabled":false}`).is(http.StatusOK)
