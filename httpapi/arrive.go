@@ -246,8 +246,25 @@ func (x *exchange) senderLimit() quota.Limit {
 	return quota.LimitOf(own, new(int(min(math.Ceil(*own), math.MaxInt32))), 0, 0)
 }
 
+// addressShare is how many addresses it takes to use up what an intake lets in, when each sends as much as it may.
+const addressShare = 4
+
+// senderBytes limits what the posts of one address to a form append: everyone may post to it.
+func (x *exchange) senderBytes() quota.Limit {
+	if limit := x.limit(); limit.Rate > 0 && x.intake.State.Settings.Kind == intake.Form {
+		all := limit.bytes()
+		return quota.Limit{Rate: all.Rate / addressShare, Burst: max(1, all.Burst/addressShare)}
+	}
+	return quota.Limit{}
+}
+
 // takeSender takes one from the quota of the client's address at the intake. The error is a limitError.
 func (x *exchange) takeSender() error {
+	if limit := x.senderBytes(); limit.Rate > 0 {
+		if left := x.senders.Left(bytesPolicy+" "+x.sender(), limit); !left.Allowed {
+			return x.tooMany(left)
+		}
+	}
 	if limit := x.senderLimit(); limit.Rate > 0 {
 		if used := x.senders.Take(x.sender(), limit); !used.Allowed {
 			return x.tooMany(used)
@@ -289,16 +306,14 @@ func (x *exchange) quotaHolder() string {
 	return x.caller.Account
 }
 
-// arrivalLimit is the limit of all posts to the intake together: the account's, or the intake's own when that lets more in.
+// arrivalLimit is the limit of all posts to the intake together: the account's, or a multiple of that of one address if that is larger.
 func (x *exchange) arrivalLimit(limit accountLimit) accountLimit {
-	own := x.intake.State.Settings.RateLimit
-	switch {
-	case own == nil || limit.Rate == 0:
-		return limit
-	case *own == 0:
+	sender := x.senderLimit()
+	if limit.Rate == 0 || sender.Rate == 0 {
 		return accountLimit{}
 	}
-	return accountLimit{quota.Limit{Rate: max(limit.Rate, *own), Burst: max(limit.Burst, int(min(math.Ceil(*own), math.MaxInt32)))}}
+	all := sender.Times(addressShare)
+	return accountLimit{quota.Limit{Rate: max(limit.Rate, all.Rate), Burst: max(limit.Burst, all.Burst)}}
 }
 
 // answerChallenge answers Meta's question whether the address is the owner's.

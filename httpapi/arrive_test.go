@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/httpapi"
 )
 
 // doors begins the paths of operations at the public addresses of intakes.
@@ -226,6 +229,33 @@ func TestArrive_RateLimit(t *testing.T) {
 	s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated)
 }
 
+// One address uses up what it may send to a form, and leaves the form to all others.
+func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t, stopped, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(20)})
+	path, _ := s.door(`{"name":"Form","kind":"form"}`)
+	from := func(address, body string) reply {
+		return s.knock(path, body, map[string]string{"X-Forwarded-For": address})
+	}
+	for range 20 {
+		from("192.0.2.1", "phone=9876543210").is(http.StatusOK)
+	}
+	from("192.0.2.1", "phone=9876543210").limited()
+	from("192.0.2.2", "phone=9876543210").is(http.StatusOK)
+
+	random := make([]byte, 450<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	large := "phone=9876543210&x=" + base64.RawURLEncoding.EncodeToString(random)
+	for range 20 { // 8 MiB are a quarter of what the form may append
+		if from("192.0.2.3", large).status != http.StatusOK {
+			break
+		}
+	}
+	from("192.0.2.3", "phone=9876543210").limited()
+	from("192.0.2.4", "phone=9876543210").is(http.StatusOK)
+}
+
 // Wrong proofs use up neither the credentials of their address nor the posts to the intake.
 func TestArrive_WrongProofsCountApart(t *testing.T) {
 	t.Parallel()
@@ -305,8 +335,12 @@ func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 		return s.knock(path, body, map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))})
 	}
 	post("1").is(http.StatusOK)
-	post("2", "3", "4", "5", "6").is(http.StatusOK)
-	post("7").limited()
+	ids := make([]string, 4*4)
+	for i := range ids {
+		ids[i] = strconv.Itoa(i + 2)
+	}
+	post(ids...).is(http.StatusOK)
+	post("99").limited()
 }
 
 func TestArrive_FeatureDisabled(t *testing.T) {

@@ -170,6 +170,11 @@ func (x *exchange) charge() {
 	if limit := x.limit(); limit.Rate > 0 {
 		x.quotas.Spend(bytesPolicy+" "+x.quotaHolder(), limit.bytes(), int(appended))
 	}
+	if x.intake != nil {
+		if limit := x.senderBytes(); limit.Rate > 0 {
+			x.senders.Spend(bytesPolicy+" "+x.sender(), limit, int(appended))
+		}
+	}
 }
 
 // enterStream counts the request among the account's concurrent reads of streams, until leave is called. The error is a limitError
