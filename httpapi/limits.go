@@ -46,7 +46,7 @@ const credentialLimit = "credentials"
 func limits() []string {
 	return []string{
 		quota.Capture.Policy(), quota.Activity.Policy(), quota.Arrival.Policy(), quota.Write.Policy(), quota.Read.Policy(),
-		bytesPolicy, streamLimit, senderLimit, credentialLimit,
+		bytesPolicy, streamLimit, senderLimit, credentialLimit, treeLimit,
 	}
 }
 

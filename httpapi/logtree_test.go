@@ -79,6 +79,21 @@ func (r served) ReadTiles(tiles []tlog.Tile) (all [][]byte, err error) {
 	return all, nil
 }
 
+func TestLogTree_LimitedByAddress(t *testing.T) {
+	t.Parallel()
+	s := start(t, stopped)
+	read := func(path string) reply {
+		return s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/" + path})
+	}
+	for range 1000 {
+		read("tile/0/000").is(http.StatusNotFound)
+		read("checkpoint").is(http.StatusServiceUnavailable)
+	}
+	read("tile/0/000").limited()
+	read("checkpoint").limited()
+	s.capture(whole).is(http.StatusCreated)
+}
+
 // A client that has only the public key finds every event in the published tree.
 func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 	t.Parallel()
