@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,6 +28,44 @@ func (c Cause) String() string {
 		return fmt.Sprintf("%s %s at position %d", c.Type, c.ID, c.Position)
 	}
 	return fmt.Sprintf("%s %s at position %d, lead %s", c.Type, c.ID, c.Position, c.Lead)
+}
+
+// Change is a row that differs between two reports. Before or After is nil if the report has no such row.
+type Change struct {
+	Key           string
+	Before, After *Row
+	Events        []Cause // set by Explain, in the order of the log
+}
+
+func (c Change) String() string {
+	written := func(r *Row) string {
+		if r == nil {
+			return "no row"
+		}
+		return fmt.Sprintf("touches %d, conversions %s, value %s", r.Touches, r.Conversions, r.Value)
+	}
+	return fmt.Sprintf("row %q: %s -> %s", c.Key, written(c.Before), written(c.After))
+}
+
+// Changes lists the rows that differ, by key.
+func Changes(before, after File) (changes []Change) {
+	rows := map[string]*Change{}
+	for i := range before.Rows {
+		rows[before.Rows[i].Key] = &Change{Key: before.Rows[i].Key, Before: &before.Rows[i]}
+	}
+	for i := range after.Rows {
+		key := after.Rows[i].Key
+		if rows[key] == nil {
+			rows[key] = &Change{Key: key}
+		}
+		rows[key].After = &after.Rows[i]
+	}
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		if c := rows[key]; c.Before == nil || c.After == nil || *c.Before != *c.After {
+			changes = append(changes, *c)
+		}
+	}
+	return changes
 }
 
 // Comparable returns why the rows of two reports cannot be compared, if so.

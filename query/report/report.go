@@ -1,5 +1,5 @@
-// Package report makes reports that can be checked: it folds the log itself, and not a view, and keeps with the rows what they were
-// made of. A report that is made again gives the same bytes, as long as the log has not been changed.
+// Package report makes reports that can be verified. It folds the log itself, not a view, and a report's file has the parameters and the
+// hash of the log beside the rows. A report that is made again has the same bytes, unless the log was changed.
 package report
 
 import (
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -25,25 +24,22 @@ import (
 // Kind is what a report's file begins with.
 const Kind = "attribution"
 
-// File is a report with its parameters and its proof.
+// File is a report with its parameters, and the head of the log that it was made of.
 type File struct {
-	Report   string   `json:"report"` // Kind
-	Account  string   `json:"account"`
-	Model    string   `json:"model"`
-	By       string   `json:"by"`
-	Since    *Time    `json:"since"`
-	Until    *Time    `json:"until"`
-	Window   Duration `json:"window"`
-	HalfLife Duration `json:"halfLife"`
-	Visits   bool     `json:"visits"`
-	AsOf     Position `json:"asOf"`
-	Log      Log      `json:"log"`
-	Rows     []Row    `json:"rows"`
-	Total    Total    `json:"total"`
+	Report   string              `json:"report"` // Kind
+	Account  string              `json:"account"`
+	Model    string              `json:"model"`
+	By       string              `json:"by"`
+	Since    *Time               `json:"since"`
+	Until    *Time               `json:"until"`
+	Window   Duration            `json:"window"`
+	HalfLife Duration            `json:"halfLife"`
+	Visits   bool                `json:"visits"`
+	AsOf     eventstore.Position `json:"asOf"`
+	Log      Log                 `json:"log"`
+	Rows     []Row               `json:"rows"`
+	Total    Total               `json:"total"`
 }
-
-// Position is a position of the log.
-type Position = eventstore.Position
 
 // Row and Total are those of the answer of the API.
 type (
@@ -125,7 +121,7 @@ func Is(file io.Reader) (bool, error) {
 	return err == nil && first.Kind() == jsontext.KindString && first.String() == "report", nil
 }
 
-// Parse reads a report's file. The error says what is wrong with it.
+// Parse reads a report's file. The error's text follows the name of the file: "has no account".
 func Parse(text []byte) (f File, err error) {
 	if err := json.Unmarshal(text, &f, json.RejectUnknownMembers(true)); err != nil {
 		return f, fmt.Errorf("is no report: %w", err)
@@ -268,42 +264,4 @@ func firstDifference(f, again File) string {
 		}
 	}
 	return ""
-}
-
-// Change is a row that is different in two reports. One that is missing there is nil.
-type Change struct {
-	Key           string
-	Before, After *Row
-	Events        []Cause // behind it, in the order of the log
-}
-
-func (c Change) String() string {
-	written := func(r *Row) string {
-		if r == nil {
-			return "no row"
-		}
-		return fmt.Sprintf("touches %d, conversions %s, value %s", r.Touches, r.Conversions, r.Value)
-	}
-	return fmt.Sprintf("row %q: %s -> %s", c.Key, written(c.Before), written(c.After))
-}
-
-// Changes lists the rows that differ, by key.
-func Changes(before, after File) (changes []Change) {
-	rows := map[string]*Change{}
-	for i := range before.Rows {
-		rows[before.Rows[i].Key] = &Change{Key: before.Rows[i].Key, Before: &before.Rows[i]}
-	}
-	for i := range after.Rows {
-		key := after.Rows[i].Key
-		if rows[key] == nil {
-			rows[key] = &Change{Key: key}
-		}
-		rows[key].After = &after.Rows[i]
-	}
-	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		if c := rows[key]; c.Before == nil || c.After == nil || *c.Before != *c.After {
-			changes = append(changes, *c)
-		}
-	}
-	return changes
 }
