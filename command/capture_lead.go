@@ -27,7 +27,7 @@ type CaptureLead struct {
 	Source string
 	// Keep lets an arrival whose fields are wrong be kept, if the account wants that.
 	Keep bool
-	// DryRun asks what would become of the arrival, without appending anything. Ids that would be new are then empty, and the
+	// DryRun decides on the arrival without appending anything. Ids that would be new are then empty, and the
 	// position is 0.
 	DryRun bool
 	// EnterStream is called before a long stream is read to give the answer of an earlier arrival again, and what it returns
@@ -295,7 +295,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	}, nil
 }
 
-// checks returns the writes that confirm what the arrival was let in by.
+// checks returns the writes that confirm the admission of the arrival.
 func (c *capture) checks() []eventstore.Write {
 	checks := c.Admission.checks()
 	if c.kept != nil && c.kept.intake.Stream != "" {

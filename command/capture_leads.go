@@ -49,7 +49,7 @@ type Arrived struct {
 // one. An arrival that fails does not affect the others.
 //
 // Idle is called before each wait for the next outcome. When the consumer stops, or the context ends, arrivals that are being
-// decided on are given up: each is on the log as a whole or not at all. The context that arrivals is called with ends then too,
+// decided on are cancelled: each is on the log as a whole or not at all. The context that arrivals is called with ends then too,
 // and the sequence must end with it.
 func (h *Handlers) CaptureLeads(
 	ctx context.Context, arrivals func(context.Context) iter.Seq[Arriving], idle func(),
@@ -173,7 +173,7 @@ func (h *Handlers) caught(thrown any) error {
 
 // await waits, in a batch or import, for the earlier arrivals that touch the same streams.
 func (c *capture) await(ctx context.Context, stage int) error {
-	if c.place == nil || c.place.spoken[stage] {
+	if c.place == nil || c.place.passed[stage] {
 		return nil
 	}
 	if stage == byClaim {
@@ -208,8 +208,8 @@ func (c *capture) leadStreams(ctx context.Context) (streams []string, err error)
 	return streams, nil
 }
 
-// order lets arrivals be decided concurrently with the same outcomes as one after the other: each takes a place, names the
-// streams that it touches, and waits for earlier places that named one of the same.
+// order makes arrivals that are decided concurrently have the same outcomes as one after the other: each takes a place, names the
+// streams that it reads or writes, and waits for earlier places that named one of them.
 //
 // An arrival names its streams in two stages. The claims on its phone, email and idempotency key are known as soon as it is
 // parsed. Which existing lead it belongs to is known only after reading the log: the phone in one line and the email in another
@@ -241,7 +241,7 @@ type place struct {
 	order  *order
 	number int
 	named  [stages][]string
-	spoken [stages]bool
+	passed [stages]bool
 	done   chan struct{}
 }
 
@@ -314,11 +314,11 @@ func (o *order) name(p *place, stage int, streams []string) (before []*place) {
 		s.last[stream] = p
 	}
 	p.named[stage] = streams
-	p.speak(stage)
+	p.pass(stage)
 	return before
 }
 
-// finish frees the place, and lets later ones go on. It must be called exactly once, whatever became of the arrival.
+// finish frees the place, so that later ones continue. It must be called exactly once for every place.
 func (p *place) finish() {
 	p.order.mu.Lock()
 	defer p.order.mu.Unlock()
@@ -329,17 +329,17 @@ func (p *place) finish() {
 				delete(s.last, stream)
 			}
 		}
-		p.speak(i)
+		p.pass(i)
 	}
 	close(p.done)
 }
 
-// speak records that a place has named its streams in a stage, and passes the turn on.
-func (p *place) speak(stage int) {
-	if p.spoken[stage] {
+// pass records that a place has named its streams in a stage, and passes the turn on.
+func (p *place) pass(stage int) {
+	if p.passed[stage] {
 		return
 	}
-	p.spoken[stage] = true
+	p.passed[stage] = true
 	s := &p.order.stages[stage]
 	if s.early == nil {
 		s.early = make(map[int]bool)

@@ -62,13 +62,13 @@ func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string
 	if err != nil {
 		return TokenIssued{}, err
 	}
-	created := token.Create(name, cmd.ExpiresInDays, free.number, issued.Value, at)
-	born, err := h.write(cmd.Caller, event.TokenStream(issued.ID), eventstore.NoStream, at, created)
+	fact := token.Create(name, cmd.ExpiresInDays, free.number, issued.Value, at)
+	created, err := h.write(cmd.Caller, event.TokenStream(issued.ID), eventstore.NoStream, at, fact)
 	if err != nil {
 		return TokenIssued{}, err
 	}
-	issued.Token = token.Evolve(token.State{}, event.Fact{At: at, Metadata: cmd.Caller.metadata(), Data: created})
-	issued.Position, err = h.store.Append(ctx, take, born)
+	issued.Token = token.Evolve(token.State{}, event.Fact{At: at, Metadata: cmd.Caller.metadata(), Data: fact})
+	issued.Position, err = h.store.Append(ctx, take, created)
 	return issued, err
 }
 

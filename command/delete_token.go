@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// DeleteToken asks that a token no longer let anybody in. Its history stays.
+// DeleteToken deletes a token: it is refused from then on. Its history stays.
 type DeleteToken struct {
 	Caller  Caller
 	TokenID string

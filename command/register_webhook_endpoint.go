@@ -85,7 +85,7 @@ func (h *Handlers) registerWebhookEndpoint(
 		return WebhookRegistered{}, err
 	}
 	registered.Slot = free.number
-	born, err := h.write(caller, event.WebhookStream(answer.ID), eventstore.NoStream, at, registered)
+	created, err := h.write(caller, event.WebhookStream(answer.ID), eventstore.NoStream, at, registered)
 	if err != nil {
 		return WebhookRegistered{}, err
 	}
@@ -98,7 +98,7 @@ func (h *Handlers) registerWebhookEndpoint(
 		}
 	}
 	answer.Endpoint = webhook.Evolve(webhook.State{}, event.Fact{At: at, Metadata: caller.metadata(), Data: registered})
-	if answer.Position, err = h.store.Append(ctx, take, born); eventstore.Conflict(err) != nil {
+	if answer.Position, err = h.store.Append(ctx, take, created); eventstore.Conflict(err) != nil {
 		h.destroySecret(ctx, answer.ID)
 	}
 	return answer, err

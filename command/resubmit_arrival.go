@@ -104,7 +104,7 @@ func (h *Handlers) OwnsIntake(ctx context.Context, account, intakeID string) err
 	return err
 }
 
-// FinishArrival says what became of fetching the content of an arrival.
+// FinishArrival records the result of fetching the content of an arrival.
 type FinishArrival struct {
 	Caller    Caller // the system's
 	ArrivalID string
@@ -313,7 +313,7 @@ func (c *capture) discard(ctx context.Context, reason string) error {
 	return &discardedError{position}
 }
 
-// finish completes the answer about an arrival. What became of it is no error.
+// finish completes the answer about an arrival. A refusal or quarantine is a result, and no error.
 func (c *capture) finish(answer *ArrivalReceived, captured LeadCaptured, err error) error {
 	var (
 		refused     *LeadRefused

@@ -102,7 +102,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	}
 	m.arrivals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "leadlog_arrivals_total",
-		Help: "Posts to intakes by what became of them: a state of arrivals, repeated, unproven, or a filled honeypot.",
+		Help: "Posts to intakes by outcome: a state of arrivals, repeated, unproven, or a filled honeypot.",
 	}, []string{"kind", "outcome"})
 	for _, limit := range limits() {
 		m.limited.WithLabelValues(limit) // exports it as 0 from the start

@@ -57,7 +57,7 @@ func scanAccount(row pgx.CollectableRow) (a Account, err error) {
 // UsageDay is how much an account did on a day, UTC.
 type UsageDay struct {
 	Day        Timestamp `json:"day"`        // its first moment
-	Captures   int       `json:"captures"`   // arrivals that came alone, whatever became of them
+	Captures   int       `json:"captures"`   // arrivals that came alone, with any outcome
 	BatchLines int       `json:"batchLines"` // arrivals that were lines of a batch or of an imported file, likewise
 	Refused    int       `json:"refused"`    // those of both that were answered with a conflict
 	Deliveries int       `json:"deliveries"` // events queued for endpoints

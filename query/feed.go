@@ -171,7 +171,7 @@ func (r *Reader) Epoch(ctx context.Context) (string, error) { return r.store.Epo
 type FeedPage struct {
 	Events []FeedEvent
 	End    eventstore.Position // up to which everything was read; the log gave it
-	More   bool                // the log goes on behind End: at most Limit events are read, and only for a limited time
+	More   bool                // the log has more after End: at most Limit events are read, and only for a limited time
 }
 
 const (

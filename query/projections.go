@@ -28,7 +28,7 @@ type Replay struct {
 	Position  eventstore.Position `json:"position"` // as of its last checkpoint
 	End       eventstore.Position `json:"end"`      // of the log
 	UpdatedAt Timestamp           `json:"updatedAt"`
-	Running   bool                `json:"running"` // false: it was interrupted, and goes on when it is run again
+	Running   bool                `json:"running"` // false: it was interrupted, and resumes when it is run again
 }
 
 // Part returns how much of the log has been folded, from 0 to 1.

@@ -169,7 +169,7 @@ func (s State) Keeping(want Settings) Settings {
 	return want
 }
 
-// Configure decides on new settings, or says what is wrong with them as field.Errors. knownRegion reports whether phone numbers
+// Configure decides on new settings. Invalid ones are returned as field.Errors. knownRegion reports whether phone numbers
 // of a region can be read. When nothing changes, the event is nil.
 func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.AccountConfigured, error) {
 	var wrong field.Errors

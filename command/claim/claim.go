@@ -23,7 +23,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Kind says what a claim is on.
+// Kind is the kind of value that a claim is on.
 type Kind string
 
 // The kinds of claims.

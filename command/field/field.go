@@ -1,9 +1,9 @@
-// Package field says what is wrong with the fields of a request, all of them at once.
+// Package field has the errors of a request's fields. A request is answered with all of them at once.
 package field
 
 import "strings"
 
-// Error says what is wrong with one field. The message never repeats the value.
+// Error is why one field is invalid. The message never repeats the value.
 type Error struct {
 	Field   string `json:"field"` // as the caller wrote it; a dot leads into an object
 	Message string `json:"message"`

@@ -131,7 +131,7 @@ func meaning(column string) (field string, rank int) {
 	return customFields + "." + column, 0
 }
 
-// CellError says what is wrong with a cell.
+// CellError is why a cell is invalid.
 type CellError struct {
 	Column string
 	Err    error

@@ -25,7 +25,7 @@ type Certificate struct {
 	JoinedLeads    []string              `json:"joinedLeads"` // that were erased with it
 	Erasure        CertifiedErasure      `json:"erasure"`
 	KeyCommitments []event.KeyCommitment `json:"keyCommitments"`
-	// Endpoints are those of the account, with what became of lead.erased there. Null: there is no record.
+	// Endpoints are those of the account, with the outcome of lead.erased there. Null: there is no record.
 	Endpoints []NotifiedEndpoint `json:"endpoints"`
 	// Proof is the receipt of lead.erased.
 	Proof       string   `json:"proof"`
@@ -45,7 +45,7 @@ type CertifiedErasure struct {
 	Stored []byte `json:"stored"`
 }
 
-// What became of lead.erased at an endpoint.
+// Outcomes of lead.erased at an endpoint.
 const (
 	Acknowledged = "acknowledged"
 	Pending      = "pending" // it will be sent, or sent again
@@ -54,7 +54,7 @@ const (
 	NotSent      = "not_sent" // the endpoint did not ask for lead.erased, or was disabled
 )
 
-// NotifiedEndpoint is an endpoint, and what became of lead.erased there.
+// NotifiedEndpoint is an endpoint, with the outcome of lead.erased there.
 type NotifiedEndpoint struct {
 	WebhookID      string  `json:"webhookId"`
 	Host           string  `json:"host"`

@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ArrivalReceived says that a post was let in: by an intake, or by the API when its fields were wrong and the account keeps such
-// posts. What became of it follows on the arrival's stream.
+// ArrivalReceived says that a post was accepted: by an intake, or by the API when its fields were invalid and the account keeps such
+// posts. The outcome follows on the arrival's stream.
 type ArrivalReceived struct {
 	IntakeID   string     `json:"intakeId,omitzero"` // absent: captured by the API
 	TokenID    string     `json:"tokenId,omitzero"`  // of the API token; absent for intakes and JWTs
@@ -55,7 +55,7 @@ type ArrivalQuarantined struct {
 	Reasons []ArrivalReason `json:"reasons"`
 }
 
-// ArrivalReason says what is wrong with one field. It contains no value of the person.
+// ArrivalReason is why one field is invalid. It contains no value of the person.
 type ArrivalReason struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`

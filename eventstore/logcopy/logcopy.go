@@ -58,7 +58,7 @@ func (c Copy) Run(ctx context.Context) error {
 	if there, err, more := next(); err != nil {
 		return err
 	} else if more {
-		return fmt.Errorf("%w: it goes on at its position %d, where the source has ended", ErrOther, there.Position)
+		return fmt.Errorf("%w: it has more events after position %d, where the source ends", ErrOther, there.Position)
 	}
 	return b.flush(ctx)
 }

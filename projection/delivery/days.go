@@ -134,8 +134,8 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 	return dropped, err
 }
 
-// keepErasures keeps what became of lead.erased at each endpoint, for certificates. What was delivered once stays delivered, whatever
-// became of a replay.
+// keepErasures keeps the outcome of lead.erased at each endpoint, for certificates. What was delivered once stays delivered, also after a
+// replay that failed.
 func keepErasures(ctx context.Context, tx pgx.Tx, day time.Time) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO delivery.erasure AS kept (event_id, webhook_id, state, finished_at, attempts, status)

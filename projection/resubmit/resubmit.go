@@ -1,5 +1,5 @@
-// Package resubmit captures again what is quarantined at an intake, in the background: its owner has corrected the mapping. A request is
-// a row, and so is how far it has come, so that another process continues it.
+// Package resubmit captures the quarantined arrivals of an intake again, in the background, after its owner has corrected the mapping.
+// Requests and their progress are rows of the views' database, so that any process continues one that was interrupted.
 package resubmit
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Request asks for all arrivals that are quarantined at an intake and were received within a time. A zero time sets no bound.
+// Request is about the arrivals that are quarantined at an intake and were received in an interval. A zero time sets no bound.
 type Request struct {
 	Account    string
 	IntakeID   string
 	Since      time.Time // inclusive
 	Until      time.Time // exclusive
-	Actor      string    // who asks
+	Actor      string    // of the request
 	Credential string
 	RequestID  string // the service's own
 }
@@ -34,7 +34,7 @@ type Queue struct {
 	Store eventstore.Store
 }
 
-// Add adds a request. It is about the arrivals that are on the log now.
+// Add adds a request about the arrivals that are on the log now. The errors are those of the log and of the database.
 func (q Queue) Add(ctx context.Context, r Request) error {
 	head, err := q.Store.Head(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (q Queue) Latest(ctx context.Context, account string, most int) ([]Progress
 // Worker carries out requests. Any number of them may run on one database; each request is carried out by one at a time.
 type Worker struct {
 	Queue
-	// Resubmit captures one arrival again. What becomes of the arrival is no error.
+	// Resubmit captures one arrival again. Its outcome, such as a conflict, is no error.
 	Resubmit func(ctx context.Context, r Request, arrivalID string) error
 	Log      *slog.Logger
 }
@@ -87,8 +87,8 @@ type Worker struct {
 const (
 	poll  = time.Second
 	again = 5 * time.Second // after a failure
-	// atOnce is how many arrivals are captured again in one transaction of the request's row. After a killed process, they are
-	// captured again once more, which has no effect.
+	// atOnce is how many arrivals are captured before the progress is saved. If the process is killed meanwhile, they are captured
+	// again, which has no effect.
 	atOnce = 50
 )
 
@@ -146,7 +146,7 @@ func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
 	return worked, schema.Unavailable(err)
 }
 
-// place is an arrival and where it is on the log.
+// place is an arrival and its position on the log.
 type place struct {
 	ID       string
 	Position int64

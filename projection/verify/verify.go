@@ -68,7 +68,7 @@ type Leftover struct {
 func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 	var ofViews, ofDeliveries []string
 	var r reading
-	both := &progress{tell: v.Progress}
+	both := &progress{report: v.Progress}
 	group, parts := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		defer both.finish(0)
@@ -92,10 +92,10 @@ func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 
 // progress is how far two parts are.
 type progress struct {
-	tell func(done, end eventstore.Position)
-	mu   sync.Mutex
-	done [2]eventstore.Position
-	end  eventstore.Position
+	report func(done, end eventstore.Position)
+	mu     sync.Mutex
+	done   [2]eventstore.Position
+	end    eventstore.Position
 }
 
 func (p *progress) of(part int) func(done, end eventstore.Position) {
@@ -103,15 +103,15 @@ func (p *progress) of(part int) func(done, end eventstore.Position) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.done[part], p.end = done, max(p.end, end)
-		p.tell(min(p.done[0], p.done[1], p.end), p.end)
+		p.report(min(p.done[0], p.done[1], p.end), p.end)
 	}
 }
 
 func (p *progress) finish(part int) { p.of(part)(math.MaxInt64, 0) }
 
 // views verifies that each is what a fresh fold of the log gives.
-func (v Verification) views(ctx context.Context, tell func(done, end eventstore.Position)) (findings []string, err error) {
-	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: view.All(), Progress: tell}.Compare(ctx, v.Most)
+func (v Verification) views(ctx context.Context, report func(done, end eventstore.Position)) (findings []string, err error) {
+	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: view.All(), Progress: report}.Compare(ctx, v.Most)
 	for _, view := range compared {
 		if view.Err != nil { // it is stale, or the log cannot be folded into it
 			findings = append(findings, fmt.Sprintf("view %s: %v", view.View, view.Err))
@@ -141,7 +141,7 @@ func (v Verification) deliveries(ctx context.Context) (findings []string, err er
 
 // log verifies the log alone, and its claims against the leads. It is one transaction, whose snapshot of
 // the leads is taken before the log is read: so the log is never behind them.
-func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Position)) (r reading, findings []string, err error) {
+func (v Verification) log(ctx context.Context, report func(done, end eventstore.Position)) (r reading, findings []string, err error) {
 	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		var position int64 // of the leads
 		err := tx.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM views.checkpoint WHERE projector = $1`, schema.Lead).Scan(&position)
@@ -152,7 +152,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 		if err := whole.open(ctx, tx, v.Origin); err != nil {
 			return err
 		}
-		if r, err = v.read(ctx, tx, whole, tell); err != nil {
+		if r, err = v.read(ctx, tx, whole, report); err != nil {
 			return err
 		}
 		if findings, err = v.conclude(ctx, tx, &r, heads, position); err != nil {
@@ -176,7 +176,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 }
 
 // read reads the log, and fills the temporary tables that the questions are about.
-func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell func(done, end eventstore.Position)) (r reading, err error) {
+func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, report func(done, end eventstore.Position)) (r reading, err error) {
 	for _, statements := range []string{settings, temporary} {
 		if _, err := tx.Exec(ctx, statements); err != nil {
 			return r, err
@@ -202,7 +202,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell fun
 		kept: map[string]struct{}{}, returned: map[string]string{},
 		forgotten: map[string]forgotten{},
 	}
-	err = r.all(ctx, v.Store, tell)
+	err = r.all(ctx, v.Store, report)
 	return r, err
 }
 

@@ -35,7 +35,7 @@ func (d sourceDay) compare(other sourceDay) int {
 	return cmp.Or(cmp.Compare(d.account, other.account), d.day.Compare(other.day), cmp.Compare(d.source, other.source))
 }
 
-// outcomes counts arrivals by what became of them, and how many of all were lines of a batch or a file.
+// outcomes counts arrivals by outcome, and how many of all were lines of a batch or a file.
 type outcomes struct{ created, merged, refused, lines int64 }
 
 func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {

@@ -1,8 +1,7 @@
-// Package attribution divides what was won among the touches that led to it.
+// Package attribution divides conversions, which are leads that were won, among the touches before them.
 //
-// It is pure, and exact: all amounts are whole numbers of small units, and each conversion is divided without a remainder, so the
-// rows of a report add up to its total to the last digit. The same touches and conversions give the same report on every machine, in
-// whatever order they come.
+// It is pure and exact: amounts are integers of small units, and each conversion is divided without a remainder, so the rows of a report
+// add up to its total. The same touches and conversions give the same report on every machine and in any order.
 package attribution
 
 import (
@@ -28,7 +27,7 @@ func Models() []string {
 	return []string{string(First), string(Last), string(Linear), string(Position), string(TimeDecay)}
 }
 
-// Key is what a report has a row for each value of.
+// Key is what a report's rows are grouped by.
 type Key string
 
 // The keys.
@@ -118,7 +117,7 @@ func (r Rules) Eligible(c Conversion) []Touch {
 	return c.Touches[begin:end]
 }
 
-// Row is what a report counts of one key. The total is one too, without a key.
+// Row is a row of a report. The total is one without a key.
 type Row struct {
 	Key         string
 	Touches     int64 // eligible ones, with or without credit

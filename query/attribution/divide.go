@@ -120,7 +120,7 @@ func (s *Sum) add(units uint64) {
 // SumOf returns a sum of one number.
 func SumOf(units uint64) Sum { return Sum{low: units} }
 
-// Decimal writes a sum with so many decimals, which the unit is the last of: 12345 with 4 is 1.2345.
+// Decimal writes a sum whose unit is the last of a number of decimals: 12345 with 4 is 1.2345.
 func (s Sum) Decimal(decimals int) string {
 	digits := new(big.Int).SetUint64(s.high)
 	digits.Lsh(digits, 64).Or(digits, new(big.Int).SetUint64(s.low))

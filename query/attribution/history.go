@@ -7,8 +7,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// History is what attribution needs to know of one lead: all of it, so that it can be asked as of any position. Nothing of it is
-// personal, so an erased lead has the same history as before.
+// History is the stages, values and touches of a lead over the whole log, so that a conversion can be computed as of any position. It has
+// no personal data, so an erasure does not change it.
 type History struct {
 	Stages  []Stage // in the order of the log
 	Values  []Value // likewise
@@ -29,15 +29,15 @@ type Value struct {
 	Units    uint64
 }
 
-// Seen is a touch, and where it became one of the lead: at its own position, or at that of a later join, or of the arrival that
-// linked a visitor.
+// Seen is a touch and the position since which it belongs to the lead: its own, that of a later join, or that of the arrival that linked
+// its visitor.
 type Seen struct {
 	Touch
 	Since int64
 	Visit bool
 }
 
-// Won are the stages that count as a conversion, by the position from which on they do.
+// Won has the stages that count as a conversion, by the position since which they do.
 type Won []WonStages
 
 // WonStages are those that one setting of an account names, folded.
@@ -66,7 +66,7 @@ func (w Won) AsOf(position int64) []string {
 	return stages
 }
 
-// Moment is a conversion without its touches.
+// Moment is the time and value of a conversion.
 type Moment struct {
 	At    int64 // Unix milliseconds
 	Value uint64
@@ -118,7 +118,7 @@ func Known(touches []Seen, position int64, visits bool) []Touch {
 	return known
 }
 
-// Span is a conversion as it is as of all positions from Since on, and before Until.
+// Span is a conversion as of the positions from Since on and before Until.
 type Span struct {
 	Moment
 	Since, Until int64

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Channel is by what a touch came: a value for each key, empty for none.
+// Channel has the values of a touch for each key, empty for none.
 type Channel struct{ Source, Medium, Campaign, UTMSource, Intake, Credential string }
 
 // Key returns the value of a key.
@@ -58,9 +58,8 @@ func NewLedger(by Key) *Ledger {
 	return &Ledger{by: by, leads: map[string]*History{}, linked: map[string][]string{}, visitors: map[string]*visitor{}}
 }
 
-// Add folds an event, and returns whose history it changed, unless it is that of the account. Events come in the order of the log;
-// those that attribution does not need are ignored. Nothing that is read is personal, so an event whose person is forgotten counts as
-// before.
+// Add folds an event, and returns the leads whose histories it changed. Events must come in the order of the log; those that attribution
+// does not need are ignored. No personal member is read, so an event of an erased person counts as before.
 func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 	id := event.LeadID(fact.Stream)
 	switch data := fact.Data.(type) {
@@ -90,7 +89,7 @@ func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 	return []string{id}
 }
 
-// Lead returns a lead's history; of one that is not there, an empty one.
+// Lead returns a lead's history, an empty one if no event of the lead was added.
 func (l *Ledger) Lead(id string) *History {
 	h := l.leads[id]
 	if h == nil {

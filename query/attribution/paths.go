@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// WonStep is what the last touch of a path leads to.
+// WonStep is the step after the last touch of a path: the conversion.
 const WonStep = "(won)"
 
 // Step counts how often a touch with one key was followed by one with another, or by the conversion.

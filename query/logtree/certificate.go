@@ -33,7 +33,7 @@ func (r Reader) Certificate(ctx context.Context, erased eventstore.Recorded, now
 }
 
 // notified returns the endpoints that the account had when a lead was erased, except those that were deleted without having been
-// sent anything, and what became of lead.erased at each. It returns nil when an old erasure has no record at all: then it is not known
+// sent anything, and the outcome of lead.erased at each. It returns nil when an old erasure has no record at all: then it is not known
 // whether there was none, or it is lost.
 func (r Reader) notified(ctx context.Context, erased eventstore.Recorded, now time.Time) ([]audit.NotifiedEndpoint, error) {
 	rows, err := r.Pool.Query(ctx, `

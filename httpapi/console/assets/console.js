@@ -183,7 +183,7 @@ function show(page) {
 
 let source = null;
 function follow() {
-  if (document.hidden) { // a tab that nobody sees costs nothing
+  if (document.hidden) { // a hidden tab costs nothing
     source?.close();
     source = null;
   } else if (!source) {
