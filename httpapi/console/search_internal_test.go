@@ -10,12 +10,12 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-func TestLeads_SearchGoesOn(t *testing.T) {
+func TestLeads_SearchContinues(t *testing.T) {
 	t.Parallel()
-	page := newTemplates("/console", assets{}).byName["leads"]
+	pages := newTemplates("/console", assets{})
 	shown := func(list leadList) string {
 		var text bytes.Buffer
-		require.NoError(t, page.ExecuteTemplate(&text, "main", map[string]any{"Data": list, "Currency": "INR"}))
+		require.NoError(t, pages.all.ExecuteTemplate(&text, "leads.html", map[string]any{"Data": list, "Currency": "INR"}))
 		return text.String()
 	}
 	list := leadList{filtered: filtered{Active: true}}
