@@ -219,9 +219,6 @@ func site(address string) string {
 	return parsed.Hostname()
 }
 
-// named are the fields of a lead as sentences name them.
-var named = map[string]string{"leadTemperature": "temperature", "opportunityValue": "value", "customFields": "", "opportunityId": ""}
-
 // mostChanges is how many changes a sentence has.
 const mostChanges = 4
 
@@ -229,14 +226,12 @@ const mostChanges = 4
 func summary(changes []query.Change) string {
 	var all []string
 	for _, c := range changes {
-		name, renamed := named[c.Field]
-		if !renamed {
-			name = c.Field
-		}
-		if name += c.Key; name == "" || c.Field == "metadata" {
-			continue
+		name := strings.ToLower(fieldNames[c.Field])
+		if c.Field == "customFields" {
+			name = c.Key
 		}
 		switch {
+		case name == "":
 		case c.Field == "status" || c.Field == "leadTemperature":
 			all = append(all, name+" "+words(c.New))
 		case c.Old == "":
