@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,30 +74,73 @@ func (r *rig) plainRows(ctx context.Context, leads int) (string, error) {
 
 var transactionsPerSecond = regexp.MustCompile(`(?m)^tps = ([0-9.]+)`)
 
-// pgbench runs a script with prepared statements, after a checkpoint, and returns transactions a second.
+// pgbench runs a script as often as possible and returns transactions a second.
 func (r *rig) pgbench(ctx context.Context, address, script string, clients int, duration time.Duration) (float64, error) {
-	if err := r.checkpoint(ctx); err != nil {
-		return 0, err
-	}
-	binaries, err := pgdev.FindBinaries()
+	output, err := r.runPgbench(ctx, address, script, clients, duration)
 	if err != nil {
 		return 0, err
-	}
-	file := filepath.Join(r.scratch, "script.sql")
-	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-		return 0, err
-	}
-	output, err := exec.CommandContext(ctx, filepath.Join(binaries.Dir, "pgbench"), "--no-vacuum", "--protocol=prepared",
-		"--client="+strconv.Itoa(clients), "--jobs="+strconv.Itoa(min(2, clients)),
-		"--time="+strconv.Itoa(max(1, int(duration.Seconds()))), "--file="+file, address).CombinedOutput()
-	if err != nil {
-		return 0, fmt.Errorf("pgbench: %w: %s", err, output)
 	}
 	rate := transactionsPerSecond.FindSubmatch(output)
 	if rate == nil {
 		return 0, fmt.Errorf("no rate in the output of pgbench: %s", output)
 	}
 	return strconv.ParseFloat(string(rate[1]), 64)
+}
+
+// pgbenchLatencies runs a script so many times a second. A transaction that starts late takes longer by its delay.
+func (r *rig) pgbenchLatencies(ctx context.Context, address, script string, clients int, duration time.Duration, rate float64) (l load, err error) {
+	logs := filepath.Join(r.scratch, "transactions")
+	if _, err := r.runPgbench(ctx, address, script, clients, duration, fmt.Sprintf("--rate=%g", rate), "--log", "--log-prefix="+logs); err != nil {
+		return l, err
+	}
+	files, err := filepath.Glob(logs + ".*") // one of each thread
+	if err != nil {
+		return l, err
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return l, err
+		}
+		for line := range strings.Lines(string(content)) {
+			fields := strings.Fields(line) // client, transaction, microseconds, …
+			if len(fields) < 3 {
+				return l, fmt.Errorf("the log of pgbench has a line %q", line)
+			}
+			took, err := strconv.Atoi(fields[2])
+			if err != nil {
+				return l, fmt.Errorf("the log of pgbench has a line %q", line)
+			}
+			l.latencies = append(l.latencies, time.Duration(took)*time.Microsecond)
+		}
+		if err := os.Remove(file); err != nil {
+			return l, err
+		}
+	}
+	slices.Sort(l.latencies)
+	return l, nil
+}
+
+// runPgbench runs a script with prepared statements, after a checkpoint, and returns what pgbench prints.
+func (r *rig) runPgbench(ctx context.Context, address, script string, clients int, duration time.Duration, options ...string) ([]byte, error) {
+	if err := r.checkpoint(ctx); err != nil {
+		return nil, err
+	}
+	binaries, err := pgdev.FindBinaries()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(r.scratch, "script.sql")
+	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+		return nil, err
+	}
+	options = append(options, "--no-vacuum", "--protocol=prepared", "--client="+strconv.Itoa(clients), "--jobs="+strconv.Itoa(min(2, clients)),
+		"--time="+strconv.Itoa(max(1, int(duration.Seconds()))), "--file="+file, address)
+	output, err := exec.CommandContext(ctx, filepath.Join(binaries.Dir, "pgbench"), options...).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("pgbench: %w: %s", err, output)
+	}
+	return output, nil
 }
 
 // minimalHandler is the least that a handler can do to store a lead: no credentials, no rules, no deduplication.

@@ -73,12 +73,3 @@ func (s *service) intake(ctx context.Context, deliveryID string) (target, error)
 		`{"name":"bench","kind":"webhook","secret":"`+secret+`","signature":{"scheme":"bearer"}`+mapping+`}`, &created)
 	return target{path: created.Data.URL, bearer: secret, status: 200}, err
 }
-
-// costs is the processor time of one capture in each round, service and database together, in seconds.
-func (f *figures) costs() []float64 {
-	each := make([]float64, len(f.inService))
-	for i := range each {
-		each[i] = (f.inService[i] + f.inDatabase[i]).Seconds()
-	}
-	return each
-}

