@@ -9,7 +9,9 @@ SLOWEST     := ./eventstore/esdb ./projection
 # The race detector multiplies the processor time of tests. The tests of SEQUENTIAL packages ask and answer one after the other in one
 # goroutine, and run without it. Of MIXED packages the tests that CONCURRENT matches run with it, and the others without it.
 # TestSuite_RacesGoroutines in deploy fails if a test that starts goroutines would run without it.
-SEQUENTIAL  := ./httpapi/console ./httpapi/openapi ./query ./query/export ./query/report ./projection/view
+SEQUENTIAL  := ./command/account ./command/claim ./command/intake ./command/lead ./command/leadfile ./command/token ./command/visitor \
+	./command/webhook ./deploy ./eventstore/audit ./eventstore/logcopy ./eventstore/sealbox ./httpapi/client ./httpapi/console \
+	./httpapi/openapi ./httpapi/openapi/generate ./projection/secret ./projection/view ./query ./query/attribution ./query/export ./query/report
 MIXED       := ./httpapi ./projection/verify
 CONCURRENT  := Concurrent|AtOnce|JunkHurtsNoOther|^Test(Load|Fairness|Feed|Batch|Export|ConsoleSources)_|^TestVerify_(SoundLog|DetectsDamagedTiles)
 

@@ -21,7 +21,8 @@ var background = map[string]bool{"project": true, "sampling": true, "keepTree": 
 func TestSuite_RacesGoroutines(t *testing.T) {
 	t.Parallel()
 	variable := func(name string) string {
-		found := regexp.MustCompile(`(?m)^` + name + ` *:= (.+)$`).FindStringSubmatch(text(t, "../Makefile"))
+		makefile := strings.ReplaceAll(text(t, "../Makefile"), "\\\n", " ")
+		found := regexp.MustCompile(`(?m)^` + name + ` *:= (.+)$`).FindStringSubmatch(makefile)
 		require.NotNil(t, found, name)
 		return found[1]
 	}
