@@ -86,7 +86,6 @@ func TestFailover_StopsWhileRestarting(t *testing.T) {
 func TestFailover_DevStops(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
-	launch(t, settings, "migrate").exits(t, 0)
 	behind, takeOver := startBehindStandby(t, settings)
 	behind["LEADLOG_DATA_DIR"] = t.TempDir()
 	p := launch(t, behind, "dev")
@@ -100,7 +99,6 @@ func TestFailover_DevStops(t *testing.T) {
 func TestFailover_TailEnds(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
-	launch(t, settings, "migrate").exits(t, 0)
 	behind, takeOver := startBehindStandby(t, settings)
 	newAccount(t, behind, "acme")
 	p := launch(t, behind, "tail", "--from", "0")

@@ -62,7 +62,7 @@ func fillTheDisk(t *testing.T) {
 		defer cancel()
 		require.NoError(t, server.Stop(ctx))
 	})
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	settings["LEADLOG_DATABASE_URL"] = server.URL()
 	jwt := provision(t, settings)
 	c := newFaultService(t, settings, server.URL(), jwt)

@@ -27,10 +27,12 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/httpapi"
 )
 
 // programVariable names the leadlog that the tests start. When it is not set, they build one.
@@ -300,8 +302,24 @@ func fillLog(t *testing.T, settings map[string]string, first, leads int, metadat
 	return ids
 }
 
-// serveSettings returns settings of serve for a new database.
+// serveSettings returns settings of serve for a new database, which has the schema unless the log is in EventStoreDB.
 func serveSettings(t *testing.T) map[string]string {
+	t.Helper()
+	settings := emptySettings(t)
+	if settings["LEADLOG_EVENTSTORE_URL"] == "" {
+		settings["LEADLOG_DATABASE_URL"] = pgtest.DatabaseFrom(t, "systemtest", func(ctx context.Context, url string) error {
+			return service.Migrate(ctx, url, url)
+		})
+		migrated.Store(settings["LEADLOG_DATABASE_URL"], true)
+	}
+	return settings
+}
+
+// migrated has the addresses of databases that leadlog migrate would change nothing in. All tests share it.
+var migrated sync.Map
+
+// emptySettings is serveSettings for a database that leadlog migrate has not run on.
+func emptySettings(t *testing.T) map[string]string {
 	t.Helper()
 	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 	return withEventStore(t, map[string]string{
@@ -318,10 +336,12 @@ func serve(t *testing.T, settings map[string]string) (p *program, base string) {
 	return p, "http://" + p.waitFor(t, p.err, `"listening","addr":"([^"]+)"`)
 }
 
-// provision migrates the database and sets up the account acme. It returns a JWT for it.
+// provision migrates the database, if need be, and sets up the account acme. It returns a JWT for it.
 func provision(t *testing.T, settings map[string]string) string {
 	t.Helper()
-	launch(t, settings, "migrate").exits(t, 0)
+	if _, ok := migrated.Load(settings["LEADLOG_DATABASE_URL"]); !ok || settings["LEADLOG_EVENTSTORE_URL"] != "" {
+		launch(t, settings, "migrate").exits(t, 0)
+	}
 	return newAccount(t, settings, "acme")
 }
 
@@ -338,5 +358,7 @@ func startService(t *testing.T) (settings map[string]string, jwt, base string) {
 func newAccount(t *testing.T, settings map[string]string, name string) string {
 	t.Helper()
 	launch(t, settings, "account", "set", name, "--feature", "crm_api").exits(t, 0)
-	return strings.TrimSpace(launch(t, settings, "jwt", "--account", name).exits(t, 0).out.String())
+	jwt, err := httpapi.MintHS256([]byte(settings["LEADLOG_JWT_SECRET"]), httpapi.Minting{Account: name, Subject: "cli", TTL: time.Hour}, time.Now())
+	require.NoError(t, err)
+	return jwt
 }

@@ -63,7 +63,7 @@ func TestRestore_WholeDatabase(t *testing.T) {
 // The log is in a database of its own. Restored alone, it grows beyond the position of the views before they follow it again.
 func TestRestore_LogAlone(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)

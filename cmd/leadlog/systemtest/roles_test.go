@@ -67,7 +67,7 @@ func scripted(t *testing.T, database string, roles ...string) (prefix string, ru
 // deploy/roles.sql is used as it describes.
 func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader")
 	roles := func() { run("roles.sql") }
@@ -116,7 +116,7 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 // The schema's owner and a superuser rebuild views and make as-of copies, as in the shell that ran leadlog migrate.
 func TestRoles_ReplayKeepsOwner(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "owner", "writer", "reader")
 	as := func(role string, args ...string) {
@@ -153,7 +153,7 @@ func TestRoles_ReplayKeepsOwner(t *testing.T) {
 // The service's role creates the log, as copy-log does.
 func TestRoles_TakeOverExistingLog(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "owner", "writer", "reader")
 	run("roles.sql")
@@ -191,7 +191,7 @@ func keepInUse(t *testing.T, superuser, owner string) {
 // Readers take every lock that they can get, and the service continues. For a replay see TestReplay_EndsReadersOfView.
 func TestRoles_ReadersBlockNothing(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader", "account_readers")
 	run("roles.sql")
@@ -271,7 +271,7 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 // deploy/keys.sql is used as it describes, after deploy/roles.sql.
 func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "keys", "owner", "writer", "reader")
 	run("roles.sql")

@@ -40,7 +40,7 @@ func TestServe_RecordsRefusedUseWhileDraining(t *testing.T) {
 
 func TestServe_RejectsMissingSchema(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	p := launch(t, settings, "serve").exits(t, 1)
 	require.Contains(t, p.err.String(), "leadlog migrate")
 	set := launch(t, settings, "account", "set", "acme").exits(t, 1)

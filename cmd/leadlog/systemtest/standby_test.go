@@ -26,7 +26,7 @@ type standbyTest struct {
 
 func newStandbyTest(t *testing.T) *standbyTest {
 	t.Helper()
-	p := &standbyTest{pair: pgtest.NewPair(t), settings: serveSettings(t), in: newReceiver(t)}
+	p := &standbyTest{pair: pgtest.NewPair(t), settings: emptySettings(t), in: newReceiver(t)}
 	p.settings["LEADLOG_DATABASE_URL"] = p.pair.URL(t)
 	p.jwt = provision(t, p.settings)
 	p.admin = strings.TrimSpace(launch(t, p.settings, "jwt", "--account", "admins", "--scope", "admin").exits(t, 0).out.String())

@@ -48,7 +48,7 @@ func withEventStore(t *testing.T, settings map[string]string) map[string]string 
 // put the view ahead of the log at the next start.
 func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	server := esdbtest.Start(t)
 	server.NoiseBeside()
 	settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
@@ -73,7 +73,7 @@ func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 
 func TestOnEventStoreDB_Down(t *testing.T) {
 	t.Parallel()
-	settings := serveSettings(t)
+	settings := emptySettings(t)
 	server := esdbtest.Start(t)
 	settings["LEADLOG_EVENTSTORE_URL"] = server.URL() + "&maxDiscoverAttempts=1"
 	jwt := provision(t, settings)
