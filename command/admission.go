@@ -124,7 +124,7 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 }
 
 // confirm reads the account and the token again, before a refusal that appends nothing and so would confirm nothing. Changed
-// says that the account is not as it was. The errors are those of renew.
+// reports that the account has changed. The errors are those of renew.
 func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, err error) {
 	if a.token != nil {
 		cached, err := d.ConfirmToken(ctx, a.value)
@@ -164,7 +164,7 @@ type Cached[S any] struct {
 	seen   time.Time // the state was the latest at this time or later
 }
 
-// Check returns a write that makes an append conflict unless the stream is still as it was.
+// Check returns a write that makes an append conflict if the stream has changed.
 func (b *Cached[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
 
 // Directory is a process's cache of accounts, tokens and intakes, so that a capture reads nothing before it appends.

@@ -20,7 +20,7 @@ var leadFolds = eventstore.FoldRules[lead.State]{
 // NewLeads returns an empty cache of folded leads, which the commands and queries of a process share.
 func NewLeads() *eventstore.Folds[lead.State] { return eventstore.NewFolds(leadFolds) }
 
-// loadedLead is a lead as it was read.
+// loadedLead is a lead and the revision that it was read at.
 type loadedLead struct {
 	stream string
 	expect eventstore.Expected

@@ -220,7 +220,7 @@ type Quarantined struct {
 	Position  eventstore.Position
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the errors of the fields.
 func (q *Quarantined) Unwrap() error { return q.Errors }
 
 // quarantine keeps an arrival whose fields are wrong, if it is to be kept. It always returns an error: what is wrong, as a

@@ -19,7 +19,7 @@ var (
 
 	// ErrDiverged says that the log has lost events that this process has seen, for example because a standby took over that had not
 	// received them. The process's caches are wrong; it must start again with a new Store.
-	ErrDiverged = errors.New("the log has lost what was seen on it")
+	ErrDiverged = errors.New("the log has lost events that were read from it")
 )
 
 // ConflictError says that a stream was not as an append expected. Nothing of the append was written. A write that expects [Any]

@@ -82,7 +82,7 @@ func (f *fields) object(name string) *fields {
 	return &fields{members: members}
 }
 
-// within takes over what is wrong with the fields of a field, of which it knows these.
+// within adds the errors of a member's fields, of which these are known.
 func (f *fields) within(name string, inner *fields, known ...string) {
 	inner.only(known...)
 	for _, wrong := range inner.wrong {

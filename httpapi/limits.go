@@ -50,7 +50,7 @@ func limits() []string {
 	}
 }
 
-// limitHeader has what is left of a quota, and policyHeader the size of a full one.
+// limitHeader has the rest of a quota, and policyHeader its size.
 const (
 	limitHeader  = "RateLimit"
 	policyHeader = "RateLimit-Policy"

@@ -157,7 +157,7 @@ func listOf[T any](x *exchange, p *params, none error, list func(context.Context
 	return listed(items, missing(err, none))
 }
 
-// accountList answers with a list of what the account has.
+// accountList answers with a list of the account.
 func accountList[T any](x *exchange, p *params, read func(query.Page) (query.List[T], error), views ...string) (answer, error) {
 	page := p.page()
 	if err := x.waitFor(p, views...); err != nil {
@@ -166,7 +166,7 @@ func accountList[T any](x *exchange, p *params, read func(query.Page) (query.Lis
 	return listed(read(page))
 }
 
-// missing replaces query.ErrNotFound by the error of what was looked for.
+// missing replaces query.ErrNotFound by the error of the resource.
 func missing(err, as error) error {
 	if errors.Is(err, query.ErrNotFound) {
 		return as

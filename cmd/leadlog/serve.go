@@ -48,7 +48,7 @@ func (s *serveCommand) Run(ctx context.Context, c cli.Output, unknown unknownSet
 		case !diverged:
 			return err
 		}
-		log.Warn("starting again, to remember nothing that the log has lost", "error", err) // a fresh service has empty caches
+		log.Warn("restarting with empty caches, because the log has lost events", "error", err) // a fresh service has empty caches
 	}
 }
 

@@ -249,7 +249,7 @@ func currencyOf(setting, region string) (code string, known bool) {
 	return currency.USD.String(), true
 }
 
-// wonStages returns the stages that count as a conversion, as the account spells them, or what is wrong with them. One that is no
+// wonStages returns the stages that count as a conversion, as the account spells them, or why they are invalid. One that is no
 // longer a stage of the account may stay, since leads that have it keep it; so may the default, which no account has to name.
 func (s State) wonStages(want, stages []string) (won []string, wrong string) {
 	want, ok := distinct(want, true)

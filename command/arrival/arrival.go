@@ -4,6 +4,7 @@ package arrival
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -165,7 +166,7 @@ func (a Arrival) Erase() (fact event.ArrivalDiscarded, due bool) {
 	return event.ArrivalDiscarded{Reason: event.DiscardedErased}, a.State != "" && !a.Deleted
 }
 
-// Reasons returns what is wrong with an arrival, as it is stored for anyone who may list arrivals. Senders choose the names of custom
+// Reasons returns the errors of an arrival's fields as they are stored for all who may list arrivals. Senders choose the names of custom
 // fields; a name that may be about a person is not stored.
 func Reasons(wrong field.Errors) []event.ArrivalReason {
 	reasons := make([]event.ArrivalReason, len(wrong))
@@ -194,17 +195,13 @@ func plainName(name string) bool {
 	return name != "" && len(name) <= 100 && digits <= maxDigits
 }
 
-// Set puts fields over those of a capture's body. Members that are null remove what was there.
+// Set overwrites fields of a capture's body. Members that are null remove a field.
 func Set(body, set map[string]jsontext.Value) map[string]jsontext.Value {
 	if len(set) == 0 {
 		return body
 	}
 	merged := make(map[string]jsontext.Value, len(body)+len(set))
-	for name, value := range body {
-		merged[name] = value
-	}
-	for name, value := range set {
-		merged[name] = value
-	}
+	maps.Copy(merged, body)
+	maps.Copy(merged, set)
 	return merged
 }

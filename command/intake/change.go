@@ -168,7 +168,7 @@ func (s State) Rotate(owner string, theirs *string, secrets Secrets, newSecret f
 	return event.IntakeRotated{}, secrets, wrong.Err()
 }
 
-// apply returns settings with what a change gives, and what is wrong with it.
+// apply returns the changed settings, and the errors of the change's fields.
 func (c Update) apply(s event.IntakeSettings, wrong field.Errors, privateTargets bool) (event.IntakeSettings, field.Errors) {
 	refuse := func(name, message string) {
 		if message != "" {
@@ -301,7 +301,7 @@ func origins(given []string) (list []string, wrong string) {
 	return slices.Compact(list), ""
 }
 
-// wrongRedirect returns what is wrong with the page to which a browser is sent.
+// wrongRedirect returns why the address of the page after a post is invalid; empty: it is valid.
 func wrongRedirect(text string, privateTargets bool) string {
 	if text == "" {
 		return ""
@@ -319,7 +319,7 @@ func wrongRedirect(text string, privateTargets bool) string {
 	return "must begin with https://"
 }
 
-// wrongGraphURL returns what is wrong with the address of the Graph API, before the id of a lead.
+// wrongGraphURL returns why the base address of the Graph API is invalid; empty: it is valid.
 func wrongGraphURL(text string, privateTargets bool) string {
 	if text == "" {
 		return ""
@@ -370,7 +370,7 @@ func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Err
 	return s, wrong
 }
 
-// applySecrets returns secrets with what a change gives, and what is wrong with it.
+// applySecrets returns the changed secrets, and the errors of the change's fields.
 func (c Update) applySecrets(settings event.IntakeSettings, s Secrets, wrong field.Errors) (Secrets, field.Errors) {
 	set := func(name string, given *string, value *string) {
 		if given == nil {

@@ -61,7 +61,7 @@ var (
 	ErrNoSecrets = errors.New("no secrets of this intake")
 )
 
-// Phase is where an intake is in its life.
+// Phase is a stage in the life of an intake.
 type Phase int
 
 // An intake's phases.
@@ -122,7 +122,7 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// Admits reports whether something may arrive at the intake.
+// Admits reports whether the intake accepts posts.
 func (s State) Admits() bool { return s.Phase == Live && s.Settings.Enabled }
 
 func (s State) ownedBy(account string) error {
@@ -132,19 +132,19 @@ func (s State) ownedBy(account string) error {
 	return nil
 }
 
-// Delete decides on the end of an intake of the account.
+// Delete decides that an intake of the account is deleted. The error is ErrNotFound.
 func (s State) Delete(account string) (event.IntakeDeleted, error) {
 	return event.IntakeDeleted{}, s.ownedBy(account)
 }
 
-// What an intake is doing.
+// States of an intake in answers.
 const (
 	Active   = "active"
 	Silent   = "silent"
 	Disabled = "disabled"
 )
 
-// Activity returns what an intake is doing.
+// Activity returns the state of an intake in answers.
 func Activity(enabled, silent bool) string {
 	switch {
 	case !enabled:
@@ -158,7 +158,7 @@ func Activity(enabled, silent bool) string {
 // Path returns the path of an intake's address.
 func Path(id string) string { return "/in/" + id }
 
-// expectEvery returns how long nothing may arrive; zero for ever.
+// expectEvery returns the longest expected time between arrivals; zero: none is expected.
 func (s State) expectEvery() time.Duration {
 	every, _ := time.ParseDuration(s.Settings.ExpectEvery) // validated when it was set
 	return every

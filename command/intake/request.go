@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/command/expression"
 )
 
-// Request is a post as it came, or what was fetched in its place.
+// Request is a post to an intake, or the content that was fetched for it.
 type Request struct {
 	ContentType string
 	Body        []byte
@@ -35,7 +35,7 @@ var (
 	errNUL     = errors.New("must not contain NUL")
 )
 
-// byteOrderMark is what some programs put before UTF-8.
+// byteOrderMark is what some programs write before UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // parse reads the body: JSON, or a form as an object of texts. A field that a form repeats is a list. The error's text suits the

@@ -45,7 +45,7 @@ type Rules struct {
 // Client is where the request came from, in valid UTF-8. It is used when the arrival's metadata name no IP address or user agent.
 type Client struct{ IP, UserAgent string }
 
-// Arrival is one lead as it was pushed in, valid and normalized. An empty field was not given.
+// Arrival is a parsed capture, valid and normalized. An empty field was not given.
 type Arrival struct {
 	event.LeadFields
 	UnknownStatus string // given, but not a stage of the account; only a lead that is at this stage may keep it
@@ -85,7 +85,7 @@ func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (A
 	return a, r.wrong.Err()
 }
 
-// reader reads the fields of a body one by one and collects what is wrong with them.
+// reader reads the fields of a body and collects their errors.
 type reader struct {
 	body  map[string]jsontext.Value
 	wrong field.Errors

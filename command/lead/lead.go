@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Phase is where a lead is in its life.
+// Phase is a stage in the life of a lead.
 type Phase int
 
 // A lead's phases.

@@ -139,7 +139,7 @@ type CellError struct {
 
 func (e *CellError) Error() string { return e.Column + " " + e.Err.Error() }
 
-// Unwrap gives what is wrong.
+// Unwrap returns the reason.
 func (e *CellError) Unwrap() error { return e.Err }
 
 var errNotObject = errors.New("must be a JSON object")

@@ -31,7 +31,7 @@ type Table struct {
 type Row struct {
 	Line  int      // where it begins, from 1, as an editor counts
 	Cells []string // as many as there are columns
-	Err   error    // what is wrong with the row, which then has no cells
+	Err   error    // why the row is invalid; it then has no cells
 }
 
 // NewTable reads the header. A delimiter of 0 is detected from it, or from the line sep=; that Excel writes first.

@@ -27,7 +27,7 @@ var (
 	ErrLimit = errors.New("an account may hold at most 5 active tokens")
 )
 
-// Phase is where a token is in its life.
+// Phase is a stage in the life of a token.
 type Phase int
 
 // A token's phases. Expiry is not a phase, because it comes with time and not with a fact.

@@ -78,7 +78,7 @@ func validID(id string) bool {
 	return utf8.ValidString(id) && !strings.ContainsRune(id, 0) && !lead.Blank(id) && lead.Length(id) <= MaxID
 }
 
-// reader reads the fields of a body one by one and collects what is wrong with them.
+// reader reads the fields of a body and collects their errors.
 type reader struct {
 	body  map[string]jsontext.Value
 	wrong field.Errors

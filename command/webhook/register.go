@@ -35,7 +35,7 @@ func (r Registration) Register(privateTargets bool) (registered event.WebhookReg
 	return registered, headers, err
 }
 
-// chosen returns the types that are asked for, each once, or what is wrong with them.
+// chosen returns the requested types, each once, or why they are invalid.
 func chosen(asked []string) (events []string, message string) {
 	if len(asked) == 0 || slices.Contains(asked, "*") {
 		return []string{"*"}, ""

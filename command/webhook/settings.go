@@ -31,7 +31,7 @@ const (
 	MaxRateLimit = 10_000
 )
 
-// ordered returns the order as it is on the log, which is empty for none, or what is wrong with it.
+// ordered returns the order in the form of events, empty for none, or why it is invalid.
 func ordered(text string) (ordering, message string) {
 	switch text {
 	case "", Unordered:

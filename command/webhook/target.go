@@ -19,7 +19,7 @@ const maxURL = 2048
 // PublicPorts are the ports that deliveries to public hosts may use.
 var PublicPorts = []uint16{443, 8443}
 
-// WrongURL returns what is wrong with the form of a target, or "". Names are not resolved here: a name may mean another address
+// WrongURL returns why the form of a target is invalid, or "". Names are not resolved here: a name may mean another address
 // at each dial, where it is checked, and an answer at registration would show what our name server knows.
 func WrongURL(raw string, privateTargets bool) string {
 	if raw == "" {

@@ -87,7 +87,7 @@ func AskForLeads(events []string) bool {
 	return slices.ContainsFunc(events, func(name string) bool { return name == "*" || strings.HasPrefix(name, "lead.") })
 }
 
-// Phase is where an endpoint is in its life.
+// Phase is a stage in the life of an endpoint.
 type Phase int
 
 // An endpoint's phases.

@@ -20,7 +20,7 @@ type Check struct {
 	Progress func(events, size int64) // may be nil
 }
 
-// Export reads an export to its end, in constant memory. It returns what is wrong with it, as sentences that name the events, or
+// Export reads an export to its end, in constant memory. It returns findings, as sentences that name the events, or
 // how many events it contains if nothing is wrong. The error says that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
 	checking := checking{Check: c, newest: slices.MaxFunc(c.Heads, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })}

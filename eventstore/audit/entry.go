@@ -1,4 +1,4 @@
-// Package audit makes and checks the proof of what happened to API tokens: what an auditor is shown of each event, the Merkle
+// Package audit makes and checks the proofs of the audit trail of API tokens: what an auditor is shown of each event, the Merkle
 // tree over an account's events, its signed heads, and the check of an export against a head.
 //
 // Each account has its own tree. An auditor of an account has all of its leaves, and so can see that none is missing. A tree over

@@ -314,7 +314,7 @@ func (w *writer) failed(err error) {
 
 func (w *writer) succeeded() {
 	if w.failure.Swap(nil) != nil {
-		w.log.Info("the log is written again")
+		w.log.Info("appends succeed again")
 	}
 }
 

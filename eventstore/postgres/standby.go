@@ -48,7 +48,7 @@ var ErrNotReplicated = errors.New("a synchronous standby has not confirmed what 
 
 var (
 	errCancelledWait = errors.New("the wait for a synchronous standby was cancelled")
-	errReplaced      = errors.New("what was read is no longer on the log")
+	errReplaced      = errors.New("events that were read are no longer on the log")
 )
 
 // selectRequired reports whether a commit of this session waits for a standby. On a standby, whatever is read is on a standby.

@@ -21,7 +21,7 @@ import (
 const KeySize = 32
 
 var (
-	// ErrNoKey means that a box without keys was asked to seal or open something.
+	// ErrNoKey means that the box has no keys.
 	ErrNoKey = errors.New("no sealing key")
 
 	// ErrUnknownKey means that a secret is sealed with a key that the box does not have.
@@ -74,7 +74,7 @@ func New(keys ...[]byte) (*Box, error) {
 	return b, nil
 }
 
-// NewCipher returns the cipher of a single key, for what carries no key id.
+// NewCipher returns the cipher of a single key, for secrets that are stored without a key id. The error is about the length.
 func NewCipher(key []byte) (cipher.AEAD, error) {
 	if len(key) != KeySize {
 		return nil, fmt.Errorf("a sealing key has %d bytes, want %d", len(key), KeySize)

@@ -46,8 +46,8 @@ const (
 	timeout   = 3 * time.Second
 	maxAnswer = 64 << 10 // bytes
 	maxToken  = 16 << 10 // bytes; those of hCaptcha have some thousand
-	remember  = 10 * time.Minute
-	passed    = 10_000 // remembered
+	passedTTL = 10 * time.Minute
+	maxPassed = 10_000 // cached
 )
 
 // Verifier asks the providers. It is safe for concurrent use.
@@ -70,7 +70,7 @@ func New(turnstileURL, hcaptchaURL string, now func() time.Time) *Verifier {
 	if hcaptchaURL != "" {
 		v.urls[HCaptcha] = hcaptchaURL
 	}
-	cache, err := lru.New[[sha256.Size]byte, time.Time](passed)
+	cache, err := lru.New[[sha256.Size]byte, time.Time](maxPassed)
 	if err != nil {
 		panic(err) // only a size below 1, and it is a constant
 	}
@@ -78,7 +78,7 @@ func New(turnstileURL, hcaptchaURL string, now func() time.Time) *Verifier {
 	return v
 }
 
-// Response is what a form was sent with.
+// Response is the response of a challenge that a form was sent with.
 type Response struct {
 	Provider string
 	Secret   string // of the intake, from the provider
@@ -94,7 +94,7 @@ func (v *Verifier) Verify(ctx context.Context, r Response) error {
 		return ErrFailed
 	}
 	key := sha256.Sum256([]byte(r.Provider + "\x00" + r.Secret + "\x00" + r.Request + "\x00" + r.Token))
-	if at, known := v.passed.Get(key); known && r.Request != "" && v.now().Sub(at) < remember {
+	if at, known := v.passed.Get(key); known && r.Request != "" && v.now().Sub(at) < passedTTL {
 		return nil
 	}
 	form := url.Values{"secret": {r.Secret}, "response": {r.Token}}
@@ -117,7 +117,7 @@ func uuid(sum [sha256.Size]byte) string {
 	return strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
 }
 
-// faults are codes of errors that are not the person's.
+// faults maps error codes that the person did not cause.
 var faults = map[string]error{
 	"missing-input-secret": ErrSecret, "invalid-input-secret": ErrSecret, "sitekey-secret-mismatch": ErrSecret,
 	"not-using-dummy-passcode": ErrSecret, "internal-error": ErrUnavailable, "bad-request": ErrUnavailable,

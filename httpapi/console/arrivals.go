@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// arrivalList is the page of what came to intakes, and of what the account keeps of captures by the API.
+// arrivalList is the page of arrivals: posts to intakes, and captures by the API that were quarantined.
 type arrivalList struct {
 	filtered
 	parts
@@ -128,7 +128,7 @@ func (a arrivalPage) Waiting() bool {
 	return a.Kept && (a.State == arrival.Quarantined || a.State == arrival.Refused)
 }
 
-// arrivalField is a field of a lead that can be set in place of what was posted.
+// arrivalField is a field of a lead that can be set instead of the posted one.
 type arrivalField struct{ Name, Value, Wrong string }
 
 // settable are the fields that the form sets. Others are corrected in the intake's mapping.

@@ -46,7 +46,7 @@ type proof struct {
 	Disproven int
 	Pending   int
 	Earlier   int64  // size of the tree that this browser saw before, when it was proven to be the beginning of this one
-	Broken    string // what is wrong with the tree; empty when nothing is
+	Broken    string // why the tree is not proven; empty when it is
 }
 
 // Good reports whether everything that is shown is as it was signed.

@@ -102,7 +102,7 @@ func (p *params) personal() (names []string) {
 	return names
 }
 
-// fault is what is wrong with a field of a form, or nothing.
+// fault is the error of a field of a form; empty: none.
 func fault(wrong field.Errors, name string) string {
 	i := slices.IndexFunc(wrong, func(e field.Error) bool { return e.Field == name })
 	if i < 0 {

@@ -22,7 +22,7 @@ type tokenList struct {
 	Issued   *issuedToken
 }
 
-// tokenForm is what was asked for of a new token, and what was wrong with it.
+// tokenForm is the form of a new token, with its errors.
 type tokenForm struct {
 	Name, Days string
 	Wrong      field.Errors

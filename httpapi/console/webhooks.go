@@ -23,7 +23,7 @@ type endpointList struct {
 	Form      endpointForm
 }
 
-// endpointForm is what was asked for of a new endpoint, and what was wrong with it.
+// endpointForm is the form of a new endpoint, with its errors.
 type endpointForm struct {
 	URL, Description string
 	Events           []choice
@@ -67,7 +67,7 @@ func newSettingsForm(e query.Endpoint) settingsForm {
 	}
 }
 
-// settings reads the form. What is wrong with it is in Wrong.
+// settings reads the form, and sets Wrong to its errors.
 func (v *visit) settings() (form settingsForm, change webhook.Change, err error) {
 	values, err := v.form()
 	if err != nil {
@@ -136,7 +136,7 @@ func (v *visit) tryFilter() (screen, error) {
 	return v.settingsAgain(form, err)
 }
 
-// HeaderFaults returns what is wrong with own headers, with their names.
+// HeaderFaults returns the errors of own headers, with their names.
 func (f settingsForm) HeaderFaults() (faults []string) {
 	for _, e := range f.Wrong {
 		if name, own := strings.CutPrefix(e.Field, "headers."); own {
@@ -148,7 +148,7 @@ func (f settingsForm) HeaderFaults() (faults []string) {
 	return faults
 }
 
-// settingsAgain shows the endpoint with the form as it was sent.
+// settingsAgain shows the endpoint with the submitted form.
 func (v *visit) settingsAgain(form settingsForm, err error) (screen, error) {
 	faults, is := wrong(err)
 	if err != nil && !is {

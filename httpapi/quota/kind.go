@@ -1,6 +1,6 @@
 package quota
 
-// Kind is what a request counts as. Every route and every page of the console declares one.
+// Kind is the kind of a request for its quota. Every route and every page of the console declares one.
 type Kind int
 
 const (

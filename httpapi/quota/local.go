@@ -42,7 +42,7 @@ func (l Limit) Times(n int) Limit {
 // Window returns how long an empty bucket takes to fill.
 func (l Limit) Window() time.Duration { return lasting(float64(l.Burst) / l.Rate) }
 
-// Use is the result of taking one token, and what is left.
+// Use is the result of taking a token, with the rest of the bucket.
 type Use struct {
 	Allowed    bool
 	Limit      Limit
@@ -51,7 +51,7 @@ type Use struct {
 	Full       time.Duration // until the bucket is full
 }
 
-// used is a use that left so many tokens.
+// used returns a use that left a number of tokens.
 func (l Limit) used(allowed bool, left float64) Use {
 	left = min(left, float64(l.Burst))
 	return Use{
@@ -60,7 +60,7 @@ func (l Limit) used(allowed bool, left float64) Use {
 	}
 }
 
-// lasting is a number of seconds as a duration, bounded: a tiny rate makes it grow beyond any.
+// lasting returns seconds as a duration of at most a year: with a tiny rate they would overflow.
 func lasting(seconds float64) time.Duration {
 	const most = float64(365 * 24 * time.Hour)
 	return time.Duration(min(max(0, seconds*float64(time.Second)), most))
@@ -73,7 +73,7 @@ type Local struct {
 	buckets *lru.Cache[string, *rate.Limiter]
 }
 
-// NewLocal returns a Local that keeps so many buckets. Beyond that, the least recently used one is dropped, and is full when it is
+// NewLocal returns a Local with at most kept buckets. Beyond that, the least recently used one is dropped, and is full when it is
 // needed again.
 func NewLocal(kept int, now func() time.Time) *Local {
 	return &Local{now: now, buckets: cache[*rate.Limiter](kept)}

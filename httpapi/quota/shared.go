@@ -41,8 +41,7 @@ const (
 	lendingPause   = time.Second
 )
 
-// NewShared returns a Shared that keeps what this process has leased from so many buckets. Without a lender the process has its
-// own.
+// NewShared returns a Shared with the leases of at most kept buckets. A nil lender makes the buckets those of this process.
 func NewShared(lender Lender, kept int, now func() time.Time) *Shared {
 	return &Shared{lender: lender, alone: NewLocal(kept, now), now: now, shares: cache[*share](kept)}
 }
@@ -124,7 +123,7 @@ func (s *Shared) share(key string) *share {
 	return held
 }
 
-// share is what this process has leased from one bucket.
+// share has the tokens that this process has leased from one bucket.
 type share struct {
 	mu     sync.Mutex
 	limit  Limit
@@ -136,7 +135,7 @@ type share struct {
 	failed time.Time // until then the lender is not asked
 }
 
-// renew drops what is held under another limit, or for so long that the bucket is full without it. A debt stays.
+// renew drops leased tokens when the limit has changed, or after the time in which the bucket has refilled. A debt stays.
 func (s *share) renew(limit Limit, now time.Time) {
 	if s.limit != limit || !now.Before(s.stale) {
 		s.limit, s.held, s.left, s.empty = limit, min(s.held, 0), 0, time.Time{}

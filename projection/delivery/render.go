@@ -132,7 +132,7 @@ type testData struct {
 	WebhookID string `json:"webhookId"`
 }
 
-// subject is the state of what a delivery is about.
+// subject is the lead, token or intake that a delivery is about.
 type subject struct {
 	Lead   lead.State
 	Was    leadValues // before the latest event

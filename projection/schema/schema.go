@@ -18,7 +18,7 @@ var migrationFiles embed.FS
 // Views is the schema of the read models that are served.
 const Views = "views"
 
-// Deliveries is the schema of what is sent to webhook endpoints.
+// Deliveries is the schema of webhook deliveries.
 const Deliveries = "delivery"
 
 // DeliveryDays is how many days the record of deliveries is kept.

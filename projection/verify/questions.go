@@ -54,7 +54,7 @@ var conclusions = []string{
 	  GROUP BY lead_id, kind HAVING sum(vals) <> sum(claims)`,
 }
 
-// questions each yield sentences about what is wrong. $1 is the position that the leads are of, $2 the most answers.
+// questions each yield findings as sentences. $1 is the position that the leads are of, $2 the most answers.
 //
 // Names of claims are hashes under a key that is not needed here: every phone and email of a lead must be no other
 // lead's, and each lead must hold at least as many claims as it has values. A lead that something happened to behind

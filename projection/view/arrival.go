@@ -100,9 +100,9 @@ func appendReasons(buffer []byte, reasons []event.ArrivalReason) ([]byte, error)
 	return append(buffer, encoded...), err
 }
 
-// queueArrival adds the statement that an event of an arrival with a row comes to.
+// queueArrival adds the statement that applies an event to the row of an arrival.
 func queueArrival(to *pgx.Batch, e *projection.Event) error {
-	var after arrival.Arrival // as far as the event says
+	var after arrival.Arrival // has only what the event sets
 	set := func(columns string, values ...any) {
 		to.Queue(`UPDATE arrival SET `+columns+` WHERE arrival_id = $1`, append([]any{event.ArrivalID(e.Stream)}, values...)...).
 			Exec(func(tag pgconn.CommandTag) error {

@@ -15,12 +15,12 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// A report on conversions reads a row for each, with its touches, and only for leads that changed lately their history. The rows are
-// made in the background from those of the projector, which are appended: all rows of a lead anew when it has changed. The
-// state says up to which position; a report makes what is missing by itself.
+// A report on conversions reads a row for each, with its touches, and folds the history of leads that have changed since. The rows are
+// made in the background from those of the projector: all rows of a lead again when it has changed. conversion_state has the position up
+// to which they are made; a report computes the rest itself.
 
 const (
-	// conversionTouches are looked through at a time, and conversionLeads made.
+	// At most conversionTouches touches are read, and conversionLeads leads written, at a time.
 	conversionTouches = 5000
 	conversionLeads   = 500
 )
@@ -80,8 +80,8 @@ func (c *conversions) Run(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// makeConversions makes some of the conversions that are missing, and moves the state. More: there are others. What comes meanwhile is
-// left for a second, so that under load there is not one such transaction for each batch.
+// makeConversions makes some of the missing conversions, and moves the state. More reports that others are missing. New events wait for
+// a second, so that under load there is not one such transaction for each batch.
 func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	// Few rows of large tables are read and written, some of which may have no statistics yet.
 	if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)`); err != nil {

@@ -103,7 +103,7 @@ func lastPlace(ctx context.Context, db projection.Querier) (last *placeTime, err
 	return last, err
 }
 
-// passedBy reports whether an event makes a row, and takes it for the last one then.
+// passedBy reports whether an event makes a row, which then is the last one.
 func (last *placeTime) passedBy(e projection.Event) bool {
 	if !e.At.Truncate(placeInterval).After(last.at.Truncate(placeInterval)) {
 		return false
@@ -112,7 +112,7 @@ func (last *placeTime) passedBy(e projection.Event) bool {
 	return true
 }
 
-// block is the last block of the log: whose events it has.
+// block is the last block of the log: the accounts and kinds of its events.
 type block map[blockPart]struct{}
 
 type blockPart struct{ account, kind string }

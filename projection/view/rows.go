@@ -22,8 +22,7 @@ type rows struct {
 	err    error // the first of a value that cannot be written
 }
 
-// makeRows has memory for as many rows as will come, each of about so many bytes, where others had theirs, if there is
-// some left.
+// makeRows returns empty rows with memory for count rows of about size bytes each, if possible that of earlier rows.
 func makeRows(count, size int) rows {
 	buffer := buffers.Get().(*[]byte)
 	return rows{buffer: slices.Grow(*buffer, len(copyHeader)+count*size+2)}
@@ -52,7 +51,7 @@ func (r *rows) json(value []byte) {
 	r.jsonBy(func(buffer []byte) ([]byte, error) { return append(buffer, value...), nil })
 }
 
-// jsonBy is json that write appends where it belongs.
+// jsonBy is a value of type json that write appends.
 func (r *rows) jsonBy(write func([]byte) ([]byte, error)) {
 	start := len(r.buffer)
 	written, err := write(append(r.buffer, 0, 0, 0, 0))
@@ -69,7 +68,7 @@ func (r *rows) jsonbBy(write func([]byte) ([]byte, error)) {
 	r.jsonBy(func(buffer []byte) ([]byte, error) { return write(append(buffer, 1)) })
 }
 
-// bytesBy is a value of type bytea that write appends where it belongs.
+// bytesBy is a value of type bytea that write appends.
 func (r *rows) bytesBy(write func([]byte) []byte) {
 	start := len(r.buffer)
 	r.buffer = write(append(r.buffer, 0, 0, 0, 0))

@@ -75,7 +75,7 @@ func (Trail) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 
 func isLead(stream string) bool { return event.LeadID(stream) != stream }
 
-// trailSubject is the id of what an act is about.
+// trailSubject returns the id of the subject of an act.
 func trailSubject(e projection.Event) string {
 	switch d := e.Data.(type) {
 	case event.DataRevealed:
@@ -101,7 +101,7 @@ type settings struct {
 	changed map[string]string // their accounts
 }
 
-// setting reports whether a fact has all settings of its stream from there on.
+// setting reports whether a fact has all settings of its stream.
 func setting(data event.Data) bool {
 	switch data.(type) {
 	case event.AccountConfigured, event.WebhookRegistered, event.WebhookUpdated, event.IntakeCreated, event.IntakeChanged:
@@ -149,7 +149,7 @@ func (s settings) save(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// shown is what the trail shows of an event's data.
+// shown returns the data of an event as the trail shows it.
 func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	switch d := e.Data.(type) {
 	case event.LeadReleased: // without the value
@@ -174,7 +174,7 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	if err := json.Unmarshal(data, &now); err != nil {
 		return nil, err
 	}
-	var named []string // of what changed, secrets included, which are nowhere on the log
+	var named []string // the changed settings, and the changed secrets, which are not on the log
 	if changed, has := now["changed"]; has {
 		if err := json.Unmarshal(changed, &named); err != nil {
 			return nil, err

@@ -55,7 +55,7 @@ type row struct {
 	body   map[string]jsontext.Value
 	source string
 	key    string
-	err    error // what is wrong with the row
+	err    error // why the row is invalid
 }
 
 // Open reads through the whole file once, so that nothing is imported from a file that cannot be read to its end.

@@ -92,7 +92,7 @@ func TestFailover_DevStops(t *testing.T) {
 	p.waitFor(t, p.err, `"(listening)"`)
 	takeOver()
 	p.exits(t, 1)
-	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
+	require.Contains(t, p.err.String(), "the log has lost events that were read from it")
 	require.Contains(t, p.err.String(), "Try: again: the log has lost events")
 }
 
@@ -105,5 +105,5 @@ func TestFailover_TailEnds(t *testing.T) {
 	p.waitFor(t, p.out, `(acme)`)
 	takeOver()
 	p.exits(t, 1)
-	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
+	require.Contains(t, p.err.String(), "the log has lost events that were read from it")
 }
