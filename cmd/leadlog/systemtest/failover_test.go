@@ -53,7 +53,7 @@ func TestFailover_ServeDropsLostEvents(t *testing.T) {
 	rotated := mustCall(t, "POST", base+tokensPath+"/"+token+"/rotate", jwt, "").is(t, 200).data()["plainToken"].(string)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", rotated, `{"phone":"9876543210"}`).is(t, 201)
 	takeOver()
-	base = "http://" + p.waitFor(t, p.err, `(?s)starting again.*"listening","addr":"([^"]+)"`)
+	base = "http://" + p.waitFor(t, p.err, `(?s)restarting with empty caches.*"listening","addr":"([^"]+)"`)
 	mustCall(t, "DELETE", base+tokensPath+"/"+token, jwt, "").is(t, 200)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", rotated, `{"phone":"9876543211"}`).is(t, 401)
 	p.stop(t)
