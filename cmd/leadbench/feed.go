@@ -39,45 +39,85 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 	}
 	reader := query.New(l.pool, l.opened)
 	types, _ := query.FeedTypes(event.FeedKinds(), nil)
-	t := newTable("what", "rows", "a second", "to CSV")
+	t := newTable("what", "rows", "a second", "processor time of one: program, PostgreSQL", "to CSV")
+	// measure adds a row, and returns how long the call took. The call returns the rows and, of a program that it ran, the processor time.
+	measure := func(what string, csv float64, call func() (rows float64, used time.Duration, err error)) (took float64, err error) {
+		self, before, err := b.processors(r)
+		if err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		rows, used, err := call()
+		took = time.Since(began).Seconds()
+		if err != nil {
+			return 0, err
+		}
+		program, database, err := b.processors(r)
+		if used == 0 {
+			used = program - self
+		}
+		each := func(d time.Duration) string { return fmt.Sprintf("%.1f µs", d.Seconds()*1e6/rows) }
+		toCSV := ""
+		if csv > 0 {
+			toCSV = times(csv / took)
+		}
+		t.row(what, count(rows), count(rows/took), each(used)+", "+each(database-before), toCSV)
+		return took, err
+	}
 	for round := range b.Rounds {
 		progress("round %d of %d", round+1, b.Rounds)
-		began, n := time.Now(), 0
-		for _, err := range reader.FeedAll(ctx, account, types, 0) {
-			if err != nil {
-				return err
+		if _, err := measure("feed, read", 0, func() (n float64, _ time.Duration, err error) {
+			for _, err := range reader.FeedAll(ctx, account, types, 0) {
+				if err != nil {
+					return 0, 0, err
+				}
+				n++
 			}
-			n++
+			return n, 0, nil
+		}); err != nil {
+			return err
 		}
-		t.row("feed, read", count(float64(n)), count(float64(n)/time.Since(began).Seconds()), "")
-		began, n = time.Now(), 0
-		for page := (query.FeedPage{More: true}); page.More; n += len(page.Events) {
-			if page, err = reader.Feed(ctx, account, types, page.End, 1000); err != nil {
-				return err
+		if _, err := measure("feed, pages of 1,000", 0, func() (n float64, _ time.Duration, err error) {
+			for page := (query.FeedPage{More: true}); page.More; n += float64(len(page.Events)) {
+				if page, err = reader.Feed(ctx, account, types, page.End, 1000); err != nil {
+					return 0, 0, err
+				}
 			}
+			return n, 0, nil
+		}); err != nil {
+			return err
 		}
-		t.row("feed, pages of 1,000", count(float64(n)), count(float64(n)/time.Since(began).Seconds()), "")
 		for _, what := range []string{"leads", "sources", "events"} {
 			var csv float64
 			for _, format := range []string{"csv", "ndjson", "parquet"} {
-				began := time.Now()
-				if _, _, err := r.leadlog(ctx, env, "export", what, "--account", account, "--format", format); err != nil {
-					return err
-				}
-				took := time.Since(began).Seconds()
-				if format == "csv" {
-					csv = took
-				}
-				rows, err := b.rows(ctx, l.pool, what)
+				took, err := measure(fmt.Sprintf("export %s, %s", what, format), csv, func() (float64, time.Duration, error) {
+					_, used, err := r.leadlog(ctx, env, "export", what, "--account", account, "--format", format)
+					if err != nil {
+						return 0, 0, err
+					}
+					rows, err := b.rows(ctx, l.pool, what)
+					return rows, used, err
+				})
 				if err != nil {
 					return err
 				}
-				t.row(fmt.Sprintf("export %s, %s", what, format), count(rows), count(rows/took), times(csv/took))
+				if format == "csv" {
+					csv = took
+				}
 			}
 		}
 	}
 	t.print()
 	return nil
+}
+
+// processors returns the processor time of the benchmark and of PostgreSQL so far.
+func (b *feedBenchmark) processors(r *rig) (self, database time.Duration, err error) {
+	if _, self, _, err = stat(os.Getpid()); err != nil {
+		return 0, 0, err
+	}
+	database, err = r.processor()
+	return self, database, err
 }
 
 func (b *feedBenchmark) rows(ctx context.Context, pool *pgxpool.Pool, what string) (n float64, err error) {
