@@ -58,32 +58,42 @@ const arrivalColumns = `SELECT position, arrival_id, nullif(intake_id, ''), null
 
 // Arrivals lists an account's arrivals, newest last. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Arrivals(ctx context.Context, account string, filter ArrivalFilter, p Page) (List[Arrival], error) {
-	s := filter.selection(account)
+	s, err := filter.selection(ctx, r, account, `position`)
+	if err != nil {
+		return List[Arrival]{}, err
+	}
 	return pageByPosition(ctx, r, s, cursorOf(arrivalCursor, account), p, scanArrival)
 }
 
 // LatestArrivals is Arrivals, newest first.
 func (r *Reader) LatestArrivals(ctx context.Context, account string, filter ArrivalFilter, p Page) (List[Arrival], error) {
-	s := filter.selection(account)
-	s.order = `position DESC`
+	s, err := filter.selection(ctx, r, account, `position DESC`)
+	if err != nil {
+		return List[Arrival]{}, err
+	}
 	return pageByPosition(ctx, r, s, cursorOf(latestArrivalCursor, account), p, scanArrival)
 }
 
-func (f ArrivalFilter) selection(account string) selection {
-	s := selection{from: arrivalColumns, order: `position`}
+func (f ArrivalFilter) selection(ctx context.Context, r *Reader, account, order string) (selection, error) {
+	s := selection{from: arrivalColumns, order: order, table: `views.arrival`}
 	s.and(`account = ?`, account)
+	if err := s.bySpan(ctx, r, `received_at`, f.Since, f.Until); err != nil {
+		return s, err
+	}
 	s.equal(`intake_id`, f.IntakeID)
-	s.within(`received_at`, f.Since, f.Until)
-	if f.State != "" {
-		s.and(`state = ?`, f.State)
-		if f.State == arrival.Received || f.State == arrival.Quarantined {
-			s.where = append(s.where, `state IN ('received', 'quarantined')`) // that of an index
+	indexed := f.State == arrival.Received || f.State == arrival.Quarantined
+	if indexed {
+		s.and(`state = ? AND state IN ('received', 'quarantined')`, f.State) // that of an index
+	}
+	if f.State != "" && !indexed || f.Reason != "" {
+		s.narrow = func(s *selection) {
+			s.equal(`state`, f.State)
+			if f.Reason != "" {
+				s.and(`EXISTS (SELECT FROM jsonb_array_elements(reasons) AS reason WHERE reason ->> 'field' = ?)`, f.Reason)
+			}
 		}
 	}
-	if f.Reason != "" {
-		s.and(`EXISTS (SELECT FROM jsonb_array_elements(reasons) AS reason WHERE reason ->> 'field' = ?)`, f.Reason)
-	}
-	return s
+	return s, nil
 }
 
 // QuarantineReason is a field that is wrong in arrivals that are quarantined at an intake.

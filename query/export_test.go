@@ -25,3 +25,6 @@ func (c newestCursor) Encode(kind string) string { return c.encode(kind) }
 
 // Encode makes the cursor again.
 func (c timeCursor) Encode(kind string) string { return c.encode(kind) }
+
+// ScanRows sets how many rows a page goes through whose filter no index answers.
+func (r *Reader) ScanRows(n int) { r.scannedRows = n }

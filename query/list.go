@@ -184,6 +184,11 @@ type selection struct {
 	then  string // SELECT … FROM page …: what is read beside the rows that are found; empty: nothing
 	args  []any
 	none  bool // nothing can match
+
+	// table and narrow are of a list with a filter that no index answers: FROM …, and what adds the conditions of that filter. A page
+	// then goes through scannedRows rows at most.
+	table  string
+	narrow func(*selection)
 }
 
 // and adds a condition. Each ? in it stands for the next of the values.
@@ -327,6 +332,62 @@ func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pg
 	return items.list(after), nil
 }
 
+// scannedRows is how many rows a page goes through whose filter no index answers. An index of it would cost every write.
+const scannedRows = 20_000
+
+// scan ends a page after the rows that it goes through, and adds the conditions of the filter that no index answers. If rows follow, it
+// returns the place of the last one in the order of the list: the values of these columns.
+func (s *selection) scan(ctx context.Context, r *Reader, columns string) (end []any, err error) {
+	if s.narrow == nil || s.none {
+		return nil, nil
+	}
+	through := selection{from: `SELECT ` + columns + ` FROM ` + s.table, where: s.where, order: s.order}
+	rows, err := r.pool.Query(ctx, through.sql(1)+` OFFSET `+strconv.Itoa(r.scannedRows-1), s.args...)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	for rows.Next() {
+		if end, err = rows.Values(); err != nil {
+			break
+		}
+	}
+	rows.Close()
+	if err := errors.Join(err, rows.Err()); err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	if end != nil {
+		compare := ` <= `
+		if strings.HasSuffix(s.order, ` DESC`) {
+			compare = ` >= `
+		}
+		s.and(`(`+columns+`)`+compare+`(?`+strings.Repeat(`, ?`, len(end)-1)+`)`, end...)
+	}
+	s.narrow(s)
+	return end, nil
+}
+
+// sortedRows is how many rows of a span of time are sorted for a page.
+const sortedRows = 50_000
+
+// bySpan adds a span of time to a list in the order of the log. PostgreSQL would look for the span along the log, however far away it is.
+// Unless it has many rows it is found by the index of times, because the order has a form that no index has.
+func (s *selection) bySpan(ctx context.Context, r *Reader, column string, since, until time.Time) error {
+	s.within(column, since, until)
+	if since.IsZero() && until.IsZero() || s.none {
+		return nil
+	}
+	many := false
+	span := selection{from: `SELECT true FROM ` + s.table, where: s.where, order: column}
+	err := r.pool.QueryRow(ctx, span.sql(1)+` OFFSET `+strconv.Itoa(sortedRows), s.args...).Scan(&many)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return schema.Unavailable(err)
+	}
+	if !many {
+		s.order = strings.Replace(s.order, `position`, `position + 0`, 1)
+	}
+	return nil
+}
+
 // placed is an item of a list that is in the order of the log.
 type placed[T any] struct {
 	position int64
@@ -347,7 +408,14 @@ func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind str
 		}
 		s.and(`position `+compare+` ?`, position)
 	}
+	end, err := s.scan(ctx, r, `position`)
+	if err != nil {
+		return List[T]{}, err
+	}
 	found, err := page(ctx, r, s, p.Limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
+	if end != nil && found.NextCursor == "" {
+		found.NextCursor = encodeOrdinal(kind, end[0].(int64))
+	}
 	return unplaced(found), err
 }
 

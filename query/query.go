@@ -73,8 +73,8 @@ type Reader struct {
 	timeout time.Duration // of WaitFor
 	// asErased returns an event as it is read once the key of its person is destroyed.
 	asErased func(eventstore.Recorded) eventstore.Recorded
-	// scannedLeads is as the constant; tests have fewer.
-	scannedLeads int
+	// scannedLeads and scannedRows are as the constants; tests have fewer.
+	scannedLeads, scannedRows int
 }
 
 // Option changes how a Reader answers.
@@ -100,7 +100,10 @@ func withoutData(e eventstore.Recorded) eventstore.Recorded {
 
 // New returns a Reader of the views in the pool's database and of their log.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
-	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, scannedLeads: scannedLeads, asErased: withoutData}
+	r := &Reader{
+		pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, scannedLeads: scannedLeads,
+		scannedRows: scannedRows, asErased: withoutData,
+	}
 	r.tags, r.wakes = claim.NewNames(randomKey()), &feedWakes{store: store, waiting: map[string]map[*FeedWait]struct{}{}}
 	for _, option := range options {
 		option(r)

@@ -63,16 +63,18 @@ const touchList = `
 // error is ErrCursor for a cursor of another list.
 func (r *Reader) Touches(ctx context.Context, account string, filter TouchFilter, p Page) (List[Touch], error) {
 	kind := cursorOf(touchCursor, account)
-	s := selection{from: touchList, order: `t.at, t.position`}
+	s := selection{from: touchList, order: `t.at, t.position`, table: `views.touch t`}
 	s.and(`t.position <= ?`, int64(filter.AsOf))
 	s.and(`?::boolean IS NOT NULL`, !filter.Masked)
 	s.and(`t.account = ?`, account)
 	s.equal(`t.source`, filter.Source)
-	s.equal(`t.utm_medium`, filter.Medium)
-	s.equal(`t.utm_campaign`, filter.Campaign)
 	s.within(`t.at`, filter.Since, filter.Until)
-	if !filter.Visits {
-		s.and(`t.kind <> 'visit'`)
+	narrow := func(s *selection) {
+		s.equal(`t.utm_medium`, filter.Medium)
+		s.equal(`t.utm_campaign`, filter.Campaign)
+		if !filter.Visits {
+			s.and(`t.kind <> 'visit'`)
+		}
 	}
 	if filter.LeadID != "" {
 		leads, visitors, err := r.partsOf(ctx, account, filter.LeadID, filter.AsOf)
@@ -89,9 +91,21 @@ func (r *Reader) Touches(ctx context.Context, account string, filter TouchFilter
 		}
 		s.and(`(t.at, t.position) > (?, ?)`, last.at, last.position)
 	}
+	if filter.Medium+filter.Campaign != "" && filter.LeadID == "" {
+		s.narrow = narrow
+	} else {
+		narrow(&s)
+	}
+	end, err := s.scan(ctx, r, `t.at, t.position`)
+	if err != nil {
+		return List[Touch]{}, err
+	}
 	list, err := page(ctx, r, s, p.Limit, scanTouch, func(t Touch) string {
 		return timeCursor{time.Time(t.At), int64(t.Position)}.encode(kind)
 	})
+	if end != nil && list.NextCursor == "" && err == nil {
+		list.NextCursor = timeCursor{end[0].(time.Time), end[1].(int64)}.encode(kind)
+	}
 	if filter.LeadID != "" {
 		for i := range list.Items { // a visitor may be several leads
 			list.Items[i].LeadID = &filter.LeadID

@@ -45,9 +45,12 @@ func TrailTypes() []string {
 	return names
 }
 
+// leadSplit is a type that no event has yet. Programs may ask for it.
+const leadSplit = "lead.split"
+
 // TrailPattern reports whether a type of a TrailFilter selects types of the trail.
 func TrailPattern(pattern string) bool {
-	return slices.ContainsFunc(TrailTypes(), func(name string) bool { return likeName(name, pattern) })
+	return slices.ContainsFunc(append(TrailTypes(), leadSplit), func(name string) bool { return likeName(name, pattern) })
 }
 
 func likeName(name, pattern string) bool {
@@ -59,14 +62,19 @@ func likeName(name, pattern string) bool {
 
 // Trail lists an account's records, oldest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Trail(ctx context.Context, account string, filter TrailFilter, p Page) (List[TrailRecord], error) {
-	s := filter.selection(account)
+	s, err := filter.selection(ctx, r, account, `position`)
+	if err != nil {
+		return List[TrailRecord]{}, err
+	}
 	return pageByPosition(ctx, r, s, cursorOf(trailCursor, account), p, scanTrail)
 }
 
 // LatestTrail is Trail, newest first.
 func (r *Reader) LatestTrail(ctx context.Context, account string, filter TrailFilter, p Page) (List[TrailRecord], error) {
-	s := filter.selection(account)
-	s.order = `position DESC`
+	s, err := filter.selection(ctx, r, account, `position DESC`)
+	if err != nil {
+		return List[TrailRecord]{}, err
+	}
 	return pageByPosition(ctx, r, s, cursorOf(latestTrailCursor, account), p, scanTrail)
 }
 
@@ -75,25 +83,31 @@ func (r *Reader) TrailAll(ctx context.Context, account string, filter TrailFilte
 	return All(func(p Page) (List[TrailRecord], error) { return r.Trail(ctx, account, filter, p) })
 }
 
-func (f TrailFilter) selection(account string) selection {
+func (f TrailFilter) selection(ctx context.Context, r *Reader, account, order string) (selection, error) {
 	s := selection{
 		from:  `SELECT position, event_id, type, at, actor, subject, ip, user_agent, request_id, data FROM views.trail`,
-		order: `position`,
+		order: order, table: `views.trail`,
 	}
 	s.and(`account = ?`, account)
-	s.equal(`actor`, f.Actor)
+	if err := s.bySpan(ctx, r, `at`, f.Since, f.Until); err != nil {
+		return s, err
+	}
 	s.equal(`subject`, f.Subject)
-	s.within(`at`, f.Since, f.Until)
-	if f.Type != "" {
-		var types []string
-		for _, name := range TrailTypes() {
-			if likeName(name, f.Type) {
-				types = append(types, name)
+	if f.Actor+f.Type != "" {
+		s.narrow = func(s *selection) {
+			s.equal(`actor`, f.Actor)
+			if f.Type != "" {
+				types := []string{}
+				for _, name := range TrailTypes() {
+					if likeName(name, f.Type) {
+						types = append(types, name)
+					}
+				}
+				s.and(`type = ANY (?)`, types)
 			}
 		}
-		s.and(`type = ANY (?)`, types)
 	}
-	return s
+	return s, nil
 }
 
 func scanTrail(row pgx.CollectableRow) (placed[TrailRecord], error) {

@@ -193,10 +193,6 @@ func DeliveryStates() []string { return []string{"queued", "delivered", "failed"
 // DeliveryTypes are the types of events that deliveries can be of.
 func DeliveryTypes() []string { return append(webhook.EventTypes(), "webhook.test") }
 
-// filteredDeliveries is how many deliveries a page with a filter looks at. An index of states would cost each delivery a second
-// entry when it is sent.
-const filteredDeliveries = 20_000
-
 // Deliveries lists what was queued for an endpoint, newest first. With a filter, a page may have fewer items than its limit, or none,
 // and be followed by others. Responses of receivers, which may repeat a lead, are empty
 // without readsLeads. The errors are ErrNotFound, when the account has no such endpoint or no longer has it, and ErrCursor.
@@ -204,8 +200,14 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, read
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return List[Delivery]{}, err
 	}
-	s := selection{from: deliveryColumns, order: `d.delivery_id DESC`}
+	s := selection{from: deliveryColumns, order: `d.delivery_id DESC`, table: `delivery.delivery d`}
 	s.and(`d.webhook_id = ?`, webhookID)
+	if filter != (DeliveryFilter{}) {
+		s.narrow = func(s *selection) {
+			s.equal(`d.state`, filter.State)
+			s.equal(`d.type`, filter.Type)
+		}
+	}
 	if p.Cursor != "" {
 		last, err := decodeCursor(cursorOf(deliveryCursor, account), p.Cursor, 1)
 		if err != nil {
@@ -214,38 +216,22 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, read
 		s.and(`d.delivery_id < ?`, last[0])
 	}
 	after := func(d Delivery) string { return encodeCursor(cursorOf(deliveryCursor, account), d.DeliveryID) }
-	var last Delivery // that the page looks at, if others follow
-	if filter != (DeliveryFilter{}) {
-		var err error
-		if last.DeliveryID, err = r.lastFiltered(ctx, s); err != nil {
-			return List[Delivery]{}, err
-		}
-		s.and(`d.delivery_id >= ?`, last.DeliveryID)
-		s.equal(`d.state`, filter.State)
-		s.equal(`d.type`, filter.Type)
+	end, err := s.scan(ctx, r, `d.delivery_id`)
+	if err != nil {
+		return List[Delivery]{}, err
 	}
 	list, err := page(ctx, r, s, p.Limit, scanDelivery, after)
 	if err != nil {
 		return list, err
 	}
-	if list.NextCursor == "" && last.DeliveryID != "" {
-		list.NextCursor = after(last)
+	if end != nil && list.NextCursor == "" {
+		list.NextCursor = after(Delivery{DeliveryID: end[0].(string)})
 	}
 	with, err := r.addAttempts(ctx, readsLeads, list.Items)
 	if with < len(list.Items) {
 		list = List[Delivery]{Items: list.Items[:with], NextCursor: after(list.Items[with-1])}
 	}
 	return list, err
-}
-
-// lastFiltered returns the id of the last of the deliveries that a page with a filter looks at, empty if that is all of a selection.
-func (r *Reader) lastFiltered(ctx context.Context, s selection) (id string, err error) {
-	s.from = `SELECT d.delivery_id FROM delivery.delivery d`
-	err = r.pool.QueryRow(ctx, s.sql(1)+` OFFSET `+strconv.Itoa(filteredDeliveries-1), s.args...).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return "", nil
-	}
-	return id, schema.Unavailable(err)
 }
 
 // Delivery returns one delivery of an endpoint, as Deliveries does. The error is ErrNotFound when there is no such delivery.

@@ -325,6 +325,7 @@ CREATE TABLE views.arrival (
     CONSTRAINT arrival_id PRIMARY KEY (arrival_id)
 ) WITH (fillfactor=90);
 CREATE INDEX arrival_account ON views.arrival USING btree (account, "position");
+CREATE INDEX arrival_at ON views.arrival USING btree (account, received_at);
 CREATE INDEX arrival_expires ON views.arrival USING btree (expires_at) WHERE kept;
 CREATE INDEX arrival_intake ON views.arrival USING btree (intake_id, "position");
 CREATE INDEX arrival_lead ON views.arrival USING btree (lead_id) WHERE (kept AND (lead_id <> ''::text));
@@ -678,6 +679,7 @@ CREATE TABLE views.trail (
     CONSTRAINT trail_position PRIMARY KEY ("position")
 );
 CREATE INDEX trail_account ON views.trail USING btree (account, "position");
+CREATE INDEX trail_at ON views.trail USING btree (account, at);
 CREATE INDEX trail_subject ON views.trail USING btree (account, subject, "position");
 COMMENT ON TABLE views.trail IS 'Who did what in an account, and who read personal data. It holds no personal data itself, and no secret.';
 COMMENT ON COLUMN views.trail.subject IS 'Id of what the act was about; of a search, what was searched.';

@@ -95,6 +95,7 @@ type Status struct {
 // WitnessStatus is the result of the last request to a witness.
 type WitnessStatus struct {
 	Name         string
+	Asked        bool   // it has answered, or failed to
 	Reason       string // why it does not cosign; empty: it does
 	RefusedSince time.Time
 	Refusals     uint64 // of this process
@@ -109,7 +110,7 @@ func (p *Publisher) Status(ctx context.Context) (st Status, err error) {
 	if err != nil {
 		return st, schema.Unavailable(err)
 	}
-	rows, err := p.Pool.Query(ctx, `SELECT key, reason, coalesce(refused_since, 'epoch') FROM audit.witness WHERE origin = $1 AND reason <> ''`, p.origin)
+	rows, err := p.Pool.Query(ctx, `SELECT key, reason, coalesce(refused_since, 'epoch') FROM audit.witness WHERE origin = $1`, p.origin)
 	if err != nil {
 		return st, schema.Unavailable(err)
 	}
@@ -117,6 +118,7 @@ func (p *Publisher) Status(ctx context.Context) (st Status, err error) {
 	var key string
 	var one WitnessStatus
 	_, err = pgx.ForEachRow(rows, []any{&key, &one.Reason, &one.RefusedSince}, func() error {
+		one.Asked = true
 		byKey[key] = one
 		return nil
 	})

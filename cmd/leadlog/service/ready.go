@@ -52,7 +52,10 @@ func (a *App) logTreeReady(ctx context.Context) []httpapi.Component {
 	components := []httpapi.Component{tree}
 	for _, w := range status.Witnesses {
 		component := httpapi.Component{Name: "witness " + w.Name, Ready: true, Detail: "cosigns"}
-		if w.Reason != "" {
+		switch {
+		case !w.Asked:
+			component.Detail = "pending: not asked yet"
+		case w.Reason != "":
 			component.Alarm, component.Detail = true, w.Describe()
 		}
 		components = append(components, component)

@@ -149,6 +149,7 @@ CREATE TABLE views.arrival (
 ) WITH (fillfactor = 90);
 
 CREATE INDEX arrival_account ON views.arrival (account, position);
+CREATE INDEX arrival_at ON views.arrival (account, received_at);
 CREATE INDEX arrival_intake ON views.arrival (intake_id, position);
 -- Few arrivals need work, and they are asked for again and again.
 CREATE INDEX arrival_open ON views.arrival (account, position) WHERE state IN ('received', 'quarantined');
@@ -496,6 +497,7 @@ CREATE TABLE views.trail (
 );
 
 CREATE INDEX trail_account ON views.trail (account, position);
+CREATE INDEX trail_at ON views.trail (account, at);
 CREATE INDEX trail_subject ON views.trail (account, subject, position);
 
 COMMENT ON TABLE views.trail IS 'Who did what in an account, and who read personal data. It holds no personal data itself, and no secret.';
