@@ -68,6 +68,11 @@ var settingNames = map[string]string{
 	"currency": "Currency", "features": "Features", "region": "Region", "stages": "Stages", "wonStages": "Won stages",
 }
 
+// objectNames are the display names of what an audit record is about, by the kind of its type.
+var objectNames = map[string]string{
+	"lead": "Lead", "revealed": "Lead or arrival", "exported": "Export", "token": "API token", "webhook": "Webhook endpoint", "intake": "Intake", "import": "Import",
+}
+
 // words returns the display name of an identifier. One without a name is the account's own, such as a stage.
 func words(name string) string {
 	if known, ok := names[name]; ok {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -32,8 +34,17 @@ type trailDetail struct {
 	Changed        bool
 }
 
-// Short returns the last part of a path.
-func (trailPage) Short(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+// Object is what a record is about, by its kind: its id is shown on hover.
+func (r trailRecord) Object() string {
+	if !event.ValidID(r.Subject) {
+		return r.Subject
+	}
+	kind, act, _ := strings.Cut(r.Type, ".")
+	if kind == "data" {
+		kind = act
+	}
+	return cmp.Or(objectNames[kind], r.Subject)
+}
 
 func (v *visit) trail() (screen, error) {
 	p := v.params()
@@ -48,7 +59,7 @@ func (v *visit) trail() (screen, error) {
 		return screen{}, err
 	}
 	for _, record := range list.Items {
-		shown.Records = append(shown.Records, trailRecord{record, v.pageOf(record), details(record.Data)})
+		shown.Records = append(shown.Records, trailRecord{record, v.pageOf(record), details(record)})
 	}
 	shown.parts = p.parts(page, list.NextCursor)
 	these := v.get("audit:read", "These records", "/api/v1/crm/audit/events", "type", filter.Type, "actor", filter.Actor, "subject", filter.Subject,
@@ -83,14 +94,17 @@ func (v *visit) pageOf(record query.TrailRecord) string {
 	return ""
 }
 
-// details are the members of a record's data in order, as text.
-func details(data jsontext.Value) []trailDetail {
+// details are the members of a record's data in order, as text, without the id of what it is about.
+func details(record query.TrailRecord) []trailDetail {
 	var members map[string]jsontext.Value
-	if json.Unmarshal(data, &members) != nil {
+	if json.Unmarshal(record.Data, &members) != nil {
 		return nil
 	}
 	var all []trailDetail
 	for name, value := range members {
+		if plain(value) == record.Subject {
+			continue
+		}
 		var change struct {
 			Old jsontext.Value `json:"old"`
 			New jsontext.Value `json:"new"`

@@ -331,7 +331,7 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 			status, err := k.Status(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, "bad.example.com", status.Witnesses[1].Name)
-			return strings.Contains(status.Witnesses[1].Reason, text) && status.Witnesses[0].Reason == ""
+			return strings.Contains(status.Witnesses[1].Reason, text) && status.Witnesses[1].Asked && status.Witnesses[0].Reason == ""
 		}, projectiontest.Soon, 5*time.Millisecond, text)
 	}
 	for want, give := range map[string]func(http.ResponseWriter){

@@ -1,0 +1,30 @@
+package console
+
+import (
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/query"
+)
+
+// Ids stay out of the way, and times are times.
+func TestTrail_ShowsKindsAndTimes(t *testing.T) {
+	t.Parallel()
+	const id = "01M8AE8KYBJQPFV7F3YMJ632FC"
+	var records []trailRecord
+	for _, r := range []query.TrailRecord{
+		{Type: "token.created", Subject: id, Data: jsontext.Value(`{"tokenId":"` + id + `","expiresAt":"2027-11-25T22:47:16.684Z"}`)},
+		{Type: "data.searched", Subject: "leads", Data: jsontext.Value(`{}`)},
+	} {
+		records = append(records, trailRecord{r, "", details(r)})
+	}
+	page, err := newTemplates("/console", assets{}).main("trail", layout{Data: trailPage{Records: records}})
+	require.NoError(t, err)
+	text := string(page)
+	require.Contains(t, text, `<a href="?subject=`+id+`" title="`+id+`">API token</a>`)
+	require.Contains(t, text, `>leads</a>`)
+	require.Contains(t, text, `<time class="at exact" datetime="2027-11-25T22:47:16.684Z"`)
+	require.NotContains(t, text, ">"+id)
+}
