@@ -228,7 +228,7 @@ func TestCourier_SwitchingProtocols(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	id := target(t, w, switching(t))
-	send(t, w, func(o *delivery.CourierOptions) { o.Timeout = time.Second })
+	send(t, w, func(o *delivery.CourierOptions) { o.Timeout = 5 * time.Second }) // a busy machine has the status within it
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	status := pgtest.Value[int](t, w.Pool, `SELECT DISTINCT status FROM delivery.attempt`)

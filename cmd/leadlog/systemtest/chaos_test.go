@@ -235,7 +235,7 @@ func killSessions(t *testing.T, settings map[string]string) {
 func (c *chaos) await(t *testing.T, more int64) {
 	t.Helper()
 	until := c.answers.Load() + more
-	require.Eventually(t, func() bool { return c.answers.Load() >= until || c.failed() }, 2*time.Minute, time.Millisecond,
+	require.Eventually(t, func() bool { return c.answers.Load() >= until || c.failed() }, soon, time.Millisecond,
 		"answers; stderr: %s", c.service.err)
 }
 
@@ -243,7 +243,7 @@ func (c *chaos) await(t *testing.T, more int64) {
 func (c *chaos) awaitUnanswered(t *testing.T, more int64) {
 	t.Helper()
 	until := c.unanswered.Load() + more
-	require.Eventually(t, func() bool { return c.unanswered.Load() >= until || c.failed() }, 2*time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return c.unanswered.Load() >= until || c.failed() }, soon, time.Millisecond)
 }
 
 // retry repeats a request until it gets a wanted status. No answer, 503 and 429 are retried; every other status is a failure. Again
@@ -443,7 +443,7 @@ func (c *chaos) checkWebhooks(t *testing.T, l *load) {
 	require.Eventually(t, func() bool {
 		missing = c.receiver.missing(events)
 		return len(missing) == 0
-	}, 2*time.Minute, 20*time.Millisecond, "webhooks of %d events; missing %v", len(events), &missing)
+	}, soon, 20*time.Millisecond, "webhooks of %d events; missing %v", len(events), &missing)
 	// A killed service may have this many attempts at an endpoint whose results are not stored.
 	require.LessOrEqual(t, c.receiver.repeated(), 64*c.serviceKills, "repeated deliveries")
 }

@@ -541,7 +541,7 @@ type chromium struct {
 }
 
 // pageTimeout is how long to wait for a page or an element.
-const pageTimeout = time.Minute
+const pageTimeout = soon
 
 func openChromium(t *testing.T, base string) *chromium {
 	t.Helper()

@@ -65,7 +65,7 @@ func (b *inbox) waitFor(t *testing.T, n int) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.accepted) >= n
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	require.Len(t, b.accepted, n)
@@ -146,7 +146,7 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	for _, leg := range []struct{ from, to string }{{original, away}, {away, fresh}, {fresh, away}, {away, original}} {
 		receiver.refuse(fmt.Sprintf("98765%05d", number+1))
 		position := capture()
-		require.Eventually(t, receiver.hasRefused, time.Minute, 10*time.Millisecond)
+		require.Eventually(t, receiver.hasRefused, soon, 10*time.Millisecond)
 		receiver.waitFor(t, deliveries-2) // those of the lead are pending
 
 		early := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).exits(t, 1)
@@ -247,7 +247,7 @@ func TestCopyLog_ResumesAfterKill(t *testing.T) {
 			default:
 				return kills < 3 && logHead(t, to) > last
 			}
-		}, time.Minute, time.Millisecond)
+		}, soon, time.Millisecond)
 		select {
 		case <-p.exited:
 		default:

@@ -53,7 +53,7 @@ func (r running) captureRetrying(t *testing.T, body string) (last answer) {
 		got, err := call(t.Context(), "POST", r.base+"/api/v1/crm/leads", r.token, body)
 		last = got
 		return err == nil && got.status != 503
-	}, time.Minute, 50*time.Millisecond)
+	}, soon, 50*time.Millisecond)
 	return last
 }
 
@@ -107,7 +107,7 @@ func TestDev_RecoversFromKills(t *testing.T) {
 	require.Eventually(t, func() bool { // its sessions may answer until they notice
 		now := postgresPID(settings)
 		return now != "" && now != left
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 	require.NotEqual(t, 503, second.captureRetrying(t, `{"phone":"9876543211"}`).status)
 	require.Equal(t, 409, second.captureRetrying(t, `{"phone":"9876543210"}`).status)
 	require.Equal(t, 409, second.captureRetrying(t, `{"phone":"9876543211"}`).status)

@@ -32,7 +32,7 @@ func startBehindStandby(t *testing.T, settings map[string]string) (behind map[st
 		way.Refuse()
 		require.Eventually(t, func() bool { // fails while an autovacuum worker is in it, which only a superuser may end
 			return inDatabase(t.Context(), t, beside, `DROP DATABASE `+primary+` WITH (FORCE)`) == nil
-		}, time.Minute, 100*time.Millisecond)
+		}, soon, 100*time.Millisecond)
 		execute(t, beside, `ALTER DATABASE `+standby+` RENAME TO `+primary)
 		way.Accept(t)
 	}

@@ -30,14 +30,14 @@ func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[str
 	do := func(act func()) func(*testing.T) { return func(*testing.T) { act() } }
 	nothing := do(func() {})
 	shown := func(t *testing.T) {
-		require.Eventually(t, func() bool { return way.Losing() == 0 }, 2*time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return way.Losing() == 0 }, soon, time.Millisecond)
 	}
 	// raise lets a number of statements on a table fail. It ends when one has.
 	raise := func(table, sqlstate string, times int, lost bool) fault {
 		return fault{noWrites: lost, begin: func(t *testing.T) { failStatements(t, direct, table, sqlstate, times) }, end: func(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return queryInt(t, settings, `SELECT 1 FROM public.faults WHERE is_called`) == 1
-			}, 2*time.Minute, time.Millisecond)
+			}, soon, time.Millisecond)
 			execute(t, direct, `DROP FUNCTION public.fail CASCADE`)
 		}}
 	}
@@ -248,7 +248,7 @@ func (s *faultRun) await(t *testing.T, phase int32, status int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.answers[phase][status] > 0 || s.failed()
-	}, 2*time.Minute, time.Millisecond, "phase %d, %d", phase, status)
+	}, soon, time.Millisecond, "phase %d, %d", phase, status)
 	require.Empty(t, s.failures())
 }
 

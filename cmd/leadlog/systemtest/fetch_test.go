@@ -46,7 +46,7 @@ func TestFetch_AfterNewAccessToken(t *testing.T) {
 		require.Eventually(t, func() bool {
 			list, _ = mustCall(t, "GET", arrivals+"&state="+state, jwt, "").is(t, 200).body["data"].([]any)
 			return len(list) == n
-		}, time.Minute, 20*time.Millisecond, "%d %s", n, state)
+		}, soon, 20*time.Millisecond, "%d %s", n, state)
 		return list
 	}
 	const reason = "was not fetched: the API answered 400, code 190"

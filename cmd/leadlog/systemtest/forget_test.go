@@ -83,7 +83,7 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		var echoed int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE response LIKE '%Asha%'`).Scan(&echoed)
 		return err == nil && echoed == 3
-	}, time.Minute, 10*time.Millisecond, "all deliveries are made, and echoed")
+	}, soon, 10*time.Millisecond, "all deliveries are made, and echoed")
 	launch(t, settings, "replay", "lead", "--into", "as_of").exits(t, 0)
 	require.Contains(t, dump(t, settings["LEADLOG_DATABASE_URL"]), "Asha")
 

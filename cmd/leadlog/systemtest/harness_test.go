@@ -72,6 +72,9 @@ func build(to string) *exec.Cmd {
 	return exec.Command("go", append(args, "github.com/leadlog/leadlog/cmd/leadlog")...)
 }
 
+// soon is how long tests wait for a process. It is a limit, never a measure.
+const soon = 3 * time.Minute
+
 // executable is the leadlog that tests start.
 func executable() string { return os.Getenv(programVariable) }
 
@@ -109,7 +112,7 @@ func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...s
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // so that dev stops its PostgreSQL; it may have ended
 		select {
 		case <-p.exited:
-		case <-time.After(time.Minute):
+		case <-time.After(soon):
 			_ = p.cmd.Process.Kill()
 			<-p.exited
 		}
@@ -122,7 +125,7 @@ func (p *program) wait(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.exited:
-	case <-time.After(time.Minute):
+	case <-time.After(soon):
 		require.Fail(t, "leadlog did not end", p.err.String())
 	}
 	return p.cmd.ProcessState.ExitCode()
@@ -160,7 +163,7 @@ func (p *program) waitFor(t *testing.T, from *buffer, pattern string) string {
 		}
 		found = expression.FindStringSubmatch(from.String())
 		return found != nil
-	}, time.Minute, 10*time.Millisecond, "waiting for %s", pattern)
+	}, soon, 10*time.Millisecond, "waiting for %s", pattern)
 	if found == nil {
 		found = expression.FindStringSubmatch(from.String())
 	}
@@ -232,7 +235,7 @@ func callWith(ctx context.Context, method, url, bearer, body string, headers map
 // mustCall is call, and repeats a GET for a minPosition that its view has not reached: the 503 then has Retry-After: 1.
 func mustCall(t *testing.T, method, url, bearer, body string) answer {
 	t.Helper()
-	for late := time.Now().Add(time.Minute); ; {
+	for late := time.Now().Add(soon); ; {
 		got, err := call(t.Context(), method, url, bearer, body)
 		require.NoError(t, err)
 		if method != "GET" || got.status != 503 || got.header.Get("Retry-After") != "1" || time.Now().After(late) {

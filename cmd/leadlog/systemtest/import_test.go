@@ -75,7 +75,7 @@ func TestImport_CSV(t *testing.T) {
 		require.Eventually(t, func() bool {
 			found, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?phone="+phone, jwt, "").body["data"].([]any)
 			return len(found) == 1
-		}, time.Minute, 20*time.Millisecond)
+		}, soon, 20*time.Millisecond)
 		return found[0].(map[string]any)
 	}
 	asha := find("9876543210")
@@ -169,7 +169,7 @@ func TestImport_Windows1252(t *testing.T) {
 	require.Eventually(t, func() bool {
 		found, _ := mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").body["data"].([]any)
 		return len(found) == 1 && found[0].(map[string]any)["name"] == "José €"
-	}, time.Minute, 20*time.Millisecond)
+	}, soon, 20*time.Millisecond)
 }
 
 func TestImport_ResumesAfterKill(t *testing.T) {
@@ -189,7 +189,7 @@ func TestImport_ResumesAfterKill(t *testing.T) {
 		require.Eventually(t, func() bool {
 			reported, err := os.ReadFile(outcome)
 			return err == nil && strings.Count(string(reported), "\n") > share
-		}, time.Minute, time.Millisecond, "%s", p.err)
+		}, soon, time.Millisecond, "%s", p.err)
 		require.NoError(t, kill(p))
 		p.wait(t)
 	}

@@ -251,7 +251,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 	}
 	for range 3 {
 		until := answered.Load() + 120
-		require.Eventually(t, func() bool { return answered.Load() > until || len(failures) > 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return answered.Load() > until || len(failures) > 0 }, soon, time.Millisecond)
 		process.signal(t, syscall.SIGKILL)
 		process.wait(t)
 		var started string
@@ -259,7 +259,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 		calling.Store(&started)
 	}
 	until := answered.Load() + 50
-	require.Eventually(t, func() bool { return answered.Load() > until || len(failures) > 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return answered.Load() > until || len(failures) > 0 }, soon, time.Millisecond)
 	stop()
 	sending.Wait()
 	close(failures)
@@ -278,7 +278,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 	require.Eventually(t, func() bool {
 		waiting := mustCall(t, "GET", base+arrivalsPath+"?state=received"+answeredBy, jwt, "").is(t, 200)
 		return len(waiting.body["data"].([]any)) == 0
-	}, time.Minute, 50*time.Millisecond, "all leads are fetched from Meta")
+	}, soon, 50*time.Millisecond, "all leads are fetched from Meta")
 	capturedBy := atHead()
 	byEmail := map[string]string{}
 	for _, lead := range listAll(t, base, leadsPath+"?source="+capturedBy, jwt) {
@@ -325,11 +325,11 @@ func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return strings.Contains(fmt.Sprint(mustCall(t, "GET", base+arrivalsPath+where, jwt, "").body), "quarantined")
 		},
-			time.Minute, 10*time.Millisecond)
+			soon, 10*time.Millisecond)
 	}
 	mustCall(t, "DELETE", base+arrivalsPath+"/"+discarded, jwt, "").is(t, 200)
 	expired := appendOldArrival(t, settings, id, bad.body)
-	require.Eventually(t, func() bool { return len(listAll(t, base, arrivalsPath+"?intakeId="+id, jwt)) == 2 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(listAll(t, base, arrivalsPath+"?intakeId="+id, jwt)) == 2 }, soon, 10*time.Millisecond)
 	p.stop(t)
 	requireNoTraces(t, "the log of the service", p.err.String())
 
@@ -342,7 +342,7 @@ func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 			}
 		}
 		return true
-	}, 2*time.Minute, 50*time.Millisecond)
+	}, soon, 50*time.Millisecond)
 	for arrival := range states {
 		shown := mustCall(t, "GET", base+arrivalsPath+"/"+arrival, jwt, "").is(t, 200).data()
 		require.Nil(t, shown["raw"])

@@ -33,7 +33,7 @@ func TestMetrics(t *testing.T) {
 		require.Eventually(t, func() bool {
 			reported = scrape(t, base)
 			return regexp.MustCompile(`(?m)^` + line).MatchString(reported)
-		}, time.Minute, 20*time.Millisecond, "no line %s", line)
+		}, soon, 20*time.Millisecond, "no line %s", line)
 	}
 
 	// The metrics of the alerts and the dashboard exist under the same names.

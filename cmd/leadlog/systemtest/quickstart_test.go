@@ -184,7 +184,7 @@ func TestQuickStart_Intakes(t *testing.T) {
 		require.Eventually(t, func() bool {
 			leads, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?phone="+phone, jwt, "").body["data"].([]any)
 			return len(leads) == 1
-		}, time.Minute, 20*time.Millisecond)
+		}, soon, 20*time.Millisecond)
 		require.Equal(t, source, leads[0].(map[string]any)["source"])
 	}
 }

@@ -36,7 +36,7 @@ func text(t *testing.T, url, bearer string) (body string) {
 		read, err := io.ReadAll(got.Body)
 		body = string(read)
 		return err == nil && got.StatusCode == http.StatusOK
-	}, time.Minute, 50*time.Millisecond, url)
+	}, soon, 50*time.Millisecond, url)
 	return body
 }
 

@@ -56,7 +56,7 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+hook.URL+`"}`).status)
 	require.Eventually(t, func() bool {
 		return mustCall(t, "GET", base+"/api/v1/crm/leads/"+filled[len(filled)-1], jwt, "").status == 200
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 
 	running := startTraffic(base, jwt, filled[0])
 	t.Cleanup(running.stop)
@@ -80,7 +80,7 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 	require.NotEmpty(t, running.captured)
 
 	launch(t, settings, "verify").exits(t, 0)
-	require.Eventually(t, func() bool { return len(hook.missing(running.captured)) == 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(hook.missing(running.captured)) == 0 }, soon, 20*time.Millisecond)
 	require.Equal(t, len(running.captured), hook.count(), "of what was there before, no webhook was sent")
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'replay%'`))
 }
@@ -113,14 +113,14 @@ func TestReplay_DueAfterVersionChange(t *testing.T) {
 	filled := fillLog(t, settings, 0, 3, nil)
 	p, base := serve(t, settings)
 	lead := base + "/api/v1/crm/leads/" + filled[2]
-	require.Eventually(t, func() bool { return mustCall(t, "GET", lead, jwt, "").status == 200 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", lead, jwt, "").status == 200 }, soon, 10*time.Millisecond)
 	p.stop(t)
 	require.Zero(t, queryInt(t, settings, `UPDATE views.checkpoint SET version = version + 1 WHERE projector = 'lead' RETURNING 0`))
 
 	p, base = serve(t, settings)
 	lead = base + "/api/v1/crm/leads/" + filled[2]
 	p.waitFor(t, p.err, `(run leadlog replay)`)
-	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, soon, 10*time.Millisecond)
 	ready := mustCall(t, "GET", base+"/readyz", "", "")
 	require.Contains(t, fmt.Sprint(ready.body), "built by another version; run leadlog replay lead")
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
@@ -130,7 +130,7 @@ func TestReplay_DueAfterVersionChange(t *testing.T) {
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
 	p.stop(t)
 	_, base = serve(t, settings)
-	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, soon, 10*time.Millisecond)
 }
 
 func TestReplay_WhileServing(t *testing.T) {

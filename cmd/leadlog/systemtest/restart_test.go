@@ -108,7 +108,7 @@ func TestRestart_Rolling(t *testing.T) {
 	}
 	processes := []*program{start(), start()}
 	ready := func(n int) {
-		require.Eventually(t, func() bool { return front.has(n) }, time.Minute, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return front.has(n) }, soon, 10*time.Millisecond)
 	}
 	ready(2)
 	receiver := newReceiver(t)
@@ -139,7 +139,7 @@ func TestRestart_Rolling(t *testing.T) {
 	}
 	for round := range rounds {
 		before := acknowledged.Load()
-		require.Eventually(t, func() bool { return acknowledged.Load() > before+300 || len(failures) > 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return acknowledged.Load() > before+300 || len(failures) > 0 }, soon, time.Millisecond)
 		i := round % 2
 		processes[i].stop(t)
 		ready(1)
@@ -155,7 +155,7 @@ func TestRestart_Rolling(t *testing.T) {
 	}
 	require.NoError(t, failed)
 	all := slices.Concat(events...)
-	require.Eventually(t, func() bool { return len(receiver.missing(all)) == 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(receiver.missing(all)) == 0 }, soon, 20*time.Millisecond)
 	t.Logf("%d restarts: %d leads acknowledged, none refused, %d deliveries doubled", rounds, len(all), receiver.repeated())
 	require.Zero(t, receiver.repeated(), "a process that is stopped stores the results of what it sent")
 }

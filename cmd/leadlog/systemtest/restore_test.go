@@ -77,12 +77,12 @@ func TestRestore_LogAlone(t *testing.T) {
 		last = captureAs(t, base, jwt, fmt.Sprintf("lost%d", i))
 	}
 	seenBy(t, base, jwt, last)
-	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond)
 	follower := mustCall(t, "GET", base+"/api/v1/crm/events", jwt, "").is(t, 200).body["nextCursor"].(string)
 	require.Eventually(t, func() bool { // a checkpoint of the lost events is published
 		return queryInt(t, settings, `SELECT coalesce(max(size), 0) FROM audit.checkpoint WHERE published_at IS NOT NULL`) >=
 			queryInt(t, map[string]string{"LEADLOG_DATABASE_URL": settings["LEADLOG_EVENTSTORE_URL"]}, `SELECT count(*) FROM log.event`)
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 	p.stop(t)
 
 	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
@@ -97,7 +97,7 @@ func TestRestore_LogAlone(t *testing.T) {
 	require.Eventually(t, func() bool {
 		ready := mustCall(t, "GET", base+"/readyz", "", "")
 		return ready.status == 503 && len(fmt.Sprint(ready.body)) > 0
-	}, time.Minute, 20*time.Millisecond)
+	}, soon, 20*time.Millisecond)
 	p.waitFor(t, p.err, `(the view has seen what the log does not have)`)
 	p.stop(t)
 
@@ -107,11 +107,11 @@ func TestRestore_LogAlone(t *testing.T) {
 	launch(t, settings, "replay", "all").exits(t, 0)
 	launch(t, settings, "verify").exits(t, 0) // as in the runbook, before the service starts
 	_, base = serve(t, settings)
-	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, soon, 20*time.Millisecond)
 	seenBy(t, base, jwt, last)
 	launch(t, settings, "verify").exits(t, 0)
 	require.Equal(t, 7, queryInt(t, settings, `SELECT count(*) FROM views.lead`))
-	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond,
 		"and webhooks come of what came after the backup")
 	require.Zero(t, receiver.repeated())
 	refused := mustCall(t, "GET", base+"/api/v1/crm/events?after="+follower, jwt, "").is(t, 410)
@@ -123,7 +123,7 @@ func TestRestore_LogAlone(t *testing.T) {
 	require.Equal(t, 202, mustCall(t, "POST", path+"/"+oldest+"/retry", jwt, "").status)
 	require.Eventually(t, func() bool {
 		return len(mustCall(t, "GET", path+"/"+oldest, jwt, "").data()["attempts"].([]any)) == 2
-	}, time.Minute, 10*time.Millisecond, "a retry that is asked for after the backup is made")
+	}, soon, 10*time.Millisecond, "a retry that is asked for after the backup is made")
 }
 
 // A log from before an erasure is restored, with the keys from after it.

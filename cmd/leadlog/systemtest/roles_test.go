@@ -86,7 +86,7 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).status)
 	captured := captureAs(t, base, jwt, "asha")
 	seenBy(t, base, jwt, captured)
-	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond)
 	for _, args := range [][]string{{"replay", "all"}, {"verify"}} {
 		launch(t, settings, args...).exits(t, 0)
 	}
@@ -261,7 +261,7 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
 	captured := captureAs(t, base, jwt, "asha")
 	seenBy(t, base, jwt, captured)
-	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond)
 	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+captured.data()["leadId"].(string), jwt, "").is(t, 200)
 	mustCall(t, "GET", base+"/readyz", "", "").is(t, 200)
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")

@@ -105,7 +105,7 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(scrape(t, base), `leadlog_deliveries_total{state="failed"}`) &&
 			!strings.Contains(scrape(t, base), `leadlog_deliveries_total{state="failed"} 0`)
-	}, time.Minute, 50*time.Millisecond)
+	}, soon, 50*time.Millisecond)
 
 	file := filepath.Join(t.TempDir(), "leads.ndjson")
 	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(asha, `,"metadata":{"source":"chatbot"}`)+"\n{\"phone\":\"Asha\"}\n"), 0o600))
@@ -119,7 +119,7 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, _ := w.send("GET", "/readyz", "", "")
 		return status == 200
-	}, time.Minute, 50*time.Millisecond)
+	}, soon, 50*time.Millisecond)
 	p.stop(t)
 
 	log := p.err.String() + p.out.String() + imported.err.String()

@@ -26,7 +26,7 @@ func TestServe_RecordsRefusedUseWhileDraining(t *testing.T) {
 	created := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	mustCall(t, "DELETE", base+tokensPath+"/"+created.data()["tokenId"].(string), jwt, "").is(t, 200)
 	p.signal(t, syscall.SIGTERM)
-	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, soon, time.Millisecond)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", created.data()["plainToken"].(string), `{"phone":"9876543210"}`).is(t, 401)
 	require.Zero(t, p.wait(t), p.err)
 
@@ -35,7 +35,7 @@ func TestServe_RecordsRefusedUseWhileDraining(t *testing.T) {
 	require.Eventually(t, func() bool {
 		events := mustCall(t, "GET", base+"/api/v1/crm/audit/tokens", jwt, "").body["data"].([]any)
 		return len(events) == 3 && events[2].(map[string]any)["type"] == "token.refused"
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 }
 
 func TestServe_RejectsMissingSchema(t *testing.T) {
@@ -185,7 +185,7 @@ func TestServe_DatabaseDown(t *testing.T) {
 	require.Eventually(t, func() bool {
 		got, err := call(t.Context(), "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543212"}`)
 		return err == nil && got.status == 201
-	}, time.Minute, 50*time.Millisecond, "and it recovers by itself")
+	}, soon, 50*time.Millisecond, "and it recovers by itself")
 }
 
 // A session of a leaked secret could last for a hundred years.

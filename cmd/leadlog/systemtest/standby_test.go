@@ -62,7 +62,7 @@ func (p *standbyTest) cancelWaits(t *testing.T, eventType string) {
 	require.Eventually(t, func() bool {
 		pgtest.Exec(t, conn, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 		return pgtest.Value[bool](t, conn, `SELECT count(*) = 2 FROM log.event WHERE type = $1`, eventType)
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 }
 
 // requireAnsweredOnce requires both requests to succeed once, and to reach views and webhooks.
@@ -75,7 +75,7 @@ func (p *standbyTest) requireAnsweredOnce(t *testing.T) {
 			var err error
 			got, err = sent.send(t.Context(), p.base, p.jwt)
 			return err == nil && got.status != 503
-		}, time.Minute, 10*time.Millisecond)
+		}, soon, 10*time.Millisecond)
 		require.Less(t, got.status, 300, got.body)
 		if sent.method == "POST" {
 			lead = got.data()["leadId"].(string)
@@ -145,7 +145,7 @@ func TestStandby_ReturnAnswersRetry(t *testing.T) {
 		var err error
 		got, err = p.arrival.send(t.Context(), p.base, p.jwt)
 		return err == nil && got.status != 503
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 	require.Equal(t, "true", got.is(t, 201).header.Get("Idempotent-Replayed"))
 	p.pair.Failover(t)
 	p.requireAnsweredOnce(t)

@@ -111,7 +111,7 @@ func TestTracing_RequestToDelivery(t *testing.T) {
 			}
 		}
 		return true
-	}, time.Minute, 20*time.Millisecond, "%v", &found)
+	}, soon, 20*time.Millisecond, "%v", &found)
 	root := found[names[0]]
 	require.Equal(t, caller, hex.EncodeToString(root.ParentSpanId))
 	for _, name := range names[1:] {

@@ -36,7 +36,7 @@ func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		return mustCall(t, "GET", one+path, jwt, "").data()["disabledReason"] == "gone"
-	}, time.Minute, 20*time.Millisecond)
+	}, soon, 20*time.Millisecond)
 	refused := mustCall(t, "POST", one+path+"/test", jwt, "").is(t, 409)
 	require.Equal(t, "WEBHOOK_DISABLED", refused.body["code"])
 
@@ -102,7 +102,7 @@ func TestWebhooks_SignedDelivery(t *testing.T) {
 	require.Eventually(t, func() bool {
 		shown = mustCall(t, "GET", path+"/deliveries/"+id, jwt, "")
 		return shown.status == 200 && shown.data()["state"] == "delivered"
-	}, time.Minute, 20*time.Millisecond)
+	}, soon, 20*time.Millisecond)
 	attempt := shown.data()["attempts"].([]any)[0].(map[string]any)
 	require.EqualValues(t, 200, attempt["status"])
 	require.Len(t, mustCall(t, "GET", path+"/deliveries", jwt, "").body["data"], 1)
@@ -114,7 +114,7 @@ func TestWebhooks_SignedDelivery(t *testing.T) {
 		`leadlog_delivery_attempt_seconds_count{outcome="success"} 1`, `leadlog_deliveries_in_flight 0`,
 		`leadlog_deliveries_queued `, `leadlog_delivery_oldest_due_seconds `,
 	} {
-		require.Eventually(t, func() bool { return strings.Contains(scrape(t, base), "\n"+reported) }, time.Minute, 20*time.Millisecond, reported)
+		require.Eventually(t, func() bool { return strings.Contains(scrape(t, base), "\n"+reported) }, soon, 20*time.Millisecond, reported)
 	}
 }
 
@@ -178,7 +178,7 @@ func (a *receiver) waitFor(t *testing.T, n, times int) {
 			}
 		}
 		return enough >= n
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 }
 
 // latest is the last request.
@@ -233,7 +233,7 @@ func TestReplay_BudgetOfAccount(t *testing.T) {
 	since := fmt.Sprintf(`{"since":%q}`, time.Now().Add(-time.Hour).Format(time.RFC3339))
 	require.Eventually(t, func() bool { // until their results are stored
 		return mustCall(t, "GET", path, jwt, "").data()["queued"] == 0.0
-	}, time.Minute, 10*time.Millisecond)
+	}, soon, 10*time.Millisecond)
 	launch(t, settings, "account", "set", "acme", "--rate-limit", "0.001", "--rate-burst", "2").exits(t, 0)
 	mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusAccepted)
 	in.waitFor(t, 20, 2)

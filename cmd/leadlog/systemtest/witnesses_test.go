@@ -68,7 +68,7 @@ func TestWitnesses_QuorumOfProgram(t *testing.T) {
 		text, err := json.Marshal(ready.body)
 		require.NoError(t, err)
 		return strings.Contains(string(text), "witness late.example.com") && strings.Contains(string(text), "refuses: 403 no")
-	}, time.Minute, 50*time.Millisecond, "%v", ready)
+	}, soon, 50*time.Millisecond, "%v", ready)
 	mustCall(t, "GET", base+"/api/v1/crm/audit/checkpoint", "", "").is(t, 503)
 	require.Equal(t, "NOT_COVERED", mustCall(t, "GET", route, jwt, "").is(t, 404).body["code"])
 	metrics := scrape(t, base)
