@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // SourceEntry is one entry of a source history.
@@ -378,7 +379,7 @@ func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
 	var credential string
 	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, &e.item.FirstSeenAt, &e.item.LastSeenAt,
 		&e.item.Arrivals, &credential, (*[]byte)(&e.item.Metadata), &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
-	e.item.Credential = newCredential(schema.EventCredential(credential))
+	e.item.Credential = newCredential(attribution.EventCredential(credential))
 	return e, err
 }
 

@@ -276,7 +276,7 @@ func (r row) touch(
 ) *touchData {
 	t := &touchData{
 		TouchID: fact.ID.String(), LeadID: event.LeadID(fact.Stream), At: written(kept.SeenAt(fact.At)), Source: source, Kind: kind,
-		Origin: lead.NewOrigin(campaign, metadata), Credential: attribution.CredentialOf(fact.Metadata.Credential),
+		Origin: lead.NewOrigin(campaign, metadata), Credential: attribution.TouchCredential(fact.Metadata.Credential),
 		Position: eventstore.Position(r.position),
 	}
 	if kept.IntakeID != "" {

@@ -172,7 +172,7 @@ func (t *touches) row(e *projection.Event, a *touchRow, lead string, at time.Tim
 	r.text(a.campaign.UTMMedium)
 	r.text(a.campaign.UTMCampaign)
 	r.text(a.campaign.UTMID)
-	r.text(attribution.CredentialOf(e.Metadata.Credential))
+	r.text(attribution.TouchCredential(e.Metadata.Credential))
 	r.text(a.kept.IntakeID)
 	r.text(a.visitor)
 	r.boolean(e.Erased)

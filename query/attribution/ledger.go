@@ -31,10 +31,18 @@ func (c Channel) Key(by Key) string {
 	return c.Source
 }
 
-// CredentialOf returns a credential of an event as touches have it: user:{sub} for jwt:{sub}.
-func CredentialOf(credential string) string {
+// TouchCredential returns the credential of an event as touches have it: user:{sub} for jwt:{sub}.
+func TouchCredential(credential string) string {
 	if subject, ok := strings.CutPrefix(credential, "jwt:"); ok {
 		return "user:" + subject
+	}
+	return credential
+}
+
+// EventCredential reverses TouchCredential.
+func EventCredential(credential string) string {
+	if subject, ok := strings.CutPrefix(credential, "user:"); ok {
+		return "jwt:" + subject
 	}
 	return credential
 }
@@ -114,7 +122,7 @@ func (l *Ledger) Leads() iter.Seq2[string, *History] {
 }
 
 func (l *Ledger) arrive(id string, fact *event.Fact, position int64, source string, of event.Campaign, kept event.KeptArrival, visitor string) {
-	key := Channel{source, of.UTMMedium, of.UTMCampaign, of.UTMSource, kept.IntakeID, CredentialOf(fact.Metadata.Credential)}.Key(l.by)
+	key := Channel{source, of.UTMMedium, of.UTMCampaign, of.UTMSource, kept.IntakeID, TouchCredential(fact.Metadata.Credential)}.Key(l.by)
 	h := l.Lead(id)
 	h.Touches = append(h.Touches, Seen{Touch: Touch{kept.SeenAt(fact.At).UnixMilli(), position, key}, Since: position})
 	l.link(id, visitor, position)
@@ -168,7 +176,7 @@ func (l *Ledger) visitor(stream string) *visitor {
 }
 
 func (l *Ledger) visit(fact *event.Fact, position int64, data *event.VisitorActed) []string {
-	key := Channel{"", data.UTMMedium, data.UTMCampaign, data.UTMSource, "", CredentialOf(fact.Metadata.Credential)}.Key(l.by)
+	key := Channel{"", data.UTMMedium, data.UTMCampaign, data.UTMSource, "", TouchCredential(fact.Metadata.Credential)}.Key(l.by)
 	v := l.visitor(fact.Stream)
 	t := Touch{data.At.UnixMilli(), position, key}
 	v.visits = append(v.visits, t)

@@ -1,4 +1,4 @@
-// Package cli is what the commands share on the terminal: where they write, usage errors, and progress.
+// Package cli has what subcommands share on the terminal: output, usage errors, and progress.
 package cli
 
 import (
@@ -7,7 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/term"
 )
@@ -21,7 +24,7 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// UsageError is a mistake in how the program was called, settings included.
+// UsageError is an invalid argument, flag or setting. The program exits with 2.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
@@ -30,10 +33,10 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // Usagef returns a formatted UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// Checker collects everything that is wrong with flags and settings.
+// Checker collects the errors of flags and settings.
 type Checker struct{ wrong []error }
 
-// Refuse adds that a flag or setting has a wrong value.
+// Refuse adds the error of a flag or setting. Want completes "must be".
 func (c *Checker) Refuse(name, value, want string) {
 	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, value, want))
 }
@@ -67,4 +70,18 @@ func (c *Checker) Err() error {
 // Logger returns the logger of commands that people run by hand: text, and only what they should look at.
 func Logger(c Output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// Printable escapes what could control a terminal in text that a caller or a file wrote. Control characters and those that
+// change the direction of text are written as Go writes them: \x1b or \u202e.
+func Printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
