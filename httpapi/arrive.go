@@ -233,14 +233,16 @@ func (x *exchange) enterArrivals() (leave func(), err error) {
 	return x.load.arrivals.of(x.caller.Account).enter()
 }
 
-// sender is the key of what one address sends to the intake.
-func (x *exchange) sender() string { return x.intake.ID + " " + addressBlock(x.client) }
+// sender is the key of what one address sends to the intake: posts, and apart from them the views of pages.
+func (x *exchange) sender() string {
+	return x.kind.Policy() + " " + x.intake.ID + " " + addressBlock(x.client)
+}
 
 // senderLimit limits what one address sends to the intake, with bursts of one second's worth; the account's limit when the intake has
-// none of its own. The zero Limit is none.
+// none of its own, and for the views of pages. The zero Limit is none.
 func (x *exchange) senderLimit() quota.Limit {
 	own := x.intake.State.Settings.RateLimit
-	if own == nil {
+	if own == nil || x.kind == quota.Activity {
 		return x.limit().Limit
 	}
 	return quota.LimitOf(own, new(int(min(math.Ceil(*own), math.MaxInt32))), 0, 0)

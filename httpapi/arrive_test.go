@@ -234,7 +234,7 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(20)})
-	path, _ := s.door(`{"name":"Form","kind":"form"}`)
+	path, created := s.door(`{"name":"Form","kind":"form"}`)
 	from := func(address, body string) reply {
 		return s.knock(path, body, map[string]string{"X-Forwarded-For": address})
 	}
@@ -243,6 +243,19 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 	}
 	from("192.0.2.1", "phone=9876543210").limited()
 	from("192.0.2.2", "phone=9876543210").is(http.StatusOK)
+	view := func(address string) reply {
+		return s.knock(path+"/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com"}`, map[string]string{"X-Forwarded-For": address})
+	}
+	for range 20 {
+		view("192.0.2.1").is(http.StatusAccepted)
+	}
+	view("192.0.2.1").limited()
+	view("192.0.2.2").is(http.StatusAccepted)
+	s.as(http.MethodPatch, intakes+"/"+created.at("data", "intakeId").(string), `{"rateLimit":0.1}`).is(http.StatusOK)
+	for range 2 {
+		view("192.0.2.5").is(http.StatusAccepted) // the intake's own limit is of posts
+	}
+	s.as(http.MethodPatch, intakes+"/"+created.at("data", "intakeId").(string), `{"rateLimit":null}`).is(http.StatusOK)
 
 	random := make([]byte, 450<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)

@@ -81,6 +81,11 @@ func (x *exchange) throttle(kind quota.Kind) error {
 	if kind == quota.Arrival {
 		return nil // counted by its handler, once the sender has proved itself
 	}
+	if x.intake != nil {
+		if err := x.takeSender(); err != nil {
+			return err
+		}
+	}
 	err := x.take()
 	if x.w != nil && x.intake == nil { // the console's pages have no quota headers, and strangers learn nothing of an account's
 		setQuotaHeaders(x.w.Header(), kind, x.used)
@@ -145,7 +150,7 @@ func (x *exchange) takeCached() (policy string, err error) {
 		if left := x.quotas.Left(x.ctx, bytesPolicy+" "+x.quotaHolder(), limit.bytes()); !left.Allowed {
 			return bytesPolicy, limitError{left.RetryAfter}
 		}
-		if x.kind == quota.Arrival {
+		if x.intake != nil {
 			if limit = x.arrivalLimit(limit); limit.Rate == 0 {
 				return "", nil
 			}
