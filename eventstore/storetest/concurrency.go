@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -97,12 +98,22 @@ func simultaneously(ctx context.Context, store eventstore.Store, n int, writes f
 		answers[i].writes = writes(i)
 		group.Go(func() {
 			<-start
-			answers[i].position, answers[i].err = store.Append(ctx, answers[i].writes...)
+			answers[i].position, answers[i].err = appendRetried(ctx, store, answers[i].writes...)
 		})
 	}
 	close(start)
 	group.Wait()
 	return answers
+}
+
+// appendRetried appends, and retries what a busy machine did not answer in time.
+func appendRetried(ctx context.Context, store eventstore.Store, writes ...eventstore.Write) (eventstore.Position, error) {
+	for {
+		position, err := store.Append(ctx, writes...)
+		if ctx.Err() != nil || !errors.Is(err, eventstore.ErrUnavailable) && !errors.Is(err, eventstore.ErrContended) {
+			return position, err
+		}
+	}
 }
 
 // race sends many appends of one event each, of which one must win, and returns the event that did.
@@ -257,7 +268,7 @@ func writeMany(ctx context.Context, store eventstore.Store, shared []string, tot
 			writes[0].Events = events[:n]
 			writes = append(writes, write(shared[rand.N(len(shared))], eventstore.Any, events[n]))
 		}
-		position, err := store.Append(ctx, writes...)
+		position, err := appendRetried(ctx, store, writes...)
 		if err != nil {
 			return nil, fmt.Errorf("with %d events left: %w", left, err)
 		}

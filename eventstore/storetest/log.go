@@ -75,7 +75,7 @@ func Events(t testing.TB, store eventstore.Store, filter eventstore.Filter) (all
 // append is Append on the store under test.
 func (l log) append(t testing.TB, writes ...eventstore.Write) eventstore.Position {
 	t.Helper()
-	position, err := l.Append(l.context(t), writes...)
+	position, err := appendRetried(l.context(t), l, writes...)
 	require.NoError(t, err)
 	return position
 }
