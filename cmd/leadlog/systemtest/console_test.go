@@ -127,7 +127,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.waitText("h1", "Asha Rao")
 	c.waitText("#now", "Pune")
 	c.open("/console/audit/trail")
-	c.waitText("#trail", lead[len(lead)-6:])
+	c.waitFor(`document.querySelector('#trail a[href$="/leads/` + lead + `"]') !== null`)
 
 	token := c.tokens(api)
 	endpoint := c.delivery(api, jwt)

@@ -137,15 +137,19 @@ type receiver struct {
 	body       []byte
 	deliveries map[string]int // by webhook-id
 	events     map[string]int // by their position on the log
+	leads      map[string]bool
 }
 
 func newReceiver(t *testing.T) *receiver {
 	t.Helper()
-	a := &receiver{deliveries: map[string]int{}, events: map[string]int{}}
+	a := &receiver{deliveries: map[string]int{}, events: map[string]int{}, leads: map[string]bool{}}
 	a.status.Store(http.StatusOK)
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			Sequence uint64 `json:"sequence"`
+			Data     struct {
+				LeadID string `json:"leadId"`
+			} `json:"data"`
 		}
 		raw, err := io.ReadAll(r.Body)
 		if err != nil || json.Unmarshal(raw, &body) != nil {
@@ -160,6 +164,7 @@ func newReceiver(t *testing.T) *receiver {
 		a.header, a.body = r.Header.Clone(), raw
 		a.deliveries[r.Header.Get("webhook-id")]++
 		a.events[strconv.FormatUint(body.Sequence, 10)]++
+		a.leads[body.Data.LeadID] = true
 	}))
 	t.Cleanup(a.Close)
 	return a
@@ -178,6 +183,16 @@ func (a *receiver) waitFor(t *testing.T, n, times int) {
 			}
 		}
 		return enough >= n
+	}, soon, 10*time.Millisecond)
+}
+
+// waitForLead waits for an event of a lead.
+func (a *receiver) waitForLead(t *testing.T, id string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.leads[id]
 	}, soon, 10*time.Millisecond)
 }
 
