@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -104,21 +103,12 @@ func (r ArrivalRaw) WithBody(body []byte) ArrivalRaw {
 		return r
 	}
 	var packed bytes.Buffer
-	writer := compressors.Get().(*gzip.Writer)
-	defer compressors.Put(writer)
-	writer.Reset(&packed)
-	_, _ = writer.Write(body) // a buffer takes everything
+	writer, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // the level is valid; anyone may post, so it is the fastest
+	_, _ = writer.Write(body)                                 // a buffer takes everything
 	_ = writer.Close()
-	writer.Reset(io.Discard) // so that it does not keep the buffer
 	r.Compressed = packed.Bytes()
 	return r
 }
-
-// compressors are kept because one takes more than a megabyte. Anyone may post, so the level is the fastest.
-var compressors = sync.Pool{New: func() any {
-	writer, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is valid
-	return writer
-}}
 
 // maxBody is the size in bytes up to which a body is decompressed. No larger one is ever received.
 const maxBody = 4 << 20
