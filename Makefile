@@ -47,7 +47,7 @@ chaos: postgres ## kills the service and its databases under load, ROUNDS times 
 restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
 	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog/systemtest -run TestRestart -count=1 -v -timeout 30m
 
-bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; some seven minutes in which nothing else should run
+bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; some ten minutes in which nothing else should run
 	go build -o bin/leadlog ./cmd/leadlog
 	go build -o bin/leadbench ./cmd/leadbench
 	bin/leadbench captures --leadlog bin/leadlog --duration 3s
