@@ -30,8 +30,8 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 test: postgres cc curl node python promtool chromium ## the whole test suite, with the race detector where goroutines meet, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
 	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- sh -c 'make -s norace & norace=$$!; \
-		go test -race -timeout 20m $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list ./cmd/leadlog/systemtest $(SEQUENTIAL) $(MIXED))") && \
-		go test -race -timeout 20m -run "$(CONCURRENT)" $(MIXED); raced=$$?; wait $$norace && exit $$raced'
+		go test -race -timeout 20m $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list ./cmd/leadlog/systemtest $(SEQUENTIAL) $(MIXED))"); raced=$$?; \
+		go test -race -timeout 20m -run "$(CONCURRENT)" $(MIXED) || raced=1; wait $$norace && exit $$raced'
 
 norace:
 	go test -timeout 20m ./cmd/leadlog/systemtest $(SEQUENTIAL)

@@ -70,7 +70,7 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]query.TrailFilter{
-		"type": {Type: "lead.*"}, "actor": {Actor: "user:4"}, "none": {Actor: "nobody"}, "both in a span": {Type: "data.*", Actor: "user:4", Since: since, Until: until},
+		"type": {Type: "lead.*"}, "actor": {Actor: "user:4"}, "none": {Actor: "user:none"}, "both in a span": {Type: "data.*", Actor: "user:4", Since: since, Until: until},
 	} {
 		lists["records by "+name] = func() (ids []string, pages int) {
 			items, pages := pagesOf(t, trail(f))
