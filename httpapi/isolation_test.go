@@ -341,7 +341,7 @@ func TestIsolation_IdenticalAccounts(t *testing.T) {
 				want, got = ask()
 			}
 			require.Equal(t, want.status, got.status, "%s %s: %s", o.method, o.path, got.raw)
-			require.Equal(t, shape(t, want), shape(t, got), "%s %s", o.method, o.path)
+			require.Equal(t, shape(t, want), shape(t, got), "%s %s:\n%s\n%s", o.method, o.path, want.raw, got.raw)
 			require.Equal(t, want.header.Get("Idempotent-Replayed"), got.header.Get("Idempotent-Replayed"), o.path)
 			w.holdNothing(t, got)
 		}

@@ -463,6 +463,7 @@ func (s *service) settle() *strings.Replacer {
 	twin := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
 	s.provision("another", account.Settings{})
 	gone := s.leadID(s.capture(`{"email":"gone@example.com"}`).is(http.StatusCreated))
+	s.caughtUp() // an erasure cancels the delivery of the creation if it is queued; else there will be none
 	s.erase(gone, http.StatusOK)
 	s.eventually(leads+"/"+gone+"/erasure-certificate", func(r reply) bool { return r.status == http.StatusOK })
 	intakeID := intake.at("data", "intakeId").(string)
