@@ -5,9 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,13 +20,10 @@ type rows struct {
 	err    error // the first of a value that cannot be written
 }
 
-// makeRows returns empty rows with memory for count rows of about size bytes each, if possible that of earlier rows.
+// makeRows returns empty rows with memory for count rows of about size bytes each.
 func makeRows(count, size int) rows {
-	buffer := buffers.Get().(*[]byte)
-	return rows{buffer: slices.Grow(*buffer, len(copyHeader)+count*size+2)}
+	return rows{buffer: make([]byte, 0, len(copyHeader)+count*size+2)}
 }
-
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // copyHeader is the signature, no flags, no extension.
 const copyHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
@@ -102,11 +97,5 @@ func (r *rows) insert(ctx context.Context, tx pgx.Tx, table string, columns ...s
 	defer cancel()
 	_, err := tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(r.buffer),
 		`COPY `+pgx.Identifier{table}.Sanitize()+` (`+strings.Join(columns, ", ")+`) FROM STDIN (FORMAT binary)`)
-	if err == nil { // else the driver may still read from it
-		clear(r.buffer) // leaves nothing of a person behind
-		buffer := r.buffer[:0]
-		r.buffer = nil
-		buffers.Put(&buffer)
-	}
 	return err
 }
