@@ -98,7 +98,6 @@ func (s Settings) Wire(ctx context.Context, c Config, views, events string, log 
 		return nil, err
 	}
 	budget := bodyBudget(limitMemory(log))
-	setGCPercent()
 	return a, a.wireHTTP(ctx, verifier, budget)
 }
 
