@@ -171,14 +171,23 @@ func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
 
 // Position returns how far a view has come: 0 when nothing was ever projected into it.
 func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position, error) {
-	kept := schema.Views
-	if view == DeliveryQueue {
-		kept = schema.Deliveries
-	}
 	var position int64
-	err := r.pool.QueryRow(ctx, `SELECT position FROM `+kept+`.checkpoint WHERE projector = $1`, view).Scan(&position)
+	err := r.pool.QueryRow(ctx, `SELECT position FROM `+schemaOf(view)+`.checkpoint WHERE projector = $1`, view).Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
 	return eventstore.Position(position), schema.Unavailable(err)
+}
+
+// Running reports whether some process keeps a view up to date at this moment.
+func (r *Reader) Running(ctx context.Context, view string) (running bool, err error) {
+	err = r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM lease.held WHERE name = $1)`, schema.ProjectorLease(schemaOf(view), view)).Scan(&running)
+	return running, schema.Unavailable(err)
+}
+
+func schemaOf(view string) string {
+	if view == DeliveryQueue {
+		return schema.Deliveries
+	}
+	return schema.Views
 }

@@ -96,3 +96,21 @@ func TestReader_WaitFor(t *testing.T) {
 	require.ErrorIs(t, reader.WaitFor(t.Context(), position+1, query.AccountView), eventstore.ErrUnknownPosition)
 	require.ErrorIs(t, reader.WaitFor(t.Context(), 1<<64-1, query.AccountView), eventstore.ErrUnknownPosition)
 }
+
+func TestReader_RunningWhileViewsAreKept(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	reader := query.New(w.Pool, w.Store)
+	running := func() bool {
+		is, err := reader.Running(t.Context(), query.LeadView)
+		require.NoError(t, err)
+		return is
+	}
+	require.False(t, running())
+	runner := w.Runner(t)
+	stop := projectiontest.Run(t, runner)
+	projectiontest.Await(t, runner)
+	require.True(t, running())
+	stop()
+	require.Eventually(t, func() bool { return !running() }, projectiontest.Soon, 10*time.Millisecond)
+}

@@ -183,13 +183,21 @@ func asOf(ctx context.Context, reader *query.Reader, value string) (eventstore.P
 // upToDate returns when a view has everything that is on the log: an export of a view that is behind would silently lack the
 // latest rows. When no service is running, this program updates the view. It returns query.ErrBehind when the view no longer moves.
 func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view string) error {
-	err := reader.CatchUp(ctx, view)
-	if !errors.Is(err, query.ErrBehind) {
-		return err
-	}
 	head, err := h.Store.Head(ctx)
 	if err != nil {
 		return err
+	}
+	if at, err := reader.Position(ctx, view); err != nil || at >= head {
+		return err
+	}
+	running, err := reader.Running(ctx, view)
+	if err != nil {
+		return err
+	}
+	if running {
+		if err := reader.WaitFor(ctx, head, view); !errors.Is(err, query.ErrBehind) {
+			return err
+		}
 	}
 	leave, err := h.KeepUp(ctx)
 	if err != nil {
