@@ -58,6 +58,7 @@ func (b *hostileBenchmark) Run(ctx context.Context) error {
 		{name: "posts to a costly mapping", kind: "bomb", rate: 20, intake: `{"name":"c","kind":"form","mapping":{"name":"` + costly + `"}}`},
 		{name: "Meta's posts, and its API hangs", kind: "meta", rate: 20,
 			intake: `{"name":"m","kind":"meta_lead_ads","secret":"` + attackSecret + `","accessToken":"t","graphUrl":"` + graph.URL + `"}`},
+		{name: "a program that posts nothing and computes for 4 ms", kind: "compute", rate: 20, intake: `{"name":"n","kind":"form"}`},
 	}
 	if err := s.prepare(ctx, r, attacks); err != nil {
 		return err
@@ -170,6 +171,7 @@ func (a *attacker) Run(ctx context.Context) error {
 			}
 			return "", fmt.Appendf(nil, "name=x%d&email=junk%d@example.com&message=buy+now", n, n)
 		}
+	case "compute": // what processor time alone does to the captures
 	case "bodies":
 		large := []byte(`{"email":"junk@example.com","x":[` + strings.Repeat(`[],`, 1<<20/3-20) + `1]}`)
 		next = func() (string, []byte) { return "", large }
@@ -193,6 +195,10 @@ func (a *attacker) Run(ctx context.Context) error {
 	var answered atomic.Uint64
 	workers := make([]func(context.Context) error, 64)
 	for i := range workers {
+		if a.Kind == "compute" {
+			workers[i] = func(context.Context) error { compute(4 * time.Millisecond); return nil }
+			continue
+		}
 		var w *wire
 		workers[i] = func(context.Context) (err error) {
 			if w == nil {
@@ -214,4 +220,10 @@ func (a *attacker) Run(ctx context.Context) error {
 	_, err := drive(ctx, a.Duration, a.Rate, workers)
 	fmt.Println(answered.Load())
 	return err
+}
+
+// compute keeps a processor busy.
+func compute(d time.Duration) {
+	for begun := time.Now(); time.Since(begun) < d; {
+	}
 }
