@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -70,7 +71,7 @@ type Replay struct {
 	// Built is called with each view that is done, and the position that it is as of.
 	Built func(p Projector, position eventstore.Position)
 
-	indexing chan struct{} // holds one for each index that is being built
+	indexing *pgxpool.Pool // builds indexes, of all copies
 	polite   int           // attempts to replace a view before sessions that read it are ended; 0: swapPoliteAttempts
 }
 
@@ -88,6 +89,10 @@ func (r Replay) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.indexing, err = r.openIndexing(ctx); err != nil {
+		return err
+	}
+	defer r.indexing.Close()
 	builders, err := r.open(ctx, replaying)
 	defer closeAll(ctx, builders)
 	if err != nil {
@@ -130,7 +135,6 @@ func (r Replay) withDefaults() Replay {
 		r.Built = func(Projector, eventstore.Position) {}
 	}
 	r.polite = cmp.Or(r.polite, swapPoliteAttempts)
-	r.indexing = make(chan struct{}, indexesAtOnce)
 	return r
 }
 
@@ -273,7 +277,6 @@ type builder struct {
 	Replay
 	projector  Projector
 	filter     eventstore.Filter
-	config     *pgx.ConnConfig
 	conn       *pgx.Conn
 	schema     string
 	madeAs     string // marker of the copy
@@ -294,9 +297,8 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 		return nil, err
 	}
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
-	maps.Copy(config.RuntimeParams, indexSettings)
 	config.AfterConnect = r.asOwner
-	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, schema: into, temporary: task == verifying}
+	b := &builder{Replay: r, projector: p, filter: p.Filter(), schema: into, temporary: task == verifying}
 	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
@@ -529,13 +531,26 @@ const (
 	indexMemory   = "4MB"
 )
 
-// indexSettings are those of a session that builds indexes.
-var indexSettings = map[string]string{
-	"maintenance_work_mem": indexMemory,
-	// The other processors build other indexes.
-	"max_parallel_maintenance_workers": "0",
-	// A scan that starts in the middle of a table, because another one is reading there, would have to sort rows that are in order.
-	"synchronize_seqscans": "off",
+// openIndexing prepares the sessions that build indexes.
+func (r Replay) openIndexing(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(r.URL)
+	if err != nil {
+		return nil, fmt.Errorf("database address: %w", err)
+	}
+	if config.ConnConfig, err = sessionConfig(r.URL, r.Live); err != nil {
+		return nil, err
+	}
+	config.MinConns, config.MaxConns = 0, indexesAtOnce
+	config.ConnConfig.AfterConnect = r.asOwner
+	maps.Copy(config.ConnConfig.RuntimeParams, map[string]string{
+		"application_name":     "leadlog replay indexes",
+		"maintenance_work_mem": indexMemory,
+		// The other processors build other indexes.
+		"max_parallel_maintenance_workers": "0",
+		// A scan that starts in the middle of a table, because another one is reading there, would have to sort rows that are in order.
+		"synchronize_seqscans": "off",
+	})
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // finishCopy creates what is needed only for reading: statistics and indexes. A table is analyzed first, because analyzing and
@@ -553,29 +568,11 @@ func (b *builder) finishCopy(ctx context.Context) error {
 		indexes = append(indexes, more...)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for i, statement := range indexes {
+	for _, statement := range indexes {
 		group.Go(func() error {
-			if err := send(ctx, struct{}{}, b.indexing); err != nil {
-				return err
-			}
-			defer func() { <-b.indexing }()
-			if i == 0 {
-				_, err := b.conn.Exec(ctx, statement)
-				return err
-			}
-			return b.apart(ctx, statement)
+			_, err := b.indexing.Exec(ctx, statement)
+			return err
 		})
 	}
 	return group.Wait()
-}
-
-// apart executes a statement on a connection of its own.
-func (b *builder) apart(ctx context.Context, statement string) error {
-	conn, err := pgx.ConnectConfig(ctx, b.config)
-	if err != nil {
-		return err
-	}
-	defer closeConn(ctx, conn)
-	_, err = conn.Exec(ctx, statement)
-	return err
 }

@@ -279,6 +279,7 @@ func (s *faultRun) change(ctx context.Context) {
 		for _, r := range s.changes {
 			s.call(ctx, r, 200, 202)
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
