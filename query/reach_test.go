@@ -107,10 +107,8 @@ func TestReader_RunningWhileViewsAreKept(t *testing.T) {
 		return is
 	}
 	require.False(t, running())
-	runner := w.Runner(t)
-	stop := projectiontest.Run(t, runner)
-	projectiontest.Await(t, runner)
-	require.True(t, running())
+	stop := projectiontest.Run(t, w.Runner(t))
+	require.Eventually(t, running, projectiontest.Soon, 10*time.Millisecond)
 	stop()
 	require.Eventually(t, func() bool { return !running() }, projectiontest.Soon, 10*time.Millisecond)
 }
