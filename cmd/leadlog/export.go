@@ -190,11 +190,8 @@ func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view
 	if at, err := reader.Position(ctx, view); err != nil || at >= head {
 		return err
 	}
-	running, err := reader.Running(ctx, view)
-	if err != nil {
-		return err
-	}
-	if running {
+	// A role that only reads may not see leases, and waits for a service too. That the database is away, the wait reports as well.
+	if running, unseen := reader.Running(ctx, view); running || unseen != nil {
 		if err := reader.WaitFor(ctx, head, view); !errors.Is(err, query.ErrBehind) {
 			return err
 		}

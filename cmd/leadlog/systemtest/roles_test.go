@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -104,6 +105,9 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	reader := asRole(t, own, prefix+"reader")
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM log.event_readable`))
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM views.lead`))
+	exportsBehind(t, settings, asRole(t, own, "postgres"), prefix+"reader", func() {
+		mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
+	})
 
 	// The analyst can read a table of a later migration too.
 	run("analyst.sql")
@@ -111,6 +115,36 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	keepInUse(t, asRole(t, own, "postgres"), prefix+"writer")
 	roles()
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
+}
+
+// exportsBehind exports tokens as a role that may only read, while the running service's view lacks the token that create creates. The
+// export must wait for the service.
+func exportsBehind(t *testing.T, settings map[string]string, superuser, role string, create func()) {
+	t.Helper()
+	holder, err := pgx.Connect(t.Context(), superuser)
+	require.NoError(t, err)
+	defer holder.Close(context.WithoutCancel(t.Context()))
+	pgtest.Exec(t, holder, `BEGIN`)
+	pgtest.Exec(t, holder, `SELECT FROM views.checkpoint WHERE projector = 'token_event' FOR UPDATE`)
+	create()
+	own := maps.Clone(settings)
+	own["LEADLOG_DATABASE_URL"] = asRole(t, superuser, role)
+	export := launch(t, own, "export", "tokens", "--account", "acme")
+	looked := func() bool {
+		return pgtest.Value[bool](t, holder, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = '`+role+`' AND query LIKE 'SELECT position FROM views.checkpoint%')`)
+	}
+	require.Eventually(t, func() bool {
+		pgtest.Exec(t, holder, `SELECT pg_stat_clear_snapshot()`)
+		select {
+		case <-export.exited:
+			return true
+		default:
+			return looked()
+		}
+	}, soon, 5*time.Millisecond)
+	pgtest.Exec(t, holder, `ROLLBACK`)
+	export.exits(t, 0)
+	require.Contains(t, export.out.String(), "token.created")
 }
 
 // The schema's owner and a superuser rebuild views and make as-of copies, as in the shell that ran leadlog migrate.
