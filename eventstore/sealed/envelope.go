@@ -183,7 +183,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	o.ip, o.userAgent = ip, userAgent
 	r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID = ip, userAgent, requestID
 	if form == wholeForm {
-		r.Data = bytes.Clone(personal)
+		r.Data = personal
 		return nil
 	}
 	data := make([]byte, 0, len(v.plain)+len(personal)+3)

@@ -22,7 +22,6 @@ import (
 func TestExport_ConstantMemory(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
-	settings["GOGC"] = "100" // the service's own setting trades memory for time, and garbage would hide what the export holds
 	jwt := provision(t, settings)
 	// Two rows of 30 kB a lead, of which Parquet compresses less than half away.
 	random := make([]byte, 15_000)
