@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -302,9 +303,9 @@ func TestScript_RepeatsUnansweredForm(t *testing.T) {
 	t.Parallel()
 	s := openSite(t, load+form)
 	done := s.answer
-	attempt := 0
+	var attempts atomic.Int32 // come on several connections
 	s.answer = func(w http.ResponseWriter, p post) {
-		switch attempt++; attempt {
+		switch attempts.Add(1) {
 		case 1:
 			panic(http.ErrAbortHandler)
 		case 2:
