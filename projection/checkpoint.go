@@ -70,6 +70,13 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// database is a connection, or a pool of them.
+type database interface {
+	Querier
+	execer
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
 // findCheckpoint looks in the schema of the connection.
 func findCheckpoint(ctx context.Context, db Querier, projector string) (c checkpoint, found bool, err error) {
 	return findCheckpointIn(ctx, db, `checkpoint`, projector)
@@ -107,12 +114,12 @@ func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string
 }
 
 // openCheckpoint returns the checkpoint from which a projector continues, and the head of the log. The error says why it must not continue.
-func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store eventstore.Store) (c checkpoint, head eventstore.Position, err error) {
+func openCheckpoint(ctx context.Context, db database, p Projector, store eventstore.Store) (c checkpoint, head eventstore.Position, err error) {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
 		return c, 0, err
 	}
-	c, found, err := findCheckpoint(ctx, conn, p.Name())
+	c, found, err := findCheckpoint(ctx, db, p.Name())
 	if err != nil {
 		return c, 0, err
 	}
@@ -121,7 +128,7 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 		return c, 0, err
 	}
 	if !found {
-		c, err = create(ctx, conn, p, epoch)
+		c, err = create(ctx, db, p, epoch)
 		return c, head, err
 	}
 	if err = c.on(ctx, store, epoch, head); err == nil && c.version != p.Version() {
@@ -167,9 +174,9 @@ func Belong(ctx context.Context, db Querier, store eventstore.Store) error {
 }
 
 // create creates the checkpoint of a view that has none. The tables are emptied: how far their rows had come is unknown.
-func create(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (checkpoint, error) {
+func create(ctx context.Context, db database, p Projector, epoch string) (checkpoint, error) {
 	c := checkpoint{projector: p.Name(), version: p.Version(), epoch: epoch}
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		for _, table := range p.Tables() {
 			if _, err := tx.Exec(ctx, `DELETE FROM `+pgx.Identifier{table}.Sanitize()); err != nil {
 				return err
@@ -206,11 +213,11 @@ func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint
 // apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint comes first: a replay
 // locks its row while it replaces the view's table, which must not be written by then. A batch without events is one
 // statement.
-func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, b batch, write Write) (next checkpoint, err error) {
+func (c checkpoint) apply(ctx context.Context, db database, b batch, write Write) (next checkpoint, err error) {
 	if len(b.events) == 0 {
-		return c.advance(ctx, conn, b)
+		return c.advance(ctx, db, b)
 	}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if next, err = c.advance(ctx, tx, b); err != nil {
 			return err
 		}

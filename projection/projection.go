@@ -5,8 +5,9 @@
 // has come, in the transaction that writes the rows. So every event has its effect exactly once, whatever is killed when, and a
 // rebuilt view has the same rows.
 //
-// One process at a time runs a projector: the one whose session has its lease. The same session writes the rows, so the lease and
-// the transaction end together, and another process continues from the checkpoint.
+// One process at a time runs a projector: the one that has its lease. Should two run it, because one has not yet noticed that it
+// lost the lease, then each transaction moves the checkpoint from where its process left it, so that one of them fails and the process
+// reads the checkpoint again.
 package projection
 
 import (
@@ -76,7 +77,13 @@ type Chooser interface {
 	Projector
 	// Choose reads the rows, which only this session writes, and returns a function that is called with each event once, in the
 	// order of the log.
-	Choose(ctx context.Context, conn *pgx.Conn) (chosen func(Event) bool, err error)
+	Choose(ctx context.Context, db Rows) (chosen func(Event) bool, err error)
+}
+
+// Rows is a connection, a pool of them or a transaction.
+type Rows interface {
+	Querier
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
 // Maintainer is a Projector that maintains other tables, derived from its rows, such as one that speeds up searches. It does so in

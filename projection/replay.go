@@ -292,10 +292,11 @@ const idle = time.Second
 
 // newBuilder connects and takes the lease of the copy.
 func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) (*builder, error) {
-	config, err := sessionConfig(r.URL, into)
+	pool, err := poolConfig(r.URL, into)
 	if err != nil {
 		return nil, err
 	}
+	config := pool.ConnConfig
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
 	config.AfterConnect = r.asOwner
 	b := &builder{Replay: r, projector: p, filter: p.Filter(), schema: into, temporary: task == verifying}
@@ -330,6 +331,12 @@ func (b *builder) lease(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("view %s: %w", b.projector.Name(), ErrReplayRuns)
+}
+
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // the connection is gone in any case
 }
 
 // prepared is the part of a batch that the copy does not have yet, ready to be written.
@@ -533,11 +540,8 @@ const (
 
 // openIndexing prepares the sessions that build indexes.
 func (r Replay) openIndexing(ctx context.Context) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(r.URL)
+	config, err := poolConfig(r.URL, r.Live)
 	if err != nil {
-		return nil, fmt.Errorf("database address: %w", err)
-	}
-	if config.ConnConfig, err = sessionConfig(r.URL, r.Live); err != nil {
 		return nil, err
 	}
 	config.MinConns, config.MaxConns = 0, indexesAtOnce

@@ -1,11 +1,13 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -19,8 +21,8 @@ import (
 
 // Options configure a Runner. URL, Store and Projectors are required.
 type Options struct {
-	// URL is the address of the read models' database. Each projector has a connection of its own there, which must
-	// be a session of the server: its lease would not last in a pooler in transaction mode.
+	// URL is the address of the read models' database. A connection there must be a session of the server: a lease would not last in
+	// a pooler in transaction mode.
 	URL        string
 	Store      eventstore.Store
 	Projectors []Projector
@@ -28,6 +30,8 @@ type Options struct {
 	Schema string
 	// Tail is shared by runners on one log; nil means one of its own.
 	Tail *Tail
+	// Leases is shared by what runs in a process, and is closed by the caller after Run; nil means one of its own.
+	Leases *schema.Leases
 	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by one share
 	// a transaction; 0 means 20 ms. A view is behind by this time, and by up to five times as much under load.
 	Rest time.Duration
@@ -42,8 +46,14 @@ type Options struct {
 // Runner runs projectors independently of each other: one that fails does not delay the others.
 type Runner struct {
 	store   eventstore.Store
+	config  *pgxpool.Config
+	leases  *schema.Leases
+	shared  bool // leases are closed by the caller
 	workers []*worker
 }
+
+// maxSessions is how many sessions write views at a time, if there are not more processors.
+const maxSessions = 4
 
 // pace is how often a runner does what it does.
 type pace struct {
@@ -74,17 +84,20 @@ func New(o Options) (*Runner, error) {
 	if o.Rest == 0 {
 		o.Rest = 20 * time.Millisecond
 	}
-	config, err := sessionConfig(o.URL, o.Schema)
+	config, err := poolConfig(o.URL, o.Schema)
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{store: o.Store}
+	schema.Bound(config.ConnConfig)
+	config.ConnConfig.RuntimeParams["application_name"] = "leadlog projectors"
+	config.MinConns, config.MaxConns = 0, int32(min(len(o.Projectors), max(maxSessions, runtime.GOMAXPROCS(0))))
+	r := &Runner{store: o.Store, config: config, leases: o.Leases, shared: o.Leases != nil}
+	if !r.shared {
+		r.leases = schema.NewLeases(config.ConnConfig)
+	}
 	for _, p := range o.Projectors {
-		named := config.Copy()
-		schema.Bound(named)
-		named.RuntimeParams["application_name"] = "leadlog projector " + p.Name()
 		r.workers = append(r.workers, &worker{
-			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, config: named,
+			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, leases: r.leases,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
 			pace:   pace{batch: o.Batch, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
 			status: Status{Name: p.Name(), State: Standby},
@@ -93,24 +106,32 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-func sessionConfig(url, tables string) (*pgx.ConnConfig, error) {
-	pool, err := pgxpool.ParseConfig(url) // knows the pool_ parameters, which the server does not
+// poolConfig is the configuration of sessions that write the tables of a schema.
+func poolConfig(url, tables string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database address: %w", err)
 	}
-	config := pool.ConnConfig
-	schema.Session(config)
-	config.RuntimeParams["search_path"] = pgx.Identifier{tables}.Sanitize()
+	schema.Session(config.ConnConfig)
+	config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{tables}.Sanitize()
 	// After a crash rows and checkpoint are a little older, together, and the log is read again from there.
-	config.RuntimeParams["synchronous_commit"] = "off"
+	config.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
 	return config, nil
 }
 
 // Run keeps the views up to date until the context ends. It tries again after every error, which Status and Log report.
 func (r *Runner) Run(ctx context.Context) {
+	if !r.shared {
+		defer r.leases.Close()
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, r.config)
+	if err != nil { // it does not connect yet
+		panic(err)
+	}
+	defer pool.Close()
 	var running sync.WaitGroup
 	for _, w := range r.workers {
-		running.Go(func() { w.run(ctx) })
+		running.Go(func() { w.run(ctx, pool) })
 	}
 	running.Wait()
 }
@@ -171,7 +192,7 @@ type worker struct {
 	store     eventstore.Store
 	tail      *Tail
 	schema    string
-	config    *pgx.ConnConfig
+	leases    *schema.Leases
 	log       *slog.Logger
 	watch     func(Applied) // may be nil
 	pace      pace
@@ -188,10 +209,10 @@ type worker struct {
 }
 
 // run calls serve, again and again, until the context ends.
-func (w *worker) run(ctx context.Context) {
+func (w *worker) run(ctx context.Context, pool *pgxpool.Pool) {
 	w.limit, w.pause = w.pace.batch, w.pace.retry
 	for {
-		err := w.serve(ctx)
+		err := w.serve(ctx, pool)
 		if ctx.Err() != nil {
 			return
 		}
@@ -283,12 +304,11 @@ func (w *worker) stalled(s Status) bool {
 	return time.Since(w.behind) >= w.pace.stall
 }
 
-// session is one connection's time with a projector: it waits for the lease, then applies events until something fails.
-// The lease ends with the connection. Should two sessions have it after all, they still write one after the other: see
-// checkpoint.advance.
+// session is the time in which this process has the lease: it applies events until something fails. When the lease is lost, another
+// process may apply events before this one notices. They still write one after the other: see checkpoint.advance.
 type session struct {
 	*worker
-	conn        *pgx.Conn
+	pool        *pgxpool.Pool
 	checkpoint  checkpoint
 	chosen      func(Event) bool // nil: all are
 	maintenance Maintenance      // nil: there is none
@@ -296,55 +316,55 @@ type session struct {
 	events      []Event          // of the latest batch; the next one uses the same memory
 }
 
-// serve runs one session to its end, which is always an error.
-func (w *worker) serve(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, w.config)
+// serve waits for the lease and runs one session to its end, which is always an error.
+func (w *worker) serve(ctx context.Context, pool *pgxpool.Pool) error {
+	lease, err := w.lease(ctx, pool)
 	if err != nil {
 		return err
 	}
-	defer closeConn(ctx, conn)
-	s := session{worker: w, conn: conn}
-	if p, maintains := w.projector.(Maintainer); maintains {
+	defer lease.Release()
+	s := session{worker: w, pool: pool}
+	err = s.run(lease.Context)
+	if lease.Context.Err() != nil {
+		pool.Reset() // the server may have restarted, and ended all sessions
+	}
+	return cmp.Or(context.Cause(lease.Context), err)
+}
+
+// lease waits for the projector's lease. Meanwhile it reports how far the process that has it has come.
+func (w *worker) lease(ctx context.Context, pool *pgxpool.Pool) (*schema.Lease, error) {
+	for {
+		lease, err := w.leases.Take(ctx, schema.ProjectorLease(w.schema, w.projector.Name()))
+		if err != nil || lease != nil {
+			return lease, err
+		}
+		seen, _, err := findCheckpoint(ctx, pool, w.projector.Name())
+		if err != nil {
+			return nil, err
+		}
+		w.standby(seen.position)
+		if err := eventstore.Sleep(ctx, w.pace.takeover); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// run applies events from the checkpoint on.
+func (s *session) run(ctx context.Context) (err error) {
+	if p, maintains := s.projector.(Maintainer); maintains {
 		s.maintenance = p.Maintenance()
 	}
-	if err := s.lease(ctx); err != nil {
-		return err
-	}
 	var head eventstore.Position
-	if s.checkpoint, head, err = openCheckpoint(ctx, conn, w.projector, w.store); err != nil {
+	if s.checkpoint, head, err = openCheckpoint(ctx, s.pool, s.projector, s.store); err != nil {
 		return err
 	}
-	if p, chooses := w.projector.(Chooser); chooses {
-		if s.chosen, err = p.Choose(ctx, conn); err != nil {
+	if p, chooses := s.projector.(Chooser); chooses {
+		if s.chosen, err = p.Choose(ctx, s.pool); err != nil {
 			return err
 		}
 	}
-	w.opened(s.checkpoint.position, head)
+	s.opened(s.checkpoint.position, head)
 	return s.follow(ctx)
-}
-
-func closeConn(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) // the connection is gone in any case
-}
-
-// lease waits for the projector's lease. Meanwhile it reports how far the session that has it has come.
-func (s *session) lease(ctx context.Context) error {
-	for {
-		mine, err := schema.TakeLease(ctx, s.conn, schema.ProjectorLease(s.schema, s.projector.Name()))
-		if err != nil || mine {
-			return err
-		}
-		seen, _, err := findCheckpoint(ctx, s.conn, s.projector.Name())
-		if err != nil {
-			return err
-		}
-		s.standby(seen.position)
-		if err := eventstore.Sleep(ctx, s.pace.takeover); err != nil {
-			return err
-		}
-	}
 }
 
 // follow applies what the log has, and then what comes.
@@ -367,7 +387,7 @@ func (s *session) follow(ctx context.Context) error {
 			continue
 		}
 		began := time.Now()
-		if s.checkpoint, err = s.checkpoint.apply(ctx, s.conn, batch, prepare(s.projector, batch.events)); err != nil {
+		if s.checkpoint, err = s.checkpoint.apply(ctx, s.pool, batch, prepare(s.projector, batch.events)); err != nil {
 			return err
 		}
 		written = time.Now()
@@ -421,13 +441,13 @@ func (s *session) maintain(ctx context.Context, f *follower, behind bool) error 
 		if time.Now().Before(s.maintainAt) || !s.maintenance.Due() {
 			return nil
 		}
-		err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			if err := s.checkpoint.hold(ctx, tx); err != nil {
 				return err
 			}
 			return s.maintenance.Run(ctx, tx)
 		})
-		if ctx.Err() != nil || s.conn.IsClosed() || errors.Is(err, errOvertaken) {
+		if err = schema.Unavailable(err); ctx.Err() != nil || errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errOvertaken) {
 			return err
 		}
 		if err != nil {

@@ -124,25 +124,34 @@ func TestRunner_StandbyTakesOver(t *testing.T) {
 
 func TestRunner_KilledSessions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	runners := []*projection.Runner{w.RunnerOf(t, 7, &witness{}), w.RunnerOf(t, 7, &witness{})}
-	for _, runner := range runners {
-		runner.Hasten()
-		projectiontest.Run(t, runner)
+	for name, sessions := range map[string][]string{
+		"all":    {"leadlog projectors", "leadlog leases"},
+		"leases": {"leadlog leases"}, // two runners write until one of them notices
+		"pool":   {"leadlog projectors"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			runners := []*projection.Runner{w.RunnerOf(t, 7, &witness{}), w.RunnerOf(t, 7, &witness{})}
+			for _, runner := range runners {
+				runner.Hasten()
+				projectiontest.Run(t, runner)
+			}
+			killed, last := int64(0), eventstore.Position(0)
+			for range 40 {
+				last = configure(t, w, 10)
+				tag, err := w.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+					WHERE datname = current_database() AND application_name = ANY ($1)`, sessions)
+				require.NoError(t, err)
+				killed += tag.RowsAffected()
+			}
+			require.NotZero(t, killed)
+			for _, runner := range runners {
+				projectiontest.Await(t, runner)
+			}
+			require.Equal(t, upTo(last), witnessed(t, w))
+		})
 	}
-	killed, last := int64(0), eventstore.Position(0)
-	for range 40 {
-		last = configure(t, w, 10)
-		tag, err := w.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE datname = current_database() AND application_name = 'leadlog projector witness'`)
-		require.NoError(t, err)
-		killed += tag.RowsAffected()
-	}
-	require.NotZero(t, killed)
-	for _, runner := range runners {
-		projectiontest.Await(t, runner)
-	}
-	require.Equal(t, upTo(last), witnessed(t, w))
 }
 
 func TestRunner_FailureStopsOneProjector(t *testing.T) {

@@ -73,10 +73,10 @@ func (FanOut) Filter() eventstore.Filter {
 }
 
 // Choose skips events of accounts that never had an endpoint, as most never have.
-func (FanOut) Choose(ctx context.Context, conn *pgx.Conn) (func(projection.Event) bool, error) {
+func (FanOut) Choose(ctx context.Context, db projection.Rows) (func(projection.Event) bool, error) {
 	known := map[string]bool{} // accounts that have or had an endpoint: an erasure concerns deliveries to an earlier one, too
 	var account string
-	rows, err := conn.Query(ctx, `SELECT DISTINCT account FROM endpoint`)
+	rows, err := db.Query(ctx, `SELECT DISTINCT account FROM endpoint`)
 	if err != nil {
 		return nil, err
 	}

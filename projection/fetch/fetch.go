@@ -6,6 +6,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,11 +33,12 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Options configure a Fetcher. Pool, Store, Secrets, Finish and Log are required.
+// Options configure a Fetcher. Pool, Leases, Store, Secrets, Finish and Log are required.
 type Options struct {
-	Pool  *pgxpool.Pool
-	Store eventstore.Store
-	Log   *slog.Logger
+	Pool   *pgxpool.Pool
+	Leases *schema.Leases
+	Store  eventstore.Store
+	Log    *slog.Logger
 	// Secrets returns the secrets that an event of an intake set. The error wraps intake.ErrNoSecrets if there are none.
 	Secrets func(ctx context.Context, intakeID, eventID string) (intake.Secrets, error)
 	// Finish appends to an arrival what became of fetching it. It has no effect on one that is finished.
@@ -108,27 +110,17 @@ func (f *Fetcher) Run(ctx context.Context) {
 	f.client.CloseIdleConnections()
 }
 
-// session works for as long as one connection lives. The connection has the lease.
+// session waits for the lease, and fetches until it is lost or something fails.
 func (f *Fetcher) session(ctx context.Context) error {
-	config := f.Pool.Config().ConnConfig.Copy()
-	schema.Bound(config)
-	config.RuntimeParams["application_name"] = "leadlog fetcher"
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(closing) // the lease ends with the session
-	}()
 	for {
-		mine, err := schema.TakeLease(ctx, conn, lease)
+		held, err := f.Leases.Take(ctx, lease)
 		if err != nil {
 			return err
 		}
-		if mine {
-			return f.lead(ctx, conn)
+		if held != nil {
+			defer held.Release()
+			err := f.lead(held.Context)
+			return cmp.Or(context.Cause(held.Context), err)
 		}
 		if err := eventstore.Sleep(ctx, again); err != nil {
 			return err
@@ -137,7 +129,7 @@ func (f *Fetcher) session(ctx context.Context) error {
 }
 
 // lead fetches while this process has the lease.
-func (f *Fetcher) lead(ctx context.Context, conn *pgx.Conn) error {
+func (f *Fetcher) lead(ctx context.Context) error {
 	attempting, abort := context.WithCancel(ctx)
 	var attempts sync.WaitGroup
 	defer attempts.Wait()
@@ -146,13 +138,13 @@ func (f *Fetcher) lead(ctx context.Context, conn *pgx.Conn) error {
 	f.inFlight, f.finished = make(map[string]string), make(map[string]eventstore.Position)
 	f.mu.Unlock()
 	// What was discarded or expired meanwhile.
-	_, err := conn.Exec(ctx, `DELETE FROM delivery.fetch f
+	_, err := f.Pool.Exec(ctx, `DELETE FROM delivery.fetch f
 	     WHERE NOT EXISTS (SELECT FROM views.arrival a WHERE a.arrival_id = f.arrival_id AND a.state = 'received')`)
 	if err != nil {
 		return err
 	}
 	for {
-		due, err := f.due(ctx, conn)
+		due, err := f.due(ctx)
 		if err != nil {
 			return err
 		}
@@ -199,7 +191,7 @@ type pending struct {
 
 // due returns what is due, for each intake as many as it has free, and counts it as in flight. It goes from intake to intake by the
 // index, so that a long queue of one costs the others nothing.
-func (f *Fetcher) due(ctx context.Context, conn *pgx.Conn) ([]pending, error) {
+func (f *Fetcher) due(ctx context.Context) ([]pending, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	excluded := []string{} // nil would be NULL
@@ -211,7 +203,7 @@ func (f *Fetcher) due(ctx context.Context, conn *pgx.Conn) ([]pending, error) {
 	for id := range f.finished {
 		excluded = append(excluded, id)
 	}
-	rows, err := conn.Query(ctx, `
+	rows, err := f.Pool.Query(ctx, `
 		WITH RECURSIVE waiting (id) AS (
 		    (SELECT intake_id FROM views.arrival WHERE state = 'received' ORDER BY intake_id LIMIT 1)
 		    UNION ALL
@@ -236,7 +228,7 @@ func (f *Fetcher) due(ctx context.Context, conn *pgx.Conn) ([]pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.forget(ctx, conn); err != nil {
+	if err := f.forget(ctx); err != nil {
 		return nil, err
 	}
 	var due []pending
@@ -251,12 +243,12 @@ func (f *Fetcher) due(ctx context.Context, conn *pgx.Conn) ([]pending, error) {
 }
 
 // forget forgets what was finished once the view has come so far. What the view shows as received from then on is to be fetched again.
-func (f *Fetcher) forget(ctx context.Context, conn *pgx.Conn) error {
+func (f *Fetcher) forget(ctx context.Context) error {
 	if len(f.finished) == 0 {
 		return nil
 	}
 	var reached int64
-	if err := conn.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1`, schema.Arrival).Scan(&reached); err != nil {
+	if err := f.Pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1`, schema.Arrival).Scan(&reached); err != nil {
 		return err
 	}
 	maps.DeleteFunc(f.finished, func(_ string, at eventstore.Position) bool { return int64(at) <= reached })

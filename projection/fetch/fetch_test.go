@@ -25,6 +25,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/fetch"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/view"
 )
 
@@ -126,8 +127,9 @@ func (s *scene) arrival(t *testing.T, intakeID, leadgenID string) string {
 // fetcher runs until the returned function is called, or the test ends.
 func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func()) {
 	t.Helper()
+	leases := schema.NewLeases(s.Pool.Config().ConnConfig)
 	o := fetch.Options{
-		Pool: s.Pool, Store: s.Store, Log: slog.New(slog.NewTextHandler(&s.logged, nil)), AllowPrivateTargets: true,
+		Pool: s.Pool, Leases: leases, Store: s.Store, Log: slog.New(slog.NewTextHandler(&s.logged, nil)), AllowPrivateTargets: true,
 		Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: projectiontest.Soon,
 		Secrets: func(context.Context, string, string) (intake.Secrets, error) {
 			return intake.Secrets{AccessToken: token}, nil
@@ -141,6 +143,7 @@ func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer leases.Close()
 		fetch.New(o).Run(ctx)
 	}()
 	stop = func() { cancel(); <-done }

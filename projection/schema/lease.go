@@ -2,13 +2,18 @@ package schema
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Leases are held by sessions, and end with them: see the schema lease. Each name is what its holder does.
+// A lease is held by a session, and ends with it: see the schema lease. Its name is what its holder does.
 
 // ProjectorLease is the lease of the session that runs a projector on the views of a schema.
 func ProjectorLease(schema, projector string) string { return "projector " + schema + "." + projector }
@@ -52,4 +57,128 @@ func ReleaseLease(ctx context.Context, session Executor, name string) error {
 func ReleaseLeases(ctx context.Context, session Executor) error {
 	_, err := session.Exec(ctx, `DELETE FROM lease.session WHERE pid = pg_backend_pid()`)
 	return err
+}
+
+// Leases holds leases with one session, for work that is done on other connections. A lease that is lost with the session is noticed
+// within a second or so, in which another process may have it already: the work must bear that.
+type Leases struct {
+	config *pgx.ConnConfig
+
+	mu      sync.Mutex
+	session *leaseSession // nil: not connected
+}
+
+// leaseSession is a connection and what ends with it.
+type leaseSession struct {
+	conn *pgx.Conn
+	ctx  context.Context // ends with the connection
+	end  context.CancelCauseFunc
+}
+
+// leaseCheck is how often it is checked that the session is alive.
+const leaseCheck = time.Second
+
+// NewLeases prepares a session. It connects in Take, and again after a loss.
+func NewLeases(config *pgx.ConnConfig) *Leases {
+	config = config.Copy()
+	Session(config)
+	BoundBy(config, 5*time.Second)
+	config.RuntimeParams["application_name"] = "leadlog leases"
+	config.RuntimeParams["synchronous_commit"] = "off" // a lease has no meaning after a crash of the server
+	config.RuntimeParams["lock_timeout"] = "1s"        // while another transaction takes the lease
+	return &Leases{config: config}
+}
+
+// Lease is the right to do what its name says.
+type Lease struct {
+	// Context ends when the lease is lost, released, or the context of Take ends. After a loss its cause is
+	// eventstore.ErrUnavailable.
+	Context context.Context
+	release func()
+}
+
+// Release gives the lease back.
+func (l *Lease) Release() { l.release() }
+
+// Take takes a lease that the caller does not have; nil when another session has it.
+func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == nil {
+		conn, err := pgx.ConnectConfig(ctx, l.config)
+		if err != nil {
+			return nil, err
+		}
+		l.session = &leaseSession{conn: conn}
+		l.session.ctx, l.session.end = context.WithCancelCause(context.Background())
+		go l.watch(l.session)
+	}
+	s := l.session
+	mine, err := TakeLease(ctx, s.conn, name)
+	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == "55P03" { // lock_timeout
+		return nil, nil
+	}
+	if err != nil {
+		l.checkEnd(s, err)
+		return nil, err
+	}
+	if !mine {
+		return nil, nil
+	}
+	held, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
+	return &Lease{held, func() {
+		stop()
+		cancel(nil)
+		l.release(s, name)
+	}}, nil
+}
+
+func (l *Leases) release(s *leaseSession, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s != l.session {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l.checkEnd(s, ReleaseLease(ctx, s.conn, name))
+}
+
+// watch notices the end of a session.
+func (l *Leases) watch(s *leaseSession) {
+	for eventstore.Sleep(s.ctx, leaseCheck) == nil {
+		l.mu.Lock()
+		if s == l.session {
+			_, err := s.conn.Exec(s.ctx, `SELECT`)
+			l.checkEnd(s, err)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// checkEnd ends the leases of a session whose connection an error has closed. The caller has the lock.
+func (l *Leases) checkEnd(s *leaseSession, err error) {
+	if s.conn.IsClosed() {
+		l.end(fmt.Errorf("%w: session of leases lost: %w", eventstore.ErrUnavailable, err))
+	}
+}
+
+// end closes the session. The caller has the lock.
+func (l *Leases) end(cause error) {
+	s := l.session
+	l.session = nil
+	s.end(cause)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = s.conn.Close(ctx) // the connection is gone in any case
+}
+
+// Close ends the session, and with it all leases.
+func (l *Leases) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session != nil {
+		l.end(errors.New("leases are closed"))
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -93,4 +94,71 @@ func TestLease_TakenInTransaction(t *testing.T) {
 	require.False(t, takes(t, other, "a"))
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.True(t, takes(t, other, "a"))
+}
+
+func take(t *testing.T, leases *schema.Leases, name string) *schema.Lease {
+	t.Helper()
+	lease, err := leases.Take(t.Context(), name)
+	require.NoError(t, err)
+	return lease
+}
+
+func ends(t *testing.T, lease *schema.Lease) {
+	t.Helper()
+	select {
+	case <-lease.Context.Done():
+	case <-time.After(time.Minute):
+		require.Fail(t, "the lease has not ended")
+	}
+}
+
+func newLeases(t *testing.T, conn *pgx.Conn) *schema.Leases {
+	t.Helper()
+	leases := schema.NewLeases(conn.Config())
+	t.Cleanup(leases.Close)
+	return leases
+}
+
+func TestLeases_EndWithSession(t *testing.T) {
+	t.Parallel()
+	admin := leaseDatabase(t)()
+	first, second := newLeases(t, admin), newLeases(t, admin)
+	a, b := take(t, first, "a"), take(t, first, "b")
+	require.NotNil(t, a)
+	require.NotNil(t, b)
+	require.Nil(t, take(t, second, "a"))
+
+	a.Release()
+	require.ErrorIs(t, a.Context.Err(), context.Canceled)
+	require.NoError(t, b.Context.Err())
+	a = take(t, second, "a")
+	require.NotNil(t, a)
+
+	// The session ends. Another may have the lease before the holder notices.
+	pgtest.Exec(t, admin, `SELECT pg_terminate_backend(pid) FROM lease.session WHERE name = 'b'`)
+	require.Eventually(t, func() bool { return take(t, second, "b") != nil }, time.Minute, time.Millisecond)
+	ends(t, b)
+	require.ErrorIs(t, context.Cause(b.Context), eventstore.ErrUnavailable)
+	b.Release() // has no effect on the lease of another
+	require.Nil(t, take(t, first, "b"))
+	require.NotNil(t, take(t, first, "c"), "there is a new session")
+
+	second.Close()
+	ends(t, a)
+	require.Eventually(t, func() bool { return take(t, first, "a") != nil }, time.Minute, time.Millisecond)
+}
+
+// The command that moves the views to another log takes leases in a transaction of minutes.
+func TestLeases_WaitsForNoTransaction(t *testing.T) {
+	t.Parallel()
+	connect := leaseDatabase(t)
+	leases := newLeases(t, connect())
+	held := take(t, leases, "a")
+	tx, err := connect().Begin(t.Context())
+	require.NoError(t, err)
+	require.True(t, takes(t, tx, "b"))
+	require.Nil(t, take(t, leases, "b"))
+	require.NoError(t, held.Context.Err(), "other leases are kept")
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NotNil(t, take(t, leases, "b"))
 }

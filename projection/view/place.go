@@ -44,12 +44,12 @@ func (Place) Filter() eventstore.Filter {
 }
 
 // Choose implements projection.Chooser: few events make a row.
-func (Place) Choose(ctx context.Context, conn *pgx.Conn) (func(projection.Event) bool, error) {
-	last, err := lastPlace(ctx, conn)
+func (Place) Choose(ctx context.Context, db projection.Rows) (func(projection.Event) bool, error) {
+	last, err := lastPlace(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	block, err := lastBlock(ctx, conn)
+	block, err := lastBlock(ctx, db)
 	return func(e projection.Event) bool {
 		minute, begins, first := last.passedBy(e), block.endedBy(e), block.firstOf(e)
 		return minute || begins || first

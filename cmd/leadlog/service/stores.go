@@ -112,14 +112,15 @@ func (h *Stores) KeepUp(ctx context.Context) (leave func(), err error) {
 	}
 	fanOut := delivery.FanOut{Epoch: epoch, Filters: delivery.NewFilters(h.Store, nil)}
 	tail := projection.NewTail(h.Store, append(view.All(), fanOut)...)
+	leases := schema.NewLeases(h.Pool.Config().ConnConfig)
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	leave = func() { stop(); running.Wait() }
+	leave = func() { stop(); running.Wait(); leases.Close() }
 	for in, projectors := range map[string][]projection.Projector{
 		schema.Views: view.All(), schema.Deliveries: {fanOut},
 	} {
 		runner, err := projection.New(projection.Options{
-			URL: h.URL, Store: h.Store, Tail: tail, Projectors: projectors, Schema: in, Log: h.Log,
+			URL: h.URL, Store: h.Store, Tail: tail, Leases: leases, Projectors: projectors, Schema: in, Log: h.Log,
 		})
 		if err != nil {
 			leave()

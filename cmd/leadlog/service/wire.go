@@ -45,6 +45,7 @@ type App struct {
 	log           *slog.Logger
 	store         *SealedLog
 	pool          *pgxpool.Pool
+	leases        *schema.Leases
 	tail          *projection.Tail
 	runner        *projection.Runner // of the views
 	fanOut        *projection.Runner // of the deliveries
@@ -107,6 +108,7 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 	if a.pool, err = openPool(ctx, views); err != nil {
 		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}
+	a.leases = schema.NewLeases(a.pool.Config().ConnConfig)
 	below, appends, err := openMeasuredLog(ctx, events, a.log)
 	if err != nil {
 		return err
@@ -165,7 +167,7 @@ func (a *App) eraser() forget.Eraser {
 func (a *App) wireViews(views string, claims claim.Names) (err error) {
 	a.tail = projection.NewTail(a.store, append(view.All(), delivery.FanOut{})...)
 	a.runner, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
+		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
 	})
 	a.reader = query.New(a.pool, a.store, query.WithLeads(a.leads), query.WithClaims(claims), query.WithErasedForm(sealed.AsErased))
 	a.silence = &silence{query: a.reader, handlers: a.Handlers, store: a.store, log: a.log, now: time.Now}
@@ -231,7 +233,7 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	bodies := delivery.NewBodies()
 	a.filters = delivery.NewFilters(a.store, bodies)
 	a.fanOut, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies, Filters: a.filters}},
+		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies, Filters: a.filters}},
 		Schema: schema.Deliveries, Rest: deliveryRest, Log: a.log, Watch: a.tracing.batches(),
 	})
 	if err != nil {
@@ -248,7 +250,7 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	a.delivered.courier = a.courier
 	a.fetched = newFetchMetrics()
 	a.fetcher = fetch.New(fetch.Options{
-		Pool: a.pool, Store: a.store, Secrets: a.intakeSecrets.Get, Finish: a.finishArrival, Log: a.log,
+		Pool: a.pool, Leases: a.leases, Store: a.store, Secrets: a.intakeSecrets.Get, Finish: a.finishArrival, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 		Attempted: a.fetched.attempted,
 	})
@@ -352,6 +354,7 @@ func (a *App) Close() {
 		a.store.Close()
 	}
 	if a.pool != nil {
+		a.leases.Close()
 		a.pool.Close()
 	}
 }
