@@ -69,13 +69,15 @@ function readOut(chart, column) {
   chart.querySelectorAll(".legend strong").forEach((one, i) => put(one, parts?.[i]));
 }
 const columnOf = (event) => event.target.closest?.(".chart g[data-day]");
-document.addEventListener("pointerover", (event) => {
-  const chart = event.target.closest(".chart");
-  if (chart) readOut(chart, columnOf(event) ?? chart.querySelector("g[data-day]:focus"));
-});
+const readPointer = (target) => {
+  for (const chart of document.querySelectorAll(".chart")) {
+    readOut(chart, (chart.contains(target) && target.closest("g[data-day]")) || chart.querySelector("g[data-day]:focus"));
+  }
+};
+document.addEventListener("pointerover", (event) => readPointer(event.target));
 document.addEventListener("pointerout", (event) => {
-  const chart = event.target.closest(".chart");
-  if (chart && !chart.contains(event.relatedTarget)) readOut(chart, chart.querySelector("g[data-day]:focus"));
+  // Out of the window. Elsewhere an element follows; and one that was replaced under the pointer is not left.
+  if (!event.relatedTarget) readPointer(null);
 });
 document.addEventListener("focusin", (event) => {
   const column = columnOf(event);
