@@ -196,7 +196,7 @@ func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view
 			return err
 		}
 	}
-	leave, err := h.KeepUp(ctx)
+	leave, err := h.KeepUpView(ctx, view)
 	if err != nil {
 		return err
 	}

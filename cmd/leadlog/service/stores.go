@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,16 +112,27 @@ func (h *Stores) KeepUp(ctx context.Context) (leave func(), err error) {
 		return nil, err
 	}
 	fanOut := delivery.FanOut{Epoch: epoch, Filters: delivery.NewFilters(h.Store, nil)}
-	tail := projection.NewTail(h.Store, append(view.All(), fanOut)...)
+	return h.project(ctx, projection.NewTail(h.Store, append(view.All(), fanOut)...), map[string][]projection.Projector{
+		schema.Views: view.All(), schema.Deliveries: {fanOut},
+	})
+}
+
+// KeepUpView does so for one view.
+func (h *Stores) KeepUpView(ctx context.Context, name string) (leave func(), err error) {
+	others := func(p projection.Projector) bool { return p.Name() != name }
+	projectors := slices.DeleteFunc(view.All(), others)
+	return h.project(ctx, projection.NewTail(h.Store, projectors...), map[string][]projection.Projector{schema.Views: projectors})
+}
+
+// project runs projectors, by their schema, until leave is called.
+func (h *Stores) project(ctx context.Context, tail *projection.Tail, projectors map[string][]projection.Projector) (leave func(), err error) {
 	leases := schema.NewLeases(h.Pool.Config().ConnConfig)
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	leave = func() { stop(); running.Wait(); leases.Close() }
-	for in, projectors := range map[string][]projection.Projector{
-		schema.Views: view.All(), schema.Deliveries: {fanOut},
-	} {
+	for in, those := range projectors {
 		runner, err := projection.New(projection.Options{
-			URL: h.URL, Store: h.Store, Tail: tail, Leases: leases, Projectors: projectors, Schema: in, Log: h.Log,
+			URL: h.URL, Store: h.Store, Tail: tail, Leases: leases, Projectors: those, Schema: in, Log: h.Log,
 		})
 		if err != nil {
 			leave()
