@@ -82,7 +82,7 @@ func TestAdmission_RevokedToken(t *testing.T) {
 	}
 }
 
-// The lines of a batch share the admission that its request was let in with.
+// The lines of a batch share the admission of the request.
 func TestAdmission_RevokedDuringBatch(t *testing.T) {
 	t.Parallel()
 	url := database(t)

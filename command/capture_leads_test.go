@@ -41,8 +41,8 @@ func (p process) captureAll(t require.TestingT, ctx context.Context, caller comm
 	return outcomes
 }
 
-// told is an outcome without what no two leads share: leads are numbered in the order in which they turn up.
-func told() func(command.LeadCaptured, error) string {
+// describer returns a function that describes outcomes for comparison: leads are numbered in the order in which they occur.
+func describer() func(command.LeadCaptured, error) string {
 	numbers := map[string]int{"": -1}
 	number := func(id string) int {
 		if _, known := numbers[id]; !known {
@@ -101,15 +101,15 @@ func TestCaptureLeads_EqualsSequential(t *testing.T) {
 		admission, err := p.directory.Admit(ctx, alone)
 		require.NoError(t, err)
 		var want, got []string
-		tell := told()
+		describe := describer()
 		for _, body := range bodies {
 			captured, err := p.CaptureLead(ctx, command.CaptureLead{Admission: admission, Body: members(body)})
-			want = append(want, tell(captured, err))
+			want = append(want, describe(captured, err))
 		}
-		tell = told()
+		describe = describer()
 		for i, arrived := range p.captureAll(t, ctx, together, bodies) {
 			require.Equal(t, i, arrived.Line)
-			got = append(got, tell(arrived.LeadCaptured, arrived.Err))
+			got = append(got, describe(arrived.LeadCaptured, arrived.Err))
 		}
 		require.Equal(t, want, got)
 	})
@@ -148,18 +148,18 @@ func TestCaptureLeads_ConsumerStops(t *testing.T) {
 	for n := 1; n <= 300; n++ {
 		_, err := p.capture(t.Context(), fmt.Sprintf(`{"email":"p%d@example.com"}`, n))
 		var refused *command.LeadRefused
-		require.ErrorAs(t, err, &refused, "what was told is there")
+		require.ErrorAs(t, err, &refused, "it was captured before")
 	}
 }
 
-// crowded is a store that holds appends up until it is told to go on, and knows how many there were at most at a time.
-type crowded struct {
+// blockingStore blocks appends until open is closed, and counts how many there were at most at a time.
+type blockingStore struct {
 	eventstore.Store
 	inside, most atomic.Int64
 	open         chan struct{}
 }
 
-func (s *crowded) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+func (s *blockingStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	n := s.inside.Add(1)
 	defer s.inside.Add(-1)
 	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
@@ -172,12 +172,12 @@ func (s *crowded) Append(ctx context.Context, writes ...eventstore.Write) (event
 	return s.Store.Append(ctx, writes...)
 }
 
-// More than a store lets wait for it would be turned away, and who captures a lead alone with them.
+// A store refuses appends beyond its queue, and would refuse single captures too.
 func TestCaptureLeads_TotalLimit(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	start(t, url).provision(t)
-	store := &crowded{open: make(chan struct{})}
+	store := &blockingStore{open: make(chan struct{})}
 	p := startOn(t, url, func(below eventstore.Store) eventstore.Store {
 		store.Store = below
 		return store

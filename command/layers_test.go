@@ -86,11 +86,11 @@ func ours(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// forTests tells a package that helps tests, by its name: pgtest, storetest. Tests may import everything, so it may too;
+// forTests reports a package that helps tests, by its name: pgtest, storetest. Tests may import everything, so it may too;
 // nothing else may import it.
 func forTests(pkg string) bool { return strings.HasSuffix(pkg, "test") }
 
-// standard tells a package of the standard library: its first element has no dot.
+// standard reports a package of the standard library: its first element has no dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")

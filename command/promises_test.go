@@ -63,13 +63,13 @@ func TestCapture_LargestArrival(t *testing.T) {
 	}
 }
 
-// stubborn is a keeper of secrets that fails to destroy when it is told to fail.
-type stubborn struct {
+// failingSecrets fails to destroy secrets while fails is set.
+type failingSecrets struct {
 	secrets
 	fails bool
 }
 
-func (s *stubborn) Destroy(ctx context.Context, id string) error {
+func (s *failingSecrets) Destroy(ctx context.Context, id string) error {
 	if s.fails {
 		return errors.New("not now")
 	}
@@ -79,7 +79,7 @@ func (s *stubborn) Destroy(ctx context.Context, id string) error {
 func TestDeleteWebhook_RetriesSecret(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
-	kept := &stubborn{}
+	kept := &failingSecrets{}
 	handlers := command.NewHandlers(command.Options{
 		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: kept, Log: quiet(),
 	})

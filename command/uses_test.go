@@ -50,7 +50,7 @@ func (s *sampler) count(eventType string) (recorded, dropped uint64) {
 	return recorded, dropped
 }
 
-// told is a stream's events: their types, times and who they name.
+// facts lists the events of a stream: types, times and metadata.
 func facts(t *testing.T, store eventstore.Store, stream string) (lines []string) {
 	t.Helper()
 	for e, err := range store.Read(t.Context(), stream, 0) {

@@ -21,8 +21,8 @@ func (p process) register(t *testing.T) (id string) {
 	return registered.ID
 }
 
-// told lists an endpoint's stream, as type and actor.
-func (p process) told(t *testing.T, id string) (types []string) {
+// history lists an endpoint's events, as type and actor.
+func (p process) history(t *testing.T, id string) (types []string) {
 	t.Helper()
 	for recorded, err := range p.store.Read(t.Context(), event.WebhookStream(id), 0) {
 		require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestDisableWebhook_Once(t *testing.T) {
 	}) {
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"webhook.registered.v1 user:owner", "webhook.disabled.v1 system:delivery"}, processes[0].told(t, id))
+	require.Equal(t, []string{"webhook.registered.v1 user:owner", "webhook.disabled.v1 system:delivery"}, processes[0].history(t, id))
 
 	test := command.TestWebhookEndpoint{Caller: owner, WebhookID: id}
 	_, err := processes[1].TestWebhookEndpoint(t.Context(), test)
@@ -83,7 +83,7 @@ func TestReplay_TwoProcessesAtOnce(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.Len(t, processes[0].told(t, id), 1+3*2)
+	require.Len(t, processes[0].history(t, id), 1+3*2)
 }
 
 func TestRotateSecret_ReplacesCurrent(t *testing.T) {
@@ -95,7 +95,7 @@ func TestRotateSecret_ReplacesCurrent(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `^whsec_`, rotated.Secret)
 	require.Equal(t, rotated.Endpoint.UpdatedAt.Add(webhook.Overlap), rotated.Rotated.PreviousUntil)
-	for _, recorded := range p.told(t, id) {
+	for _, recorded := range p.history(t, id) {
 		require.NotContains(t, recorded, rotated.Secret)
 	}
 	_, err = p.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{Caller: command.Caller{Account: "globex"}, WebhookID: id})
@@ -151,5 +151,5 @@ func TestUpdateWebhook_NoChange(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, head, updated.Position)
 	require.Equal(t, "https://hooks.example.com/in", updated.Endpoint.URL)
-	require.Len(t, p.told(t, id), 1)
+	require.Len(t, p.history(t, id), 1)
 }

@@ -31,7 +31,7 @@ func rotated(t *testing.T, prefixes ...string) history {
 	return h
 }
 
-// reads requires that a stream is loaded as Load does it, and tells how many events that took.
+// reads requires that a stream is loaded as by Load, and returns how many events were read.
 func reads(t *testing.T, folds *eventstore.Folds[[]string], h history) int {
 	t.Helper()
 	wanted, wantedEnd, err := eventstore.Load(t.Context(), h, "token-1", prefixes.Evolve)
@@ -56,7 +56,7 @@ func TestFolds_ResumesLongStream(t *testing.T) {
 	require.Equal(t, 2, reads(t, folds, upTo(2)))
 	require.Equal(t, 2, reads(t, folds, upTo(2)), "a short stream is not worth remembering")
 	require.Equal(t, 3, reads(t, folds, upTo(3)))
-	require.Equal(t, 1, reads(t, folds, upTo(3)), "the last event tells that it is the same stream")
+	require.Equal(t, 1, reads(t, folds, upTo(3)), "the last event shows that the stream is the same")
 	require.Equal(t, 2, reads(t, folds, upTo(4)))
 	require.Equal(t, 2, reads(t, folds, upTo(5)))
 	require.Equal(t, 2, reads(t, folds, upTo(5)), "what is not to be kept is folded again")
@@ -103,7 +103,7 @@ var count = eventstore.FoldRules[int]{
 	Long:   1, Memory: 1000,
 }
 
-// readsTo loads a stream up to a revision, and tells how many events that took.
+// readsTo loads a stream up to a revision, and returns how many events were read.
 func readsTo(t *testing.T, folds *eventstore.Folds[int], h history, until eventstore.Revision) int {
 	t.Helper()
 	*h.read = 0
@@ -114,7 +114,7 @@ func readsTo(t *testing.T, folds *eventstore.Folds[int], h history, until events
 	return *h.read
 }
 
-// An endpoint that is far behind, or fails and is told again, has the service fold what a lead was long ago, in turn with
+// An endpoint that is far behind, or fails and is retried, has the service fold what a lead was long ago, in turn with
 // what it is now.
 func TestFolds_CachesEarlyAndLateFolds(t *testing.T) {
 	t.Parallel()
@@ -197,7 +197,7 @@ func timed(t *testing.T, events int) history {
 
 func second(n int) time.Time { return time.Unix(1_700_000_000+int64(n), 0).UTC() }
 
-// readsAt loads a stream as it was at a second, requires that it is, and tells how many events that took.
+// readsAt loads a stream as it was at a second, requires that it is, and returns how many events were read.
 func readsAt(t require.TestingT, folds *eventstore.Folds[int], h history, n int) int {
 	*h.read = 0
 	counted, end, err := folds.LoadAt(context.Background(), h, "token-1", second(n))
@@ -217,7 +217,7 @@ func TestLoadAt_ResumesLongStream(t *testing.T) {
 	roomy.Memory = 1 << 20
 	folds, h := eventstore.NewFolds(roomy), timed(t, 1000)
 	require.Equal(t, 402+2, readsAt(t, folds, h, 200), "those until then, one behind and the last")
-	require.LessOrEqual(t, readsAt(t, folds, h, 200), 3, "an event behind the moment and the last tell that nothing else is asked")
+	require.LessOrEqual(t, readsAt(t, folds, h, 200), 3, "only the event after the time and the last one are read")
 	require.Equal(t, 1000-401, readsAt(t, folds, h, 600), "what was not folded yet is folded once")
 	require.Equal(t, 1, readsAt(t, folds, h, 600))
 	for _, n := range []int{480, 300, 100, 2, 499, 350} {

@@ -65,8 +65,8 @@ func TestValidate_Accepts(t *testing.T) {
 func TestValidate_Rejects(t *testing.T) {
 	t.Parallel()
 	for says, c := range map[string]struct {
-		writes []eventstore.Write
-		tells  string
+		writes  []eventstore.Write
+		message string
 	}{
 		"a stream written twice":    {[]eventstore.Write{on("lead-1", unchanged), on("lead-1", unchanged)}, "lead-1 is written twice"},
 		"a stream written, checked": {[]eventstore.Write{on("lead-1", unchanged), eventstore.Check("lead-1", eventstore.Any)}, "written twice"},
@@ -100,7 +100,7 @@ func TestValidate_Rejects(t *testing.T) {
 			t.Parallel()
 			err := eventstore.Validate(c.writes)
 			require.ErrorIs(t, err, eventstore.ErrInvalid)
-			require.ErrorContains(t, err, c.tells)
+			require.ErrorContains(t, err, c.message)
 		})
 	}
 }

@@ -26,15 +26,15 @@ import (
 // doors begins the paths of operations at the public addresses of intakes.
 const doors = "/in/{intakeId}"
 
-// door creates an intake and returns its public path and the answer.
-func (s *service) door(settings string) (path string, created reply) {
+// createIntake creates an intake and returns its public path and the answer.
+func (s *service) createIntake(settings string) (path string, created reply) {
 	s.t.Helper()
 	_, created = s.intake(settings)
 	return created.at("data", "url").(string), created
 }
 
-// knock posts to a public path. A body that is no JSON is a form.
-func (s *service) knock(path, body string, header map[string]string) reply {
+// deliver posts to a public path. A body that is no JSON is a form.
+func (s *service) deliver(path, body string, header map[string]string) reply {
 	s.t.Helper()
 	all := map[string]string{}
 	if !strings.HasPrefix(body, "{") {
@@ -80,18 +80,18 @@ func (s *service) leadsOf(phone string) []any {
 func TestArrive_CapturesLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(bearerIntake)
-	first := s.knock(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, proven).is(http.StatusOK)
+	path, _ := s.createIntake(bearerIntake)
+	first := s.deliver(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, proven).is(http.StatusOK)
 	require.Regexp(t, `^\{"success":true,"arrivalId":"[0-9A-Z]{26}"\}$`, first.raw)
 	lead := s.leadOf(first, "9876543210")
 	require.Equal(t, "Asha", lead["name"])
 	require.Equal(t, "webhook", lead["source"])
 	require.Equal(t, map[string]any{"city": "Pune", "id": 1.0}, lead["customFields"])
-	require.Equal(t, first.raw, s.knock(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, proven).is(http.StatusOK).raw)
-	refused := s.knock(path, `{"id":2,"phone":"9876543210"}`, proven).is(http.StatusOK)
+	require.Equal(t, first.raw, s.deliver(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, proven).is(http.StatusOK).raw)
+	refused := s.deliver(path, `{"id":2,"phone":"9876543210"}`, proven).is(http.StatusOK)
 	require.NotEqual(t, first.raw, refused.raw)
 	for _, body := range []string{`{"id":3}`, `{"id":4,"phone":"12"}`, `[]`, `{`, ``, `no JSON`} {
-		s.knock(path, body, proven).is(http.StatusOK)
+		s.deliver(path, body, proven).is(http.StatusOK)
 	}
 	require.Len(t, s.leadsOf("9876543210"), 1)
 	sources := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string)+"/sources", "").at("data").([]any)
@@ -104,7 +104,7 @@ func TestArrive_CapturesLead(t *testing.T) {
 func TestArrive_Refusals(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, created := s.door(bearerIntake)
+	path, created := s.createIntake(bearerIntake)
 	resource := intakes + "/" + created.at("data", "intakeId").(string)
 	body := `{"phone":"9876543210"}`
 	large := `{"phone":"9876543210","x":"` + strings.Repeat("x", 1<<20) + `"}`
@@ -127,22 +127,22 @@ func TestArrive_Refusals(t *testing.T) {
 		"too large":         {path, large, proven, 413},
 		"encoded":           {path, body, map[string]string{"Authorization": proven["Authorization"], "Content-Encoding": "gzip"}, 415},
 	} {
-		r := s.knock(c.path, c.body, c.header).is(c.status)
+		r := s.deliver(c.path, c.body, c.header).is(c.status)
 		require.Equal(t, false, r.at("success"), name)
 		require.Equal(t, c.status == http.StatusUnauthorized, r.header.Get("WWW-Authenticate") == "Bearer", name)
 	}
 	random := make([]byte, 760<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
-	r := s.knock(path, `{"phone":"9876543210","x":"`+base64.StdEncoding.EncodeToString(random)+`"}`, proven).is(http.StatusRequestEntityTooLarge)
+	r := s.deliver(path, `{"phone":"9876543210","x":"`+base64.StdEncoding.EncodeToString(random)+`"}`, proven).is(http.StatusRequestEntityTooLarge)
 	require.Equal(t, "Request body, with its headers and query, must be at most 700 KiB after compression", r.at("message"))
 	require.Equal(t, http.StatusMethodNotAllowed, s.request(call{method: http.MethodGet, path: path}).status)
 	require.Equal(t, before, head(), "without effect")
 	s.as(http.MethodPatch, resource, `{"enabled":false}`).is(http.StatusOK)
-	s.knock(path, body, proven).is(http.StatusNotFound)
+	s.deliver(path, body, proven).is(http.StatusNotFound)
 	s.as(http.MethodPatch, resource, `{"enabled":true}`).is(http.StatusOK)
-	s.knock(path, body, proven).is(http.StatusOK)
+	s.deliver(path, body, proven).is(http.StatusOK)
 	s.as(http.MethodDelete, resource, "").is(http.StatusOK)
-	s.knock(path, body, proven).is(http.StatusNotFound)
+	s.deliver(path, body, proven).is(http.StatusNotFound)
 	require.Equal(t, http.StatusNotFound, s.request(call{method: http.MethodGet, path: path}).status)
 }
 
@@ -150,14 +150,14 @@ func TestArrive_Refusals(t *testing.T) {
 func TestArrive_KeepsBodiesThatCompressLittle(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(bearerIntake)
+	path, _ := s.createIntake(bearerIntake)
 	random := make([]byte, 680<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
 	for name, value := range map[string]string{
 		"hex": hex.EncodeToString(random[:510<<10]), "base64": base64.StdEncoding.EncodeToString(random),
 	} {
 		body := `{"phone":"9876543210","x":"` + value + `"}`
-		answered := s.knock(path, body, proven).is(http.StatusOK)
+		answered := s.deliver(path, body, proven).is(http.StatusOK)
 		shown := s.as(http.MethodGet, arrivalsPath+"/"+answered.at("arrivalId").(string), "").is(http.StatusOK)
 		require.True(t, body == shown.at("data", "raw", "body"), name)
 	}
@@ -168,9 +168,9 @@ func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)
-	path, created := s.door(`{"name":"Shop","kind":"razorpay"}`)
+	path, created := s.createIntake(`{"name":"Shop","kind":"razorpay"}`)
 	resource := intakes + "/" + created.at("data", "intakeId").(string)
-	form, formCreated := s.door(`{"name":"Form","kind":"form","honeypot":"url"}`)
+	form, formCreated := s.createIntake(`{"name":"Form","kind":"form","honeypot":"url"}`)
 	secret := created.at("data", "secret").(string)
 	body := `{"event":"payment.failed","payload":{"payment":{"entity":{"contact":"+919876543210","amount":100,"currency":"INR"}}}}`
 	signed := func(secret string) map[string]string {
@@ -178,18 +178,18 @@ func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 		mac.Write([]byte(body))
 		return map[string]string{"X-Razorpay-Signature": hex.EncodeToString(mac.Sum(nil))}
 	}
-	other.knock(path, body, signed(secret)).is(http.StatusOK)
+	other.deliver(path, body, signed(secret)).is(http.StatusOK)
 	for range 3 {
 		rotated := s.as(http.MethodPost, resource+"/secret/rotate", "").is(http.StatusOK).at("data", "secret").(string)
-		other.knock(path, body, signed(secret)).is(http.StatusUnauthorized)
-		other.knock(path, body, signed(rotated)).is(http.StatusOK)
+		other.deliver(path, body, signed(secret)).is(http.StatusUnauthorized)
+		other.deliver(path, body, signed(rotated)).is(http.StatusOK)
 		secret = rotated
 		rotated = s.as(http.MethodPost, resource+"/secret/rotate", "").is(http.StatusOK).at("data", "secret").(string)
-		other.knock(path, body, signed(rotated)).is(http.StatusOK)
+		other.deliver(path, body, signed(rotated)).is(http.StatusOK)
 		secret = rotated
 	}
 	s.as(http.MethodDelete, resource, "").is(http.StatusOK)
-	other.knock(path, body, signed(secret)).is(http.StatusNotFound)
+	other.deliver(path, body, signed(secret)).is(http.StatusNotFound)
 
 	for _, change := range []struct {
 		method, settings, body string
@@ -203,29 +203,29 @@ func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 		{http.MethodDelete, "", "phone=1&url=spam", http.StatusNotFound},
 	} {
 		s.as(change.method, intakes+"/"+formCreated.at("data", "intakeId").(string), change.settings).is(http.StatusOK)
-		other.knock(form, change.body, nil).is(change.status)
+		other.deliver(form, change.body, nil).is(change.status)
 	}
 }
 
 func TestArrive_RateLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
-	limited, _ := s.door(`{"name":"A","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":1.5}`)
+	limited, _ := s.createIntake(`{"name":"A","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":1.5}`)
 	for range 2 {
-		s.knock(limited, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+		s.deliver(limited, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
 	}
-	s.knock(limited, `{"phone":"9876543210"}`, proven).limited()
+	s.deliver(limited, `{"phone":"9876543210"}`, proven).limited()
 	large := strings.Repeat("x", 1<<20+1)
-	s.knock(limited, large, proven).limited()
+	s.deliver(limited, large, proven).limited()
 
-	none, _ := s.door(`{"name":"B","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":0}`)
-	own, _ := s.door(bearerIntake)
+	none, _ := s.createIntake(`{"name":"B","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":0}`)
+	own, _ := s.createIntake(bearerIntake)
 	for range 100 {
-		s.knock(none, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
-		s.knock(own, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+		s.deliver(none, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+		s.deliver(own, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
 	}
-	s.knock(none, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
-	s.knock(own, `{"phone":"9876543210"}`, proven).limited()
+	s.deliver(none, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	s.deliver(own, `{"phone":"9876543210"}`, proven).limited()
 	s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated)
 }
 
@@ -234,9 +234,9 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(20)})
-	path, created := s.door(`{"name":"Form","kind":"form"}`)
+	path, created := s.createIntake(`{"name":"Form","kind":"form"}`)
 	from := func(address, body string) reply {
-		return s.knock(path, body, map[string]string{"X-Forwarded-For": address})
+		return s.deliver(path, body, map[string]string{"X-Forwarded-For": address})
 	}
 	for range 20 {
 		from("192.0.2.1", "phone=9876543210").is(http.StatusOK)
@@ -244,7 +244,7 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 	from("192.0.2.1", "phone=9876543210").limited()
 	from("192.0.2.2", "phone=9876543210").is(http.StatusOK)
 	view := func(address string) reply {
-		return s.knock(path+"/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com"}`, map[string]string{"X-Forwarded-For": address})
+		return s.deliver(path+"/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com"}`, map[string]string{"X-Forwarded-For": address})
 	}
 	for range 20 {
 		view("192.0.2.1").is(http.StatusAccepted)
@@ -273,25 +273,25 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 func TestArrive_WrongProofsCountApart(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
-	path, _ := s.door(bearerIntake)
+	path, _ := s.createIntake(bearerIntake)
 	for range 150 {
-		s.knock(path, `{"phone":"9876543210"}`, nil).is(http.StatusUnauthorized)
+		s.deliver(path, `{"phone":"9876543210"}`, nil).is(http.StatusUnauthorized)
 	}
-	s.knock(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	s.deliver(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
 	for range 5 {
 		s.send(call{method: http.MethodGet, path: leads, credential: s.jwt[:len(s.jwt)-2] + "xx"}).is(http.StatusUnauthorized)
 	}
 	for range 100 {
-		s.knock("/in/"+missingID, `{}`, nil)
+		s.deliver("/in/"+missingID, `{}`, nil)
 	}
-	s.knock("/in/"+missingID, `{}`, nil).limited()
-	s.knock(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	s.deliver("/in/"+missingID, `{}`, nil).limited()
+	s.deliver(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
 }
 
 func TestArrive_MetaChallenge(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"access"}`)
+	path, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"access"}`)
 	ask := func(token string) reply {
 		return s.request(call{method: http.MethodGet, path: path + "?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=" + token})
 	}
@@ -305,8 +305,8 @@ func TestArrive_MetaChallenge(t *testing.T) {
 	mac := hmac.New(sha256.New, []byte("app"))
 	mac.Write([]byte(body))
 	signed := map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))}
-	first := s.knock(path, body, signed).is(http.StatusOK)
-	require.Equal(t, first.raw, s.knock(path, body, signed).is(http.StatusOK).raw)
+	first := s.deliver(path, body, signed).is(http.StatusOK)
+	require.Equal(t, first.raw, s.deliver(path, body, signed).is(http.StatusOK).raw)
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType()}, s.arrival(first))
 	require.Eventually(t, func() bool {
 		return pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.arrival`) == 2
@@ -317,13 +317,13 @@ func TestArrive_MetaChallenge(t *testing.T) {
 func TestArrive_MetaChangesStandAlone(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
+	path, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
 	body := `{"entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":"x"}},{"field":"leadgen","value":{"leadgen_id":12}}]},7]}`
 	mac := hmac.New(sha256.New, []byte("app"))
 	mac.Write([]byte(body))
 	signed := map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))}
-	first := s.knock(path, body, signed).is(http.StatusOK)
-	require.Equal(t, first.raw, s.knock(path, body, signed).is(http.StatusOK).raw)
+	first := s.deliver(path, body, signed).is(http.StatusOK)
+	require.Equal(t, first.raw, s.deliver(path, body, signed).is(http.StatusOK).raw)
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(first))
 	require.Eventually(t, func() bool {
 		return pgtest.Value[string](t, s.pool, `SELECT coalesce(string_agg(state, ' ' ORDER BY state), '') FROM views.arrival`) ==
@@ -336,7 +336,7 @@ func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(4)})
-	path, _ := s.door(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
+	path, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
 	post := func(ids ...string) reply {
 		changes := make([]string, len(ids))
 		for i, id := range ids {
@@ -345,7 +345,7 @@ func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 		body := `{"entry":[{"changes":[` + strings.Join(changes, ",") + `]}]}`
 		mac := hmac.New(sha256.New, []byte("app"))
 		mac.Write([]byte(body))
-		return s.knock(path, body, map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))})
+		return s.deliver(path, body, map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))})
 	}
 	post("1").is(http.StatusOK)
 	ids := make([]string, 4*4)
@@ -359,9 +359,9 @@ func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 func TestArrive_FeatureDisabled(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(bearerIntake)
+	path, _ := s.createIntake(bearerIntake)
 	s.provision(ownAccount, account.Settings{})
-	kept := s.knock(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	kept := s.deliver(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(kept))
 }
 
@@ -369,9 +369,9 @@ func TestArrive_FeatureDisabled(t *testing.T) {
 func TestArrive_CostlyPosts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(strings.Replace(bearerIntake, `"mapping":{`, `"mapping":{"name":"string(body.a.exists(x, body.a.exists(y, x == y + 1)))",`, 1))
+	path, _ := s.createIntake(strings.Replace(bearerIntake, `"mapping":{`, `"mapping":{"name":"string(body.a.exists(x, body.a.exists(y, x == y + 1)))",`, 1))
 	for field, elements := range map[string]int{"name": 2000, "body": 20_000} {
-		answered := s.knock(path, `{"phone":"9876543210","a":[`+strings.Repeat("1,", elements)+`1]}`, proven).is(http.StatusOK)
+		answered := s.deliver(path, `{"phone":"9876543210","a":[`+strings.Repeat("1,", elements)+`1]}`, proven).is(http.StatusOK)
 		shown := s.as(http.MethodGet, arrivalsPath+"/"+answered.at("arrivalId").(string), "").is(http.StatusOK)
 		require.Equal(t, "quarantined", shown.at("data", "state"))
 		require.Equal(t, field, shown.at("data", "reasons").([]any)[0].(map[string]any)["field"])

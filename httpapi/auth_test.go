@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// status captures nothing with a credential and returns the status: 400 when it was let in.
+// status posts an empty capture with a credential and returns the status: 400 if the credential was accepted.
 func (s *service) status(credential string) int {
 	s.t.Helper()
 	return s.send(call{method: http.MethodPost, path: leads, credential: credential, body: `{}`}).status
@@ -39,7 +39,7 @@ func TestCredentials_JunkKeepsNoTokenOut(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, restarted.status(value))
 }
 
-// Whatever is guessed from an address, a token that exists is let in from there, and no other is looked up.
+// After failed guesses from an address, tokens that exist are accepted from there, and others are not looked up.
 func TestCredentials_GuessesKeepNoTokenOut(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -280,7 +280,7 @@ func TestBatch_Limits(t *testing.T) {
 	exactly := s.sendBatch(whole).lines(t)
 	require.Len(t, exactly, 32)
 	require.InDelta(t, 409, exactly[31]["status"], 0)
-	require.Equal(t, http.StatusRequestEntityTooLarge, s.sendBatch(whole+"\n").status, "told by its length")
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.sendBatch(whole+"\n").status, "by its length")
 
 	streamed := s.stream(strings.NewReader(whole + "{\"phone\":\"9876543211\"}\n")).lines(t)
 	require.Len(t, streamed, 33)
@@ -288,7 +288,7 @@ func TestBatch_Limits(t *testing.T) {
 	require.InDelta(t, 33, streamed[32]["line"], 0)
 }
 
-// stream sends a batch of a length that is not told.
+// stream sends a batch without a length.
 func (s *service) stream(body io.Reader) reply {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.server.URL+batch, io.NopCloser(body))

@@ -125,14 +125,14 @@ func TestCapture_Authorization(t *testing.T) {
 		"an unknown account":         {s.mint("nobody", ""), 403, "Feature crm_api is not enabled for this account"},
 		"a JWT of another scope":     {s.mint(ownAccount, "leads:read"), 403, "Scope leads:write required"},
 	} {
-		// The body is none that anybody would be let in with, so that its error would show if it were read first.
+		// The body is invalid, so that its error would show if it were read first.
 		r := s.send(call{method: http.MethodPost, path: leads, credential: c.credential, body: "no json"})
 		require.Equal(t, c.status, r.status, "%s: %s", name, r.raw)
 		require.Equal(t, c.message, r.at("message"), name)
 		require.Equal(t, c.status == http.StatusUnauthorized, r.header.Get("WWW-Authenticate") == "Bearer", name)
 	}
 	for header, status := range map[string]int{
-		"bearer  " + value + " ": http.StatusBadRequest, // let in
+		"bearer  " + value + " ": http.StatusBadRequest, // accepted
 		"Basic " + value:         http.StatusUnauthorized,
 		value:                    http.StatusUnauthorized,
 		"Bearer":                 http.StatusUnauthorized,
@@ -296,7 +296,7 @@ func TestDryRun_WritesNothing(t *testing.T) {
 	}
 }
 
-// requireForeseen compares bodies. What was born between has an id in one of them; each is of its own moment.
+// requireForeseen compares bodies, but for times and for ids of what was created in between.
 func requireForeseen(t *testing.T, captured, tried reply) {
 	t.Helper()
 	delete(tried.body, "dryRun")

@@ -614,7 +614,7 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	b.capture(`{"name":"=cmd()","phone":"9876543210","opportunityValue":12,"status":"won"}`)
 	b.post("/console/tokens", "name", "form", "expiresInDays", "30")
 	b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created")
-	for _, file := range [][2]string{ // the leads first: the trail tells who has their file
+	for _, file := range [][2]string{ // the leads first: the trail records the export
 		{"/leads", "9876543210"}, {"/sources", "api"}, {"/sources/history", "api"}, {"/tokens", "form"}, {"/audit", "token.created"},
 		{"/audit/trail", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "touch"}, {"/usage", "T00:00:00.000Z"},
 	} {
@@ -778,7 +778,7 @@ func tale(page string) (sentences []string) {
 	return sentences
 }
 
-// What happened to a lead is told in sentences, in the order that the reader chooses, without ids and personal data.
+// What happened to a lead is shown in sentences, in the order that the reader chooses, without ids and personal data.
 func TestConsoleLead_TellsStory(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
@@ -824,8 +824,8 @@ func TestConsoleLead_TellsStory(t *testing.T) {
 	require.NotContains(t, page, "Pune")
 	require.Equal(t, 2, strings.Count(page, `<h3 class="day">`), "2020 and today")
 	require.Contains(t, page, `<h3 class="day">2020-01-02</h3>`)
-	told, _, _ := strings.Cut(page, `<details id="calls"`)
-	shown := regexp.MustCompile(`(?s)<details.*?</details>|<[^>]*>`).ReplaceAllString(told, "")
+	story, _, _ := strings.Cut(page, `<details id="calls"`)
+	shown := regexp.MustCompile(`(?s)<details.*?</details>|<[^>]*>`).ReplaceAllString(story, "")
 	require.NotRegexp(t, `[0-9A-Z]{26}`, shown[strings.Index(shown, "Profile"):], "ids are folded")
 	slices.Reverse(want)
 	require.Equal(t, want, tale(b.get("/console/leads/"+id+"?order=newest").body))

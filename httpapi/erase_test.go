@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// traces are what a person told, wherever it might stand.
+// traces are the texts that a person sent, in any encoding.
 var traces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
 
 const whole = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +

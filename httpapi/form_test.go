@@ -36,7 +36,7 @@ func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
 		`{"name":"Curated","kind":"form","rateLimit":0,"honeypot":"url","source":"webhook"}`,
 		`{"name":"Redirect","kind":"form","rateLimit":0,"honeypot":"url","redirect":"https://example.com/thanks"}`,
 	} {
-		path, _ := s.door(settings)
+		path, _ := s.createIntake(settings)
 		for _, accept := range []string{"*/*", "text/html,application/xhtml+xml;q=0.9"} {
 			var first *reply
 			for i, body := range []string{
@@ -44,7 +44,7 @@ func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
 				"phone=9876543298&url=spam", "phone=9876543297&status=none",
 			} {
 				begun := time.Now()
-				r := s.knock(path, body, map[string]string{"Accept": accept})
+				r := s.deliver(path, body, map[string]string{"Accept": accept})
 				require.GreaterOrEqual(t, time.Since(begun), 50*time.Millisecond, "no sooner than any other")
 				require.Contains(t, []int{http.StatusOK, http.StatusSeeOther}, r.status, body)
 				require.NotContains(t, r.header, "X-Log-Position")
@@ -67,41 +67,41 @@ func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
 func TestForm_Answers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	plain, _ := s.door(`{"name":"Form","kind":"form","rateLimit":0}`)
-	redirecting, _ := s.door(`{"name":"Form","kind":"form","rateLimit":0,"redirect":"https://example.com/thanks?a=1&b"}`)
+	plain, _ := s.createIntake(`{"name":"Form","kind":"form","rateLimit":0}`)
+	redirecting, _ := s.createIntake(`{"name":"Form","kind":"form","rateLimit":0,"redirect":"https://example.com/thanks?a=1&b"}`)
 	html := map[string]string{"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	s.server.Client().CheckRedirect = keepRedirect
 
-	require.Equal(t, `{"success":true}`, s.knock(plain, "phone=9876543210", nil).is(http.StatusOK).raw)
-	require.Equal(t, `{"success":true}`, s.knock(redirecting, "phone=9876543210", nil).is(http.StatusOK).raw)
-	moved := s.knock(redirecting, "phone=9876543210", html).is(http.StatusSeeOther)
+	require.Equal(t, `{"success":true}`, s.deliver(plain, "phone=9876543210", nil).is(http.StatusOK).raw)
+	require.Equal(t, `{"success":true}`, s.deliver(redirecting, "phone=9876543210", nil).is(http.StatusOK).raw)
+	moved := s.deliver(redirecting, "phone=9876543210", html).is(http.StatusSeeOther)
 	require.Equal(t, "https://example.com/thanks?a=1&b", moved.header.Get("Location"))
-	page := s.knock(plain, "phone=9876543210", html).is(http.StatusOK)
+	page := s.deliver(plain, "phone=9876543210", html).is(http.StatusOK)
 	require.Equal(t, "text/html; charset=utf-8", page.header.Get("Content-Type"))
 	require.Contains(t, page.raw, "Thank you")
 
-	wrong := s.knock(plain, "name=Asha", nil).is(http.StatusBadRequest)
+	wrong := s.deliver(plain, "name=Asha", nil).is(http.StatusBadRequest)
 	require.Equal(t, []string{"phone"}, wrong.fieldsNamed())
-	require.Equal(t, []string{"phone", "email"}, s.knock(plain, "phone=12&email=<b>@x", nil).is(http.StatusBadRequest).fieldsNamed())
-	shown := s.knock(redirecting, "phone=12&email=<b>@x", html).is(http.StatusBadRequest)
+	require.Equal(t, []string{"phone", "email"}, s.deliver(plain, "phone=12&email=<b>@x", nil).is(http.StatusBadRequest).fieldsNamed())
+	shown := s.deliver(redirecting, "phone=12&email=<b>@x", html).is(http.StatusBadRequest)
 	require.Equal(t, "text/html; charset=utf-8", shown.header.Get("Content-Type"))
 	require.Equal(t, "default-src 'none'", shown.header.Get("Content-Security-Policy"))
 	require.Contains(t, shown.raw, "<li>phone ")
 	require.NotContains(t, shown.raw, "<b>")
-	require.Equal(t, "text/html; charset=utf-8", s.knock(plain, strings.Repeat("x", 1<<20+1), html).is(http.StatusRequestEntityTooLarge).header.Get("Content-Type"))
+	require.Equal(t, "text/html; charset=utf-8", s.deliver(plain, strings.Repeat("x", 1<<20+1), html).is(http.StatusRequestEntityTooLarge).header.Get("Content-Type"))
 
 	fields := url.Values{"phone": {"9876543212"}}
 	for i := range 51 {
 		fields.Set(fmt.Sprintf("field%d", i), "x")
 	}
-	s.knock(plain, fields.Encode(), nil).is(http.StatusOK) // which the person cannot correct
+	s.deliver(plain, fields.Encode(), nil).is(http.StatusOK) // which the person cannot correct
 	require.Empty(t, s.leadsOf("9876543212"))
 }
 
 func TestForm_Encodings(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(`{"name":"Form","kind":"form"}`)
+	path, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	for i, c := range []struct{ media, body string }{
 		{"application/x-www-form-urlencoded", "your-name=Asha+Rao&your-tel=%d&visitor_id=v-1&utm_source=mail&city=Pune"},
 		{"application/json", `{"name":"Asha Rao","phone":"%d","visitor_id":"v-1","utm_source":"mail","city":"Pune"}`},
@@ -110,7 +110,7 @@ func TestForm_Encodings(t *testing.T) {
 			"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\nContent-Type: application/pdf\n\nPDF\n--b--\n", "\n", "\r\n")},
 	} {
 		phone := 9876543210 + i
-		r := s.knock(path, fmt.Sprintf(c.body, phone), map[string]string{"Content-Type": c.media, "User-Agent": "Firefox"}).is(http.StatusOK)
+		r := s.deliver(path, fmt.Sprintf(c.body, phone), map[string]string{"Content-Type": c.media, "User-Agent": "Firefox"}).is(http.StatusOK)
 		require.Equal(t, `{"success":true}`, r.raw)
 		found := s.leadsOf(fmt.Sprint(phone))
 		require.Len(t, found, 1, c.media)
@@ -125,12 +125,12 @@ func TestForm_Encodings(t *testing.T) {
 func TestForm_FilesAreNotKept(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(`{"name":"Form","kind":"form"}`)
+	path, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	file := make([]byte, 900<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(file) // does not compress
 	body := strings.ReplaceAll("--b\nContent-Disposition: form-data; name=\"city\"\n\nPune\n--b\nContent-Disposition: form-data; name=\"phone\"\n\n9876543210\n"+
 		"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\n\n", "\n", "\r\n") + string(file) + "\r\n--b--\r\n"
-	s.knock(path, body, map[string]string{"Content-Type": "multipart/form-data; boundary=b"}).is(http.StatusOK)
+	s.deliver(path, body, map[string]string{"Content-Type": "multipart/form-data; boundary=b"}).is(http.StatusOK)
 	require.Len(t, s.leadsOf("9876543210"), 1)
 	listed := s.as(http.MethodGet, arrivalsPath, "").is(http.StatusOK).item("arrivalId").(string)
 	raw := s.as(http.MethodGet, arrivalsPath+"/"+listed, "").is(http.StatusOK).at("data", "raw", "body").(string)
@@ -142,9 +142,9 @@ func TestForm_FilesAreNotKept(t *testing.T) {
 func TestForm_Origins(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.CORSOrigins = []string{"https://api.example.com"} })
-	path, _ := s.door(`{"name":"Form","kind":"form","rateLimit":0,"origins":["https://example.com"]}`)
-	open, _ := s.door(`{"name":"Form","kind":"form","rateLimit":0}`)
-	hook, _ := s.door(bearerIntake)
+	path, _ := s.createIntake(`{"name":"Form","kind":"form","rateLimit":0,"origins":["https://example.com"]}`)
+	open, _ := s.createIntake(`{"name":"Form","kind":"form","rateLimit":0}`)
+	hook, _ := s.createIntake(bearerIntake)
 	for origin, status := range map[string]int{
 		"https://example.com": 200, "https://example.com.evil.net": 403, "null": 403, "": 403, "https://api.example.com": 403, "http://example.com": 403,
 	} {
@@ -160,7 +160,7 @@ func TestForm_Origins(t *testing.T) {
 					want = http.StatusAccepted
 				}
 			}
-			r := s.knock(address, body, header).is(want)
+			r := s.deliver(address, body, header).is(want)
 			allowed := ""
 			if status == 200 {
 				allowed = origin
@@ -175,8 +175,8 @@ func TestForm_Origins(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, "https://example.com", s.knock(path, "phone=1", map[string]string{"Origin": "https://example.com"}).is(http.StatusBadRequest).header.Get("Access-Control-Allow-Origin"), "the page may read errors")
-	require.Empty(t, s.knock(open, "phone=9876543210", map[string]string{"Origin": "https://any.example"}).is(http.StatusOK).header.Get("Access-Control-Allow-Origin"))
+	require.Equal(t, "https://example.com", s.deliver(path, "phone=1", map[string]string{"Origin": "https://example.com"}).is(http.StatusBadRequest).header.Get("Access-Control-Allow-Origin"), "the page may read errors")
+	require.Empty(t, s.deliver(open, "phone=9876543210", map[string]string{"Origin": "https://any.example"}).is(http.StatusOK).header.Get("Access-Control-Allow-Origin"))
 	for _, address := range []string{open, hook, "/in/" + missingID} {
 		preflight := s.request(call{method: http.MethodOptions, path: address, header: map[string]string{"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}})
 		require.Empty(t, preflight.header.Get("Access-Control-Allow-Origin"))
@@ -186,13 +186,13 @@ func TestForm_Origins(t *testing.T) {
 func TestForm_IdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(`{"name":"Form","kind":"form","source":"webhook"}`)
+	path, _ := s.createIntake(`{"name":"Form","kind":"form","source":"webhook"}`)
 	key := map[string]string{"Idempotency-Key": "k-1"}
 	for range 3 {
-		require.Equal(t, `{"success":true}`, s.knock(path, "phone=9876543210&name=Asha", key).is(http.StatusOK).raw)
+		require.Equal(t, `{"success":true}`, s.deliver(path, "phone=9876543210&name=Asha", key).is(http.StatusOK).raw)
 	}
-	s.knock(path, "phone=1", map[string]string{"Idempotency-Key": "k-2"}).is(http.StatusBadRequest)
-	s.knock(path, "phone=9876543211", map[string]string{"Idempotency-Key": "k-2"}).is(http.StatusOK)
+	s.deliver(path, "phone=1", map[string]string{"Idempotency-Key": "k-2"}).is(http.StatusBadRequest)
+	s.deliver(path, "phone=9876543211", map[string]string{"Idempotency-Key": "k-2"}).is(http.StatusOK)
 	found := s.leadsOf("9876543210")
 	require.Len(t, found, 1)
 	require.Equal(t, 1.0, s.as(http.MethodGet, leads+"/"+found[0].(map[string]any)["leadId"].(string)+"/sources", "").at("data").([]any)[0].(map[string]any)["arrivals"])
@@ -204,17 +204,17 @@ func TestForm_HoneypotLeavesOnlyACount(t *testing.T) {
 	t.Parallel()
 	var registry *prometheus.Registry
 	s := start(t, func(o *httpapi.Options) { registry = o.Metrics })
-	path, _ := s.door(`{"name":"Form","kind":"form","honeypot":"url"}`)
+	path, _ := s.createIntake(`{"name":"Form","kind":"form","honeypot":"url"}`)
 	before, err := s.store.Head(t.Context())
 	require.NoError(t, err)
-	s.knock(path, "phone=9876543210&url=http://spam", nil).is(http.StatusOK)
+	s.deliver(path, "phone=9876543210&url=http://spam", nil).is(http.StatusOK)
 	after, err := s.store.Head(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 	metrics := s.request(call{method: http.MethodGet, path: "/metrics"}).raw
 	require.Contains(t, metrics, `leadlog_arrivals_total{kind="form",outcome="honeypot"} 1`)
 	require.NotNil(t, registry)
-	s.knock(path, "phone=9876543210&url=", nil).is(http.StatusOK)
+	s.deliver(path, "phone=9876543210&url=", nil).is(http.StatusOK)
 	require.Empty(t, s.leadsOf("9876543210")[0].(map[string]any)["customFields"])
 }
 
@@ -234,9 +234,9 @@ func TestForm_Challenge(t *testing.T) {
 	t.Cleanup(provider.Close)
 	s := start(t, func(o *httpapi.Options) { o.Challenges = challenge.New(provider.URL, provider.URL, time.Now) })
 	for name, field := range map[string]string{"turnstile": "cf-turnstile-response", "hcaptcha": "h-captcha-response"} {
-		path, _ := s.door(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"}}`)
+		path, _ := s.createIntake(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"}}`)
 		post := func(phone, token string, header map[string]string) reply {
-			return s.knock(path, url.Values{"phone": {phone}, field: {token}}.Encode(), header)
+			return s.deliver(path, url.Values{"phone": {phone}, field: {token}}.Encode(), header)
 		}
 		verdict.Store(`{"success":true}`)
 		asked.Store(0)
@@ -256,10 +256,10 @@ func TestForm_Challenge(t *testing.T) {
 		require.EqualValues(t, 1, asked.Load())
 
 		// With another delivery id it is another post, whatever its key.
-		mapped, _ := s.door(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"},"mapping":{"deliveryId":"body.ref"}}`)
+		mapped, _ := s.createIntake(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"},"mapping":{"deliveryId":"body.ref"}}`)
 		asked.Store(0)
 		for _, ref := range []string{"a", "b", "b"} {
-			s.knock(mapped, url.Values{"phone": {"9876543218"}, field: {"token"}, "ref": {ref}}.Encode(), map[string]string{"Idempotency-Key": "k"}).is(http.StatusOK)
+			s.deliver(mapped, url.Values{"phone": {"9876543218"}, field: {"token"}, "ref": {ref}}.Encode(), map[string]string{"Idempotency-Key": "k"}).is(http.StatusOK)
 		}
 		require.EqualValues(t, 2, asked.Load())
 
@@ -273,8 +273,8 @@ func TestForm_Challenge(t *testing.T) {
 func TestForm_PageViews(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.door(`{"name":"Form","kind":"form"}`)
-	hook, _ := s.door(bearerIntake)
+	path, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
+	hook, _ := s.createIntake(bearerIntake)
 	view := func(path, body string, header map[string]string) reply {
 		return s.request(call{method: http.MethodPost, path: path + "/visitors/v-1/activity", body: body, header: header})
 	}
@@ -288,7 +288,7 @@ func TestForm_PageViews(t *testing.T) {
 	view(path, `{"type":"click","properties":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`, nil).is(http.StatusRequestEntityTooLarge)
 	view(hook, seen, proven).is(http.StatusNotFound)
 	view("/in/"+missingID, seen, nil).is(http.StatusNotFound)
-	s.knock(path, "phone=9876543210&visitor_id=v-1", nil).is(http.StatusOK)
+	s.deliver(path, "phone=9876543210&visitor_id=v-1", nil).is(http.StatusOK)
 	lead := s.leadsOf("9876543210")[0].(map[string]any)
 	activity := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string)+"/activity", "").is(http.StatusOK).at("data").([]any)
 	require.Len(t, activity, 1)
@@ -299,8 +299,8 @@ func TestForm_PageViews(t *testing.T) {
 func TestForm_JunkHurtsNoOther(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
-	path, _ := s.door(`{"name":"Form","kind":"form","mapping":{"name":"body.list.map(a, a + a)[0]"}}`)
-	other, _ := s.door(bearerIntake)
+	path, _ := s.createIntake(`{"name":"Form","kind":"form","mapping":{"name":"body.list.map(a, a + a)[0]"}}`)
+	other, _ := s.createIntake(bearerIntake)
 	s.provision("second", account.Settings{Features: []string{account.FeatureAPI}})
 	second := s.mint("second", "")
 	junk := []func(i int) (string, map[string]string){
@@ -326,7 +326,7 @@ func TestForm_JunkHurtsNoOther(t *testing.T) {
 			if i < 120 {
 				body, header = junk[i%len(junk)](i)
 			}
-			statuses <- s.knock(path, body, header).status
+			statuses <- s.deliver(path, body, header).status
 			if i%100 == 0 {
 				r := s.send(call{method: http.MethodPost, path: leads, credential: second, body: fmt.Sprintf(`{"phone":"98765%05d"}`, i)})
 				require.Equal(t, http.StatusCreated, r.status)
@@ -344,5 +344,5 @@ func TestForm_JunkHurtsNoOther(t *testing.T) {
 	require.NotZero(t, counts[http.StatusTooManyRequests])
 	require.Zero(t, counts[http.StatusInternalServerError], "%v", counts)
 	s.capture(`{"phone":"9876500001"}`).is(http.StatusCreated)
-	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalCaptured{}.EventType()}, s.arrival(s.knock(other, `{"phone":"9876500002"}`, proven).is(http.StatusOK)))
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalCaptured{}.EventType()}, s.arrival(s.deliver(other, `{"phone":"9876500002"}`, proven).is(http.StatusOK)))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// FuzzSignedJWT signs any header and claims with the right key: what is let in then must say what we ask for, as the
+// FuzzSignedJWT signs any header and claims with the right key: what is accepted must have what is required, as the
 // standard library reads it.
 func FuzzSignedJWT(f *testing.F) {
 	for _, seed := range [][2]string{
@@ -40,7 +40,7 @@ func FuzzSignedJWT(f *testing.F) {
 		require.NoError(t, err)
 		identity, err := v.Verify(t.Context(), text+"."+base64.RawURLEncoding.EncodeToString(signature), noon)
 		if err != nil {
-			require.Less(t, len(err.Error()), 300, "it tells what is wrong, and not what was sent")
+			require.Less(t, len(err.Error()), 300, "it has the cause and not the input")
 			return
 		}
 		head, said := exactNames(t, header), exactNames(t, claims)

@@ -279,7 +279,7 @@ func plain(r reply) map[string]any {
 	return map[string]any{"status": r.status, "header": header, "body": visitorID.ReplaceAllString(raw, `"visitorId":""`)}
 }
 
-// everythingOfTheirs is what they are told of all they have.
+// everythingOfTheirs is all answers about what they have.
 func (w *tenants) everythingOfTheirs() map[string]string {
 	all := make(map[string]string)
 	for _, o := range operations() {
@@ -312,7 +312,7 @@ var readings = regexp.MustCompile(`,\{"id":"[^"]*","type":"data\.(?:revealed|sea
 var feedEnd = regexp.MustCompile(`"nextCursor":"[^"]*"}$`)
 
 // TestIsolation_IdenticalAccounts has two accounts do the same things, with the same people, visitors and idempotency
-// keys, by every operation of the document. Neither may be told anything else than the other.
+// keys, by every operation of the document. Both must get the same answers.
 func TestIsolation_IdenticalAccounts(t *testing.T) {
 	t.Parallel()
 	w := tenancy(t)

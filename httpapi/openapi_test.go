@@ -264,7 +264,7 @@ func (d *description) find(r *http.Request, base string, input *openapi3filter.R
 	return route, true
 }
 
-// judgeStray wants of a request that is not described that it was not let in.
+// judgeStray requires that a request which is not described is refused.
 func (d *description) judgeStray(r *http.Request, seen *witness) error {
 	if r.Method == http.MethodOptions && seen.status == http.StatusNoContent {
 		return nil // what browsers ask before they send
@@ -361,7 +361,7 @@ type operation struct {
 	method, path string
 }
 
-// scopes are what a JWT needs for the operation; tokens tells whether an API token will do too.
+// scopes are what a JWT needs for the operation; tokens is true if an API token is accepted too.
 func (o operation) scopes() (scopes []string, tokens bool) {
 	if o.Security == nil {
 		return nil, false
@@ -425,8 +425,8 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	s.fanOut()
 	s.published(s.keepTree(), 1)
 	ids := s.settle()
-	form, _ := s.door(`{"name":"Form","kind":"form"}`)
-	meta, _ := s.door(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"a","verifyToken":"b","accessToken":"c"}`)
+	form, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
+	meta, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"a","verifyToken":"b","accessToken":"c"}`)
 	for _, o := range operations() {
 		for _, c := range o.bodies(t) {
 			if strings.HasPrefix(o.path, doors) { // of a kind that needs no proof, or whose proof is in the query
@@ -449,7 +449,7 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	}
 }
 
-// settle makes one of everything that the paths of the document name, and tells what it is called. It waits for a
+// settle makes one of everything that the paths of the document name, and returns their names. It waits for a
 // delivery.
 func (s *service) settle() *strings.Replacer {
 	s.t.Helper()
@@ -504,7 +504,7 @@ func (s *service) fanOut() {
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// Bodies are no JSON: of a caller who is not let in nothing is read.
+// Bodies are no JSON: the body of a refused caller is not read.
 func TestOpenAPI_StatesCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -114,17 +114,17 @@ func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 	require.EqualValues(t, 7, events)
 
 	for leaf, line := range strings.Split(strings.TrimSpace(export.raw), "\n") {
-		var told audit.Entry
-		require.NoError(t, json.Unmarshal([]byte(line), &told))
-		require.EqualValues(t, leaf, told.Leaf)
+		var entry audit.Entry
+		require.NoError(t, json.Unmarshal([]byte(line), &entry))
+		require.EqualValues(t, leaf, entry.Leaf)
 		for size := leaf + 1; size <= 7; size++ {
-			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, told.Position, size), "").is(http.StatusOK)
+			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, entry.Position, size), "").is(http.StatusOK)
 			head, _, err := audit.OpenHead([]byte(r.raw), signer.PublicKey())
 			require.NoError(t, err)
-			hash, err := told.LeafHash(ownAccount)
+			hash, err := entry.LeafHash(ownAccount)
 			require.NoError(t, err)
 			require.Equal(t, hash.String(), r.at("data", "leafHash"))
-			require.NoError(t, tlog.CheckRecord(parsed(t, r.at("data", "proof")), head.Size, head.Root, told.Leaf, hash))
+			require.NoError(t, tlog.CheckRecord(parsed(t, r.at("data", "proof")), head.Size, head.Root, entry.Leaf, hash))
 		}
 	}
 	deleted, err := strconv.ParseUint(last.header.Get("X-Log-Position"), 10, 64)

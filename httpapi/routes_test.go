@@ -195,7 +195,7 @@ func TestCORS_ListedOrigins(t *testing.T) {
 	} {
 		require.Empty(t, other.header.Get("Access-Control-Allow-Origin"))
 	}
-	require.Contains(t, ask(http.MethodPost, leads, "https://other.example").header.Values("Vary"), "Origin", "a cache keeps apart what pages are told")
+	require.Contains(t, ask(http.MethodPost, leads, "https://other.example").header.Values("Vary"), "Origin", "caches store one answer for each origin")
 }
 
 func TestRoutes_BasePath(t *testing.T) {
@@ -325,7 +325,7 @@ func TestMonitoring_SharesConcurrentChecks(t *testing.T) {
 			go api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 			goOn <- struct{}{}
 			synctest.Wait()
-			require.EqualValues(t, 2, looks.Load(), "who asks later is told of later")
+			require.EqualValues(t, 2, looks.Load(), "a later request gets a later answer")
 		}
 	})
 }

@@ -217,8 +217,8 @@ type reply struct {
 	body   map[string]any
 }
 
-// send makes a request whose answer, when it is JSON, is in the envelope. When views that a GET waits for are late, it is
-// told to come back in a second, and does.
+// send makes a request and requires that an answer in JSON has the envelope. It repeats a GET that is refused because the views that
+// it waits for are late.
 func (s *service) send(c call) reply {
 	s.t.Helper()
 	r := s.request(c)

@@ -57,7 +57,7 @@ func newest(at query.Timestamp, id string) string {
 
 func TestLists_EveryItemOnceInOrder(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 7, 300)
+	w, history, reader := readerOf(t, 7, 300)
 	ctx := t.Context()
 	for range 4 {
 		w.Append(t, "acme", event.WebhookStream(w.NewID()), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}})
@@ -139,7 +139,7 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 
 func TestCursor_OfAnotherList(t *testing.T) {
 	t.Parallel()
-	_, history, reader := told(t, 8, 300)
+	_, history, reader := readerOf(t, 8, 300)
 	ctx, leadID := t.Context(), history.Leads["acme"][0]
 	lists := map[string]func(query.Page) (string, error){
 		"leads": func(p query.Page) (string, error) {

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var whole = query.Page{Limit: 200}
 
-// told is a World with a history that the views show.
-func told(t *testing.T, seed uint64, events int) (*projectiontest.World, *projectiontest.History, *query.Reader) {
+// readerOf returns a World with a history of so many events, and a reader of its views.
+func readerOf(t *testing.T, seed uint64, events int) (*projectiontest.World, *projectiontest.History, *query.Reader) {
 	t.Helper()
 	w := projectiontest.New(t)
 	history := w.WriteHistory(t, seed, events)
@@ -52,7 +52,7 @@ func text(t *testing.T, answer any) string {
 
 func TestLead_EqualsFold(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 1, 300)
+	w, history, reader := readerOf(t, 1, 300)
 	for account, ids := range history.Leads {
 		for _, id := range ids {
 			state := fold(t, w, event.LeadStream(id), lead.Evolve)
@@ -88,7 +88,7 @@ func object(t *testing.T, members map[string]jsontext.Value) jsontext.Value {
 
 func TestLeads_EqualCaptureAnswer(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 2, 100)
+	w, history, reader := readerOf(t, 2, 100)
 	list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{}, whole)
 	require.NoError(t, err)
 	require.Len(t, list.Items, len(history.Leads["acme"]))
@@ -99,7 +99,7 @@ func TestLeads_EqualCaptureAnswer(t *testing.T) {
 
 func TestToken_EqualsFold(t *testing.T) {
 	t.Parallel()
-	w, history, _ := told(t, 3, 400)
+	w, history, _ := readerOf(t, 3, 400)
 	now := projectiontest.Start.Add(500 * time.Hour)
 	reader := query.New(w.Pool, w.Store, query.WithClock(func() time.Time { return now }))
 	seen := map[string]int{}
@@ -168,7 +168,7 @@ func TestToken_ExpiresOnTime(t *testing.T) {
 
 func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 4, 400)
+	w, history, reader := readerOf(t, 4, 400)
 	for _, id := range history.Accounts {
 		state := fold(t, w, event.AccountStream(id), account.Evolve)
 		got, err := reader.Account(t.Context(), id)
@@ -195,7 +195,7 @@ func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 
 func TestLeadEvents_EqualStream(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 5, 100)
+	w, history, reader := readerOf(t, 5, 100)
 	id := history.Leads["acme"][0]
 	list, err := reader.LeadEvents(t.Context(), "acme", id, whole)
 	require.NoError(t, err)
@@ -212,7 +212,7 @@ func TestLeadEvents_EqualStream(t *testing.T) {
 
 func TestIsolation_BetweenAccounts(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 6, 300)
+	w, history, reader := readerOf(t, 6, 300)
 	ctx := t.Context()
 	ours, err := reader.AuditTokens(ctx, "acme", query.AuditFilter{}, whole)
 	require.NoError(t, err)

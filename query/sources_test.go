@@ -66,7 +66,7 @@ func TestSourceReport_SumsDays(t *testing.T) {
 // Leads that were joined are one in the history.
 func TestSources_EqualFolds(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 12, 600)
+	w, history, reader := readerOf(t, 12, 600)
 	for account, ids := range history.Leads {
 		var want, got []string
 		joined := 0
@@ -167,7 +167,7 @@ func TestSources_FilterBySource(t *testing.T) {
 
 func TestBetweenTouches_Median(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 11, 400)
+	w, history, reader := readerOf(t, 11, 400)
 	later := map[string][]time.Duration{}
 	for _, id := range history.Leads["acme"] {
 		state := fold(t, w, event.LeadStream(id), lead.Evolve)

@@ -64,14 +64,14 @@ func TestActivity_LinksLeadsAndVisitors(t *testing.T) {
 	act(t, w, "acme", "V", "another visitor", 3)
 	act(t, w, "globex", "v", "another account's", 2)
 	w.Append(t, "acme", event.LeadStream(two), event.LeadMerged{Source: "website", VisitorID: "w"}, event.LeadMerged{Source: "api", VisitorID: "v"})
-	act(t, w, "acme", "w", "told late", 2)
+	act(t, w, "acme", "w", "sent late", 2)
 	w.Project(t)
 	for _, c := range []struct {
 		account, lead string
 		want          []string
 	}{
 		{"acme", one, []string{"before", "after"}},
-		{"acme", two, []string{"before", "told late", "on a telephone", "after"}},
+		{"acme", two, []string{"before", "sent late", "on a telephone", "after"}},
 		{"acme", none, []string{}},
 		{"globex", foreign, []string{"another account's"}},
 	} {

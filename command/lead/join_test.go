@@ -56,7 +56,7 @@ func TestJoin_FillsMissingFields(t *testing.T) {
 
 	require.Equal(t, Joined, gone.Phase)
 	require.Equal(t, idA, gone.JoinedInto)
-	require.Equal(t, "Bala", gone.Name, "what it was can be told still")
+	require.Equal(t, "Bala", gone.Name, "the state before the join is kept")
 
 	_, joined, err := into.Join("acme", from)
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestJoin_KeepsFields(t *testing.T) {
 			Temperature: "hot", OpportunityID: "opp-b", OpportunityValue: "7", CustomFields: raw("city", `"Goa"`),
 		}, NameDerived: true, Phones: []string{phoneB, phoneNew}, Emails: []string{emailB}, Source: "website",
 		Sources: []event.SourceSnapshot{event.SourceSnapshot(first)}, Metadata: raw("utm", `"y"`, "gclid", `""`), VisitorIDs: []string{"v"}, CreatedAt: someDay,
-	}, joined.Was, "what it was can be told still")
+	}, joined.Was, "the state before the join is kept")
 }
 
 func TestJoin_Refused(t *testing.T) {

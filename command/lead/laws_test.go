@@ -105,7 +105,7 @@ func stored(t require.TestingT, s State) State {
 	return back
 }
 
-// plain makes lists and maps that hold nothing nil, which JSON does not tell from empty ones.
+// plain makes empty lists and maps nil, because JSON does not distinguish them.
 func plain(s State) State {
 	list := func(v []string) []string { return append([]string(nil), v...) }
 	table := func(v map[string]jsontext.Value) map[string]jsontext.Value {

@@ -78,7 +78,7 @@ func TestColumns_Mapping(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What is told counts before what a name means, of the first column too, and of two names that are nearly the same.
+// An explicit mapping takes precedence over the meaning of a name, also for the first column and for two similar names.
 func TestColumns_MappingWins(t *testing.T) {
 	t.Parallel()
 	columns, err := leadfile.MapColumns([]string{"WhatsApp", "E mail", "Phone", "E-mail", "Cell"},

@@ -77,7 +77,7 @@ func FuzzLines(f *testing.F) {
 			parts[line.Number-1] = nil
 		}
 		for _, part := range parts {
-			require.Empty(t, strings.Trim(string(part), " \t\r"), "a line that was not told")
+			require.Empty(t, strings.Trim(string(part), " \t\r"), "a line that was not reported")
 		}
 	})
 }

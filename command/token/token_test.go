@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-var born = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+var createdAt = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 
 func fact(at time.Time, data event.Data) event.Fact {
 	return event.Fact{
@@ -22,20 +22,20 @@ func fact(at time.Time, data event.Data) event.Fact {
 
 // live is a token of acme in slot 2, made for 30 days.
 func live(value Value) State {
-	return Evolve(State{}, fact(born, Create("CRM", 30, 2, value, born)))
+	return Evolve(State{}, fact(createdAt, Create("CRM", 30, 2, value, createdAt)))
 }
 
 func TestToken_ZeroState(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, NotCreated, State{}.Phase)
 	require.NotEqual(t, Live, State{}.Phase)
-	require.False(t, State{}.Admits([32]byte{}, born))
+	require.False(t, State{}.Admits([32]byte{}, createdAt))
 }
 
 func TestCreate_KeepsHash(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
-	created := Create("CRM", 30, 2, value, born)
+	created := Create("CRM", 30, 2, value, createdAt)
 	hash := value.Hash()
 	require.Equal(t, event.TokenCreated{
 		Name: "CRM", Prefix: value.Prefix(), Hash: hash[:], Days: 30, Slot: 2,
@@ -48,7 +48,7 @@ func TestCreate_KeepsHash(t *testing.T) {
 	s := live(value)
 	require.Equal(t, State{
 		Phase: Live, Account: "acme", Name: "CRM", Prefix: value.Prefix(), Hash: hash[:], Days: 30, Slot: 2,
-		ExpiresAt: created.ExpiresAt, UpdatedAt: born,
+		ExpiresAt: created.ExpiresAt, UpdatedAt: createdAt,
 	}, s)
 	require.Equal(t, Live, s.Phase)
 }
@@ -63,7 +63,7 @@ func TestCreate_Expiry(t *testing.T) {
 		{31, time.Date(2026, 4, 1, 10, 0, 0, 0, time.UTC)},
 		{365, time.Date(2027, 3, 1, 10, 0, 0, 0, time.UTC)},
 	} {
-		require.Equal(t, c.want, Create("CRM", c.days, 1, newValue(t), born).ExpiresAt, "%d days", c.days)
+		require.Equal(t, c.want, Create("CRM", c.days, 1, newValue(t), createdAt).ExpiresAt, "%d days", c.days)
 	}
 }
 
@@ -71,8 +71,8 @@ func TestAdmits_Cases(t *testing.T) {
 	t.Parallel()
 	value, other := newValue(t), newValue(t)
 	s := live(value)
-	rotated := Evolve(s, fact(born, must(s.Rotate("acme", other, born))))
-	deleted := Evolve(s, fact(born, event.TokenDeleted{}))
+	rotated := Evolve(s, fact(createdAt, must(s.Rotate("acme", other, createdAt))))
+	deleted := Evolve(s, fact(createdAt, event.TokenDeleted{}))
 	expired := s.ExpiresAt
 
 	for _, c := range []struct {
@@ -82,15 +82,15 @@ func TestAdmits_Cases(t *testing.T) {
 		now   time.Time
 		want  bool
 	}{
-		{"its value", s, value, born, true},
+		{"its value", s, value, createdAt, true},
 		{"its value just before it expires", s, value, expired.Add(-time.Nanosecond), true},
 		{"its value at the instant it expires", s, value, expired, false},
 		{"its value afterwards", s, value, expired.Add(time.Hour), false},
-		{"another value of the same id", s, other, born, false},
-		{"the old value after a rotation", rotated, value, born, false},
-		{"the new value after a rotation", rotated, other, born, true},
-		{"its value after the deletion", deleted, value, born, false},
-		{"a value of a token that was never born", State{}, value, born, false},
+		{"another value of the same id", s, other, createdAt, false},
+		{"the old value after a rotation", rotated, value, createdAt, false},
+		{"the new value after a rotation", rotated, other, createdAt, true},
+		{"its value after the deletion", deleted, value, createdAt, false},
+		{"a value of a token that was not created", State{}, value, createdAt, false},
 	} {
 		require.Equal(t, c.want, c.state.Admits(c.value.Hash(), c.now), c.name)
 	}
@@ -102,20 +102,20 @@ func TestAdmits_DeletedToken(t *testing.T) {
 	for _, phase := range []Phase{NotCreated, Deleted} {
 		s := live(value)
 		s.Phase = phase
-		require.False(t, s.Admits(value.Hash(), born), "phase %d", phase)
+		require.False(t, s.Admits(value.Hash(), createdAt), "phase %d", phase)
 	}
 }
 
 func TestRotate_RenewsLifetime(t *testing.T) {
 	t.Parallel()
 	s := live(newValue(t))
-	fresh, later := newValue(t), born.Add(20*24*time.Hour)
+	fresh, later := newValue(t), createdAt.Add(20*24*time.Hour)
 	data, err := s.Rotate("acme", fresh, later)
 	require.NoError(t, err)
 	hash := fresh.Hash()
 	require.Equal(t, event.TokenRotated{
 		Prefix: fresh.Prefix(), Hash: hash[:],
-		ExpiresAt: later.Add(30 * 24 * time.Hour), PreviousExpiresAt: born.Add(30 * 24 * time.Hour),
+		ExpiresAt: later.Add(30 * 24 * time.Hour), PreviousExpiresAt: createdAt.Add(30 * 24 * time.Hour),
 	}, data)
 
 	after := Evolve(s, fact(later, data))
@@ -141,7 +141,7 @@ func TestDelete_ForgetsHash(t *testing.T) {
 	s := live(newValue(t))
 	data, err := s.Delete("acme")
 	require.NoError(t, err)
-	after := Evolve(s, fact(born.Add(time.Hour), data))
+	after := Evolve(s, fact(createdAt.Add(time.Hour), data))
 	require.Equal(t, Deleted, after.Phase)
 	require.Nil(t, after.Hash)
 	require.NotEqual(t, Live, after.Phase)
@@ -162,9 +162,9 @@ func TestToken_NotFound(t *testing.T) {
 		{"another account's", s, "globex"},
 		{"an account with no name", s, ""},
 		{"no such token, and no account", State{}, ""},
-		{"deleted", Evolve(s, fact(born, event.TokenDeleted{})), "acme"},
+		{"deleted", Evolve(s, fact(createdAt, event.TokenDeleted{})), "acme"},
 	} {
-		rotated, err := c.state.Rotate(c.account, value, born)
+		rotated, err := c.state.Rotate(c.account, value, createdAt)
 		require.ErrorIs(t, err, ErrNotFound, "rotate: "+c.name)
 		require.Zero(t, rotated, c.name)
 		_, err = c.state.Delete(c.account)
@@ -176,7 +176,7 @@ func TestAdmits_LatestValueOnly(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		values := []Value{newValue(t)}
-		s, now := live(values[0]), born
+		s, now := live(values[0]), createdAt
 		for range rapid.IntRange(0, 5).Draw(rt, "rotations") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(rt, "hours")) * time.Hour)
 			values = append(values, newValue(t))

@@ -12,7 +12,7 @@ import (
 
 func happened(s State, after time.Duration, facts ...event.Data) State {
 	for _, data := range facts {
-		s = Evolve(s, fact(born.Add(after), data))
+		s = Evolve(s, fact(createdAt.Add(after), data))
 	}
 	return s
 }
@@ -91,13 +91,13 @@ func TestEnable_ResetsFailures(t *testing.T) {
 	t.Parallel()
 	s := happened(live(), time.Hour, event.WebhookDisabled{Reason: Failing})
 	require.Equal(t, Failing, s.DisabledReason)
-	require.Equal(t, born.Add(time.Hour), s.DisabledAt)
+	require.Equal(t, createdAt.Add(time.Hour), s.DisabledAt)
 	require.Equal(t, Live, s.Phase, "it is there still")
 	s = happened(s, 2*time.Hour, event.WebhookEnabled{})
 	require.Empty(t, s.DisabledReason)
 	require.Zero(t, s.DisabledAt)
-	require.Equal(t, born.Add(2*time.Hour), s.Since)
-	require.Equal(t, born, s.CreatedAt)
+	require.Equal(t, createdAt.Add(2*time.Hour), s.Since)
+	require.Equal(t, createdAt, s.CreatedAt)
 }
 
 func TestDisable_IgnoresStaleFailures(t *testing.T) {
@@ -122,7 +122,7 @@ func TestDisable_IgnoresStaleFailures(t *testing.T) {
 		"when it is deleted":         {happened(live(), 0, event.WebhookDeleted{}), url, time.Minute, false},
 		"when it never was":          {State{}, "", time.Minute, false},
 	} {
-		disabled, ok := c.state.Disable(Gone, c.url, born.Add(c.from))
+		disabled, ok := c.state.Disable(Gone, c.url, createdAt.Add(c.from))
 		require.Equal(t, c.want, ok, name)
 		require.Equal(t, Gone, disabled.Reason, name)
 	}
@@ -131,12 +131,12 @@ func TestDisable_IgnoresStaleFailures(t *testing.T) {
 func TestReplay_OneAtATime(t *testing.T) {
 	t.Parallel()
 	replay := func(s State) error {
-		_, err := s.Replay("acme", born, time.Time{}, born.Add(time.Hour))
+		_, err := s.Replay("acme", createdAt, time.Time{}, createdAt.Add(time.Hour))
 		return err
 	}
 	first := happened(live(), 0, event.WebhookReplayed{Generation: 1})
 	require.ErrorIs(t, replay(first), ErrReplayRunning)
-	_, err := first.Replay("acme", time.Time{}, time.Time{}, born)
+	_, err := first.Replay("acme", time.Time{}, time.Time{}, createdAt)
 	require.Equal(t, []string{"since"}, fields(t, err), "a bad request is bad whatever runs")
 	_, err = first.Test("acme")
 	require.NoError(t, err)
@@ -156,19 +156,19 @@ func TestReplay_OneAtATime(t *testing.T) {
 
 func TestRotate_OverlapsOneDay(t *testing.T) {
 	t.Parallel()
-	rotated, err := live().Rotate("acme", born)
+	rotated, err := live().Rotate("acme", createdAt)
 	require.NoError(t, err)
-	require.Equal(t, born.Add(24*time.Hour), rotated.PreviousUntil)
-	again, err := Evolve(live(), event.Fact{At: born, Data: rotated}).Rotate("acme", born)
+	require.Equal(t, createdAt.Add(24*time.Hour), rotated.PreviousUntil)
+	again, err := Evolve(live(), event.Fact{At: createdAt, Data: rotated}).Rotate("acme", createdAt)
 	require.NoError(t, err)
-	require.True(t, again.PreviousUntil.After(rotated.PreviousUntil), "the later of two in one millisecond can be told")
-	_, err = live().Rotate("globex", born)
+	require.True(t, again.PreviousUntil.After(rotated.PreviousUntil), "two in one millisecond have different times")
+	_, err = live().Rotate("globex", createdAt)
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
 func TestRetry_DisabledEndpoint(t *testing.T) {
 	t.Parallel()
-	since := born.Add(-time.Hour)
+	since := createdAt.Add(-time.Hour)
 	for name, c := range map[string]struct {
 		state   State
 		account string
@@ -182,7 +182,7 @@ func TestRetry_DisabledEndpoint(t *testing.T) {
 	} {
 		_, test := c.state.Test(c.account)
 		_, retry := c.state.Retry(c.account, "01KAJ8Q6ZJ0000000000000001")
-		_, replay := c.state.Replay(c.account, since, time.Time{}, born)
+		_, replay := c.state.Replay(c.account, since, time.Time{}, createdAt)
 		for _, err := range []error{test, retry, replay} {
 			require.ErrorIs(t, err, c.want, name)
 		}
@@ -191,8 +191,8 @@ func TestRetry_DisabledEndpoint(t *testing.T) {
 
 func TestReplay_Span(t *testing.T) {
 	t.Parallel()
-	now := born.Add(24 * time.Hour)
-	at := func(hours int) time.Time { return born.Add(time.Duration(hours) * time.Hour) }
+	now := createdAt.Add(24 * time.Hour)
+	at := func(hours int) time.Time { return createdAt.Add(time.Duration(hours) * time.Hour) }
 	for name, c := range map[string]struct {
 		since, until time.Time
 		want         time.Time // until

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-var born = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+var createdAt = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 
 func fact(at time.Time, data event.Data) event.Fact {
 	return event.Fact{
@@ -19,7 +19,7 @@ func fact(at time.Time, data event.Data) event.Fact {
 }
 
 func live() State {
-	return Evolve(State{}, fact(born, event.WebhookRegistered{
+	return Evolve(State{}, fact(createdAt, event.WebhookRegistered{
 		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, Description: "CRM"}, Slot: 7,
 	}))
 }
@@ -29,7 +29,7 @@ func TestEvolve_Registered(t *testing.T) {
 	require.Equal(t, State{
 		Phase: Live, Account: "acme", Slot: 7,
 		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, Description: "CRM"},
-		CreatedAt:       born, UpdatedAt: born, Since: born,
+		CreatedAt:       createdAt, UpdatedAt: createdAt, Since: createdAt,
 	}, live())
 }
 
@@ -38,9 +38,9 @@ func TestDelete_FreesSlot(t *testing.T) {
 	s := live()
 	data, err := s.Delete("acme")
 	require.NoError(t, err)
-	after := Evolve(s, fact(born.Add(time.Hour), data))
+	after := Evolve(s, fact(createdAt.Add(time.Hour), data))
 	require.Equal(t, Deleted, after.Phase)
-	require.Equal(t, born.Add(time.Hour), after.UpdatedAt)
+	require.Equal(t, createdAt.Add(time.Hour), after.UpdatedAt)
 	require.Equal(t, Live, s.Phase, "the state before is as it was")
 }
 
@@ -48,7 +48,7 @@ func TestEvolve_SlotOfLiveEndpoint(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, Live, live().Phase)
 	require.NotEqual(t, Live, State{}.Phase)
-	require.NotEqual(t, Live, Evolve(live(), fact(born, event.WebhookDeleted{})).Phase)
+	require.NotEqual(t, Live, Evolve(live(), fact(createdAt, event.WebhookDeleted{})).Phase)
 }
 
 func TestEndpoint_NotFound(t *testing.T) {
@@ -61,7 +61,7 @@ func TestEndpoint_NotFound(t *testing.T) {
 		{"no such endpoint", State{}, "acme"},
 		{"no such endpoint, and no account", State{}, ""},
 		{"another account's", live(), "globex"},
-		{"deleted", Evolve(live(), fact(born, event.WebhookDeleted{})), "acme"},
+		{"deleted", Evolve(live(), fact(createdAt, event.WebhookDeleted{})), "acme"},
 	} {
 		_, err := c.state.Delete(c.account)
 		require.ErrorIs(t, err, ErrNotFound, c.name)

@@ -22,8 +22,8 @@ func events(texts ...string) (all []eventstore.Event) {
 	return all
 }
 
-// told is what a stream says from a revision on.
-func told(t *testing.T, store eventstore.Store, stream string, from eventstore.Revision) (all []string) {
+// texts returns the data of a stream from a revision on.
+func texts(t *testing.T, store eventstore.Store, stream string, from eventstore.Revision) (all []string) {
 	t.Helper()
 	next := from
 	for recorded, err := range store.Read(t.Context(), stream, from) {
@@ -46,16 +46,16 @@ func TestDraft_ContinuesLog(t *testing.T) {
 		eventstore.Write{Stream: "new", Expect: eventstore.NoStream, Events: events("hello")})
 	second := storetest.Append(t, store, eventstore.Write{Stream: "old", Expect: eventstore.Any, Events: events("four", "five")})
 	require.Greater(t, second, first)
-	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 0))
-	require.Equal(t, []string{`"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 1))
-	require.Equal(t, []string{`"four"`, `"five"`}, told(t, store, "old", 3))
-	require.Equal(t, []string{`"hello"`}, told(t, store, "new", 0))
-	require.Empty(t, told(t, store, "none", 0))
+	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, texts(t, store, "old", 0))
+	require.Equal(t, []string{`"two"`, `"three"`, `"four"`, `"five"`}, texts(t, store, "old", 1))
+	require.Equal(t, []string{`"four"`, `"five"`}, texts(t, store, "old", 3))
+	require.Equal(t, []string{`"hello"`}, texts(t, store, "new", 0))
+	require.Empty(t, texts(t, store, "none", 0))
 
-	require.Equal(t, []string{`"one"`, `"two"`}, told(t, below, "old", 0))
-	require.Empty(t, told(t, below, "new", 0))
+	require.Equal(t, []string{`"one"`, `"two"`}, texts(t, below, "old", 0))
+	require.Empty(t, texts(t, below, "new", 0))
 	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("others")})
-	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 0))
+	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, texts(t, store, "old", 0))
 }
 
 func TestDraft_Conflicts(t *testing.T) {
@@ -77,7 +77,7 @@ func TestDraft_Conflicts(t *testing.T) {
 		conflict := eventstore.Conflict(err)
 		require.NotNil(t, conflict, "%v", c.write)
 		require.Equal(t, eventstore.ConflictError{Stream: c.write.Stream, Expected: c.write.Expect, Actual: c.actual}, *conflict)
-		require.Empty(t, told(t, store, "beside", 0), "all or nothing")
+		require.Empty(t, texts(t, store, "beside", 0), "all or nothing")
 	}
 	_, err := store.Append(t.Context(), eventstore.Write{Stream: "", Expect: eventstore.Any, Events: events("x")})
 	require.ErrorIs(t, err, eventstore.ErrInvalid)

@@ -140,7 +140,7 @@ func allFromEnd(backwards bool, count uint64) *streams.ReadReq {
 	return &streams.ReadReq{Options: o}
 }
 
-// subscribeTo is a subscription from a position, that looks far before it tells a checkpoint.
+// subscribeTo is a subscription from a position, with a large interval between checkpoints.
 func subscribeTo(position uint64, filter *streams.ReadReq_Options_FilterOptions) *streams.ReadReq {
 	filter.Window = &streams.ReadReq_Options_FilterOptions_Max{Max: 100_000}
 	filter.CheckpointIntervalMultiplier = 1

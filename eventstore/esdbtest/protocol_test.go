@@ -33,7 +33,7 @@ func TestServer_Answers(t *testing.T) {
 }
 
 var answers = map[string]func(*testing.T, node){
-	"a stream is begun once, and the refusal tells where it is": func(t *testing.T, n node) {
+	"a stream is created once, and the refusal has its revision": func(t *testing.T, n node) {
 		s := newStream()
 		n.append(t, s, none, uuid.New(), uuid.New())
 		wrong := n.reply(t, s, none, uuid.New()).GetWrongExpectedVersion()
@@ -135,7 +135,7 @@ var answers = map[string]func(*testing.T, node){
 			require.Contains(t, err.Error(), "Trying to read from an invalid position.", says)
 		}
 	},
-	"a missing stream is told in a message, a read past the end is empty": func(t *testing.T, n node) {
+	"a missing stream is a message, a read past the end is empty": func(t *testing.T, n node) {
 		s := newStream()
 		missing := n.read(t, streamFrom(s, 0, false, 1), 1)
 		require.Equal(t, s, string(missing[0].GetStreamNotFound().GetStreamIdentifier().GetStreamName()))
@@ -228,7 +228,7 @@ var answers = map[string]func(*testing.T, node){
 		_, err = call.CloseAndRecv()
 		require.Equal(t, codes.InvalidArgument, status.Code(err))
 	},
-	"a subscription confirms, reads what comes after its position, tells a checkpoint, and that it has caught up": func(t *testing.T, n node) {
+	"a subscription confirms, reads what comes after its position, sends a checkpoint and that it has caught up": func(t *testing.T, n node) {
 		s := newStream()
 		first := n.append(t, s, none, uuid.New()).GetPosition().GetCommitPosition()
 		n.append(t, s, at(0), uuid.New())

@@ -42,16 +42,16 @@ func TestLookup_Range(t *testing.T) {
 			want[stream], kept = append(want[stream], k), append(kept, &sealed)
 		}
 	}
-	var born []string
+	var created []string
 	for n := range 2 * minRange {
 		stream := fmt.Sprintf("lead-%04d", n)
-		born = append(born, stream)
-		if n%10 != 3 { // whose person is forgotten
+		created = append(created, stream)
+		if n%10 != 3 { // the others were erased
 			keep(stream, 1+n%2)
 		}
 		keep(stream+"-other", 1)
 	}
-	keep("lead-0", 1) // was born before
+	keep("lead-0", 1) // an earlier stream
 	require.NoError(t, v.store(t.Context(), kept))
 	pgtest.Exec(t, pool, `UPDATE person.key SET sealed = '\x00' WHERE stream LIKE '%-other'`)
 	for stream := range want {
@@ -60,14 +60,14 @@ func TestLookup_Range(t *testing.T) {
 		}
 	}
 
-	found, err := v.findMany(t.Context(), slices.Clone(born), []string{"lead-0", born[4]})
+	found, err := v.findMany(t.Context(), slices.Clone(created), []string{"lead-0", created[4]})
 	require.NoError(t, err)
 	require.Len(t, found, len(want))
 	for stream, keys := range want {
 		require.ElementsMatch(t, keys, found[stream], stream)
 	}
 
-	few, err := v.findMany(t.Context(), born[:minRange-1], nil)
+	few, err := v.findMany(t.Context(), created[:minRange-1], nil)
 	require.NoError(t, err)
-	require.ElementsMatch(t, want[born[1]], few[born[1]])
+	require.ElementsMatch(t, want[created[1]], few[created[1]])
 }

@@ -32,7 +32,7 @@ func TestLocal_BurstThenRate(t *testing.T) {
 	c.at = c.at.Add(refused.RetryAfter / 2)
 	require.Equal(t, refused.RetryAfter/2, q.Take("a", Limit{2, 3}).RetryAfter)
 	c.at = c.at.Add(refused.RetryAfter / 2)
-	require.True(t, q.Take("a", Limit{2, 3}).Allowed, "who waits as told is let in")
+	require.True(t, q.Take("a", Limit{2, 3}).Allowed, "accepted after RetryAfter")
 	require.False(t, q.Take("a", Limit{2, 3}).Allowed)
 }
 
@@ -58,7 +58,7 @@ func TestLocal_DropsLeastRecentlyUsed(t *testing.T) {
 	require.Equal(t, 2, q.buckets.Len())
 }
 
-// Over any time, no more is let in than the burst and what the rate adds; and waiting as told always helps.
+// Over any time, no more are accepted than the burst and what the rate adds, and a request after RetryAfter is accepted.
 func TestLocal_HoldsUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -81,7 +81,7 @@ func TestLocal_HoldsUnderConcurrency(t *testing.T) {
 			allowed++
 		}
 		if most := float64(burst) + c.at.Sub(noon).Seconds()*limit + 1e-6; float64(allowed) > most {
-			t.Fatalf("%d let in, at most %f", allowed, most)
+			t.Fatalf("%d accepted, at most %f", allowed, most)
 		}
 	})
 }

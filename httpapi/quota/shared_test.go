@@ -111,7 +111,7 @@ func TestShared_LenderDown(t *testing.T) {
 	require.Equal(t, 2, b.asked)
 }
 
-// Over any time, all processes together let in no more than the burst and what the rate adds, though the limit may
+// Over any time, all processes together accept no more than the burst and what the rate adds, though the limit may
 // change underway.
 func TestShared_HoldsUnderConcurrency(t *testing.T) {
 	t.Parallel()
@@ -139,7 +139,7 @@ func TestShared_HoldsUnderConcurrency(t *testing.T) {
 			c.at = c.at.Add(time.Duration(rapid.IntRange(0, 100_000_000).Draw(t, "pause")))
 		}
 		if bound := float64(most.Burst) + c.at.Sub(noon).Seconds()*most.Rate + 1e-6; float64(allowed) > bound {
-			t.Fatalf("%d let in, at most %f", allowed, bound)
+			t.Fatalf("%d accepted, at most %f", allowed, bound)
 		}
 	})
 }

@@ -16,12 +16,12 @@ func TestVerify_SharedPhoneAndSixthToken(t *testing.T) {
 	t.Parallel()
 	w, first, second := sound(t, ofLog...)
 	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: "+911"}})
-	atLimit := func(most int, stream func(string) string, born, gone event.Data) {
-		deleted := stream(w.NewID())
-		w.Append(t, "acme", deleted, born)
-		w.Append(t, "acme", deleted, gone)
+	atLimit := func(most int, stream func(string) string, created, deleted event.Data) {
+		of := stream(w.NewID())
+		w.Append(t, "acme", of, created)
+		w.Append(t, "acme", of, deleted)
 		for range most + 1 {
-			w.Append(t, "acme", stream(w.NewID()), born)
+			w.Append(t, "acme", stream(w.NewID()), created)
 		}
 	}
 	created := event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1}

@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev"
 )
 
-// onSmallDisk tells the re-executed test binary that it may mount.
+// onSmallDisk is set for the re-executed test binary, which may mount.
 const onSmallDisk = "LEADLOG_TEST_ON_SMALL_DISK"
 
 // PostgreSQL is on a disk that fills up. The test re-executes itself where it may mount a private one: as root in a mount namespace,

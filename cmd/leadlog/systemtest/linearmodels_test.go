@@ -395,7 +395,7 @@ var tokenModel = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
 }
 
-// step tells whether a request may have this answer now, and what holds after it.
+// step reports whether a request may have this answer now, and what holds after it.
 func (a accountTokens) step(in tokenInput, out tokenOutput) (bool, accountTokens) {
 	at := slices.IndexFunc(a.held[:a.count], func(h heldToken) bool {
 		return in.do == "use" && h.value == in.value && in.value != "" || in.token != "" && h.id == in.token
