@@ -54,7 +54,7 @@ var kills = map[string]func(*testing.T, *chaos){
 	"every session of PostgreSQL": func(t *testing.T, c *chaos) { killSessions(t, c.settings) },
 }
 
-// nodeKills are further rounds, for a log in EventStoreDB.
+// nodeKills are the rounds for a log in EventStoreDB.
 var nodeKills = map[string]func(*testing.T, *chaos){
 	"the node": func(t *testing.T, c *chaos) {
 		c.killNode()
@@ -162,7 +162,10 @@ func newChaos(t *testing.T) *chaos {
 	if onEventStoreDB(t) {
 		c.node = esdbtest.Start(t) // the double, which can fail on purpose
 		c.settings["LEADLOG_EVENTSTORE_URL"] = c.node.URL()
-		maps.Copy(c.kills, nodeKills)
+		c.kills = maps.Clone(nodeKills)
+		for _, what := range []string{"the service", "PostgreSQL"} { // the others differ in PostgreSQL alone
+			c.kills[what] = kills[what]
+		}
 	}
 	c.settings["LEADLOG_RATE_LIMIT"] = "0"
 	c.start(t)

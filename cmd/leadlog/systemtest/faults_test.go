@@ -279,7 +279,7 @@ func (s *faultRun) change(ctx context.Context) {
 		for _, r := range s.changes {
 			s.call(ctx, r, 200, 202)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -291,7 +291,7 @@ func (s *faultRun) read(ctx context.Context) {
 		if got, err := (request{method: "GET", path: "/healthz"}).send(ctx, s.chaos.calling.Load().base, ""); err == nil && got.status != 200 {
 			s.failf("/healthz answered %d", got.status)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

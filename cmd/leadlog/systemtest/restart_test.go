@@ -134,6 +134,7 @@ func TestRestart_Rolling(t *testing.T) {
 				}
 				events[i] = append(events[i], got.header.Get("X-Log-Position"))
 				acknowledged.Add(1)
+				time.Sleep(10 * time.Millisecond) // a restart takes seconds
 			}
 		})
 	}

@@ -17,14 +17,12 @@ func TestOnEventStoreDB(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"signed webhook":        TestWebhooks_SignedDelivery,
 		"forget":                TestForget_LeavesNoPersonalData,
-		"lost key of a visitor": TestForget_VisitorWithLostKey,
 		"import":                TestImport_JSONLines,
 		"export while serving":  TestExport_WhileServing,
 		"replay while serving":  TestReplay_WhileServing,
 		"linearizable captures": TestLinearizable_Captures,
 		"linearizable tokens":   TestLinearizable_Tokens,
 		"restart of dev":        TestDev_Restart,
-		"other claim key":       TestDev_RejectsOtherClaimKey,
 	} {
 		t.Run(name, test)
 	}
