@@ -13,9 +13,9 @@ SEQUENTIAL  := ./command/account ./command/claim ./command/intake ./command/lead
 	./command/webhook ./deploy ./eventstore/audit ./eventstore/logcopy ./eventstore/sealbox ./httpapi/client ./httpapi/console \
 	./httpapi/openapi ./httpapi/openapi/generate ./projection/secret ./projection/view ./query ./query/attribution ./query/export ./query/report
 MIXED       := ./httpapi ./projection/verify
-CONCURRENT  := Concurrent|AtOnce|JunkHurtsNoOther|^Test(Load|Fairness|Feed|Batch|Export|ConsoleSources)_|^TestVerify_(SoundLog|DetectsDamagedTiles)
+CONCURRENT  := Concurrent|AtOnce|JunkHurtsNoOther|^Test(Load|Fairness|Feed|Export|ConsoleSources)_|^TestBatch_(Bad|Idem|Line)|^TestVerify_(SoundLog|DetectsDamagedTiles)
 
-.PHONY: help run test norace bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
+.PHONY: help run test system raced norace bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,17 +25,22 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	@bin/leadlog dev
 
 # The system tests run without the race detector: they watch processes that are built without it. So do tests in files with the build tag
-# !race: they are sequential, or run with it in a smaller form. Tests wait for databases and processes much of the time, so the tests
-# without it run beside the others, of which the slowest packages start first.
+# !race: they are sequential, or run with it in a smaller form. Tests wait for databases and processes much of the time, so three groups
+# run beside each other.
 test: postgres cc curl node python promtool chromium ## the whole test suite, with the race detector where goroutines meet, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
-	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- sh -c 'make -s norace & norace=$$!; \
-		go test -race -timeout 20m $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list ./cmd/leadlog/systemtest $(SEQUENTIAL) $(MIXED))"); raced=$$?; \
-		go test -race -timeout 20m -run "$(CONCURRENT)" $(MIXED) || raced=1; wait $$norace && exit $$raced'
+	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- make -s -j3 -k system raced norace
+
+system:
+	go test -timeout 20m ./cmd/leadlog/systemtest
+
+raced:
+	go test -race -timeout 20m $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list ./cmd/leadlog/systemtest $(SEQUENTIAL) $(MIXED))"); \
+		raced=$$?; go test -race -timeout 20m -run "$(CONCURRENT)" $(MIXED) && exit $$raced
 
 norace:
-	go test -timeout 20m ./cmd/leadlog/systemtest $(SEQUENTIAL)
 	go test -timeout 20m -skip "$(CONCURRENT)" $(MIXED)
+	go test -timeout 20m $(SEQUENTIAL)
 	for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
 		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]_]*\).*/\1/p' | paste -sd '|' -); \
 		go test $$package -run "^($$tests)$$" || exit 1; done

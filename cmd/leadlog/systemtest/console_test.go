@@ -437,8 +437,10 @@ func (c *chromium) arrival(intake string) string {
 	require.NoError(c.t, err)
 	c.open("/console/arrivals")
 	mustCall(c.t, "POST", c.base+strings.Replace(intake, "/intakes/", "/in/", 1), "", string(body)).is(c.t, 200)
-	c.waitText("#quarantine", "customFields") // the page is kept up to date
-	c.follow(`document.querySelector("#arrivals th a")`)
+	c.waitText("#quarantine", "customFields") // the page is kept up to date, each part of it by a query of its own
+	const newest = `document.querySelector("#arrivals tbody th")`
+	c.waitFor(newest + `.parentElement.innerText.includes("quarantined")`)
+	c.follow(newest + `.querySelector("a")`)
 	var at string
 	c.do(chromedp.Location(&at))
 	at = regexp.MustCompile(`/console(/arrivals/[0-9A-Z]{26})$`).FindStringSubmatch(at)[1]
