@@ -44,21 +44,19 @@ func start(stream string, events ...eventstore.Event) eventstore.Write {
 	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events}
 }
 
-// Many writers append fewer events here, where the race detector makes ten thousand take minutes; TestStore_ConformanceOnSharedServer
-// appends them all.
-func TestStore_Conformance(t *testing.T) {
+// Many writers append fewer events here, where the race detector makes ten thousand take minutes. TestStore_ConformanceOnSharedServer
+// appends them all, and runs the rest of the suite.
+func TestStore_ConcurrentConformance(t *testing.T) {
 	t.Parallel()
-	servers := map[string]func(testing.TB) esdb.Options{
-		"a server of its own": func(t testing.TB) esdb.Options { return esdb.Options{URL: esdbtest.Empty(t)} },
-	}
+	storetest.RunConcurrent(t, func(t testing.TB) eventstore.Store { return open(t, esdb.Options{URL: esdbtest.Empty(t)}) },
+		storetest.Capabilities{Events: 2_000})
+}
+
+// TestStore_ConformanceOnRealServer runs the suite on a server that is not the double, if there is one.
+func TestStore_ConformanceOnRealServer(t *testing.T) {
+	t.Parallel()
 	if address := os.Getenv(esdbtest.URLVariable); address != "" {
-		servers["the server at "+esdbtest.URLVariable] = func(testing.TB) esdb.Options { return namespaced(address) }
-	}
-	for name, options := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, func(t testing.TB) eventstore.Store { return open(t, options(t)) }, storetest.Capabilities{Events: 2_000})
-		})
+		storetest.Run(t, func(t testing.TB) eventstore.Store { return open(t, namespaced(address)) }, storetest.Capabilities{})
 	}
 }
 

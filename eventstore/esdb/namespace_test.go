@@ -10,8 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// The store shares a server with other logs, and with system events before, between and after its own. TestStore_Conformance runs the
-// same laws with the race detector on a server of the store's own.
+// The store shares a server with other logs, and with system events before, between and after its own.
 func TestStore_ConformanceOnSharedServer(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)

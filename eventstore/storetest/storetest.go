@@ -36,6 +36,12 @@ func Run(t *testing.T, open func(t testing.TB) eventstore.Store, can Capabilitie
 	suite{open: open, can: can, timeout: timeout}.run(t)
 }
 
+// RunConcurrent tests what callers do at the same time: the part of Run that needs the race detector.
+func RunConcurrent(t *testing.T, open func(t testing.TB) eventstore.Store, can Capabilities) {
+	t.Helper()
+	suite{open: open, can: can, timeout: timeout}.runConcurrent(t)
+}
+
 type suite struct {
 	open    func(testing.TB) eventstore.Store
 	can     Capabilities
@@ -58,13 +64,17 @@ func (s suite) run(t *testing.T) {
 	s.together(t, "round trip", roundTripTests())
 	s.together(t, "names", nameTests())
 	s.apart(t, "log", wholeLogTests())
-	s.apart(t, "subscriptions", subscriptionTests())
 	s.together(t, "filters", filterTests())
 	s.apart(t, "ranges", rangeTests())
+	s.apart(t, "model", modelTests())
+	s.runConcurrent(t)
+}
+
+func (s suite) runConcurrent(t *testing.T) {
+	s.apart(t, "subscriptions", subscriptionTests())
 	s.together(t, "races", raceTests())
 	s.apart(t, "many writers", manyWritersTests())
 	s.together(t, "interruptions", interruptionTests())
-	s.apart(t, "model", modelTests())
 }
 
 // together runs tests in parallel on one store.
