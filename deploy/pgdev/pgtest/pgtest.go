@@ -230,6 +230,11 @@ func withDatabase(address, database string) (string, error) {
 		return "", fmt.Errorf("%s is not a postgres:// address", URLVariable)
 	}
 	u.Path = "/" + database
+	query := u.Query()
+	if !query.Has("connect_timeout") {
+		query.Set("connect_timeout", "60") // seconds: on a busy machine a new session may wait long for a processor
+	}
+	u.RawQuery = query.Encode()
 	return u.String(), nil
 }
 
