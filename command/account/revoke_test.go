@@ -16,7 +16,7 @@ func TestRevokeJWTs_SurvivesConfigure(t *testing.T) {
 	var s State
 	require.True(t, s.AdmitsJWT(time.Time{}))
 	s = Evolve(s, event.Fact{At: at, Data: event.AccountConfigured{Name: "A", Stages: []string{"new"}}})
-	require.True(t, s.AdmitsJWT(time.Time{}), "it need not say when it was issued while nothing is revoked")
+	require.True(t, s.AdmitsJWT(time.Time{}), "without a revocation a JWT needs no iat claim")
 
 	revoked, err := s.RevokeJWTs(at.Add(999*time.Microsecond), at.Add(time.Millisecond))
 	require.NoError(t, err)
@@ -31,14 +31,14 @@ func TestRevokeJWTs_SurvivesConfigure(t *testing.T) {
 		require.Equal(t, admitted, s.AdmitsJWT(issued), "%s", issued)
 	}
 
-	for _, nothing := range []time.Time{{}, at, at.In(time.FixedZone("", 3600))} {
-		again, err := s.RevokeJWTs(nothing, at)
+	for _, same := range []time.Time{{}, at, at.In(time.FixedZone("", 3600))} {
+		again, err := s.RevokeJWTs(same, at)
 		require.NoError(t, err)
 		require.Nil(t, again)
 	}
-	back, err := s.RevokeJWTs(at.Add(-time.Hour), at)
+	earlier, err := s.RevokeJWTs(at.Add(-time.Hour), at)
 	require.NoError(t, err)
-	require.NotNil(t, back)
+	require.NotNil(t, earlier)
 	for _, bad := range []time.Time{at.Add(time.Minute), time.Time{}.Add(-time.Hour)} {
 		_, err = s.RevokeJWTs(bad, at)
 		var wrong field.Errors
