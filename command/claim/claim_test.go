@@ -24,17 +24,17 @@ func TestStream_KeyedHash(t *testing.T) {
 	require.NotContains(t, name, "9876543210")
 }
 
-// Claims that are on the log already keep their names: another way of making them would forget every owner.
+// The names of claims are stored on the log. Another derivation would lose the owner of every stored claim.
 func TestStream_Stable(t *testing.T) {
 	t.Parallel()
 	names := NewNames(key(1))
 	require.Equal(t, "claim-d77989779b1bf377a25151aa9d58a3dc", names.Stream("acme", Phone, "+919876543210"))
 	require.Equal(t, "claim-32744a316aef15ab5b184ef78d68c6fb", names.Slot("acme", TokenSlot, 5))
 	require.Equal(t, "visitor-acme-25f24b9da2cdab695c5d32cf3836d77c", names.Visitor("acme", "v-1"))
-	require.Equal(t, "ffcfb7ef771e563f5d10e12ae2f62a7c", hex.EncodeToString(names.Fingerprint()), "or the key would be taken for another one")
+	require.Equal(t, "ffcfb7ef771e563f5d10e12ae2f62a7c", hex.EncodeToString(names.Fingerprint()), "another fingerprint would be rejected as another key")
 	require.Equal(t, "84eade8aa0deea05a3d05e00edb7ac32b6b82505cb1cc1308c02d474651f0de9", hex.EncodeToString(names.Digest("acme",
 		map[string]jsontext.Value{"phone": jsontext.Value(`"98765 43210"`), "customFields": jsontext.Value(`{"b": 1, "a":2}`)})),
-		"or a repeat would be taken for another request")
+		"another digest would turn a repeat into a conflict")
 }
 
 func TestVisitor_KeyedHash(t *testing.T) {
@@ -49,7 +49,7 @@ func TestVisitor_KeyedHash(t *testing.T) {
 		require.NotEqual(t, name, other, what)
 	}
 	claimed := NewNames(key(1)).Stream("acme", Email, "ann@example.com")
-	require.NotContains(t, name, claimed[len(event.ClaimPrefix):], "nor whether a lead has it for an email")
+	require.NotContains(t, name, claimed[len(event.ClaimPrefix):], "nor the hash of the claim of the same email")
 }
 
 func TestStream_DiffersByPart(t *testing.T) {
