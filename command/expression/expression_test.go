@@ -96,10 +96,10 @@ func TestPairs_CutsLongNames(t *testing.T) {
 	long := strings.Repeat("é", 60)
 	got, err := evaluated(t, `pairs(body, "k", "v")`, `[{"k": "`+long+`1", "v": 1}, {"k": "`+long+`2", "v": 2}]`)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"`+long[:100]+`": 1, "`+long+`2": 2}`, got, "what cannot be cut without loss is kept as it is")
+	require.JSONEq(t, `{"`+long[:100]+`": 1, "`+long+`2": 2}`, got, "a name is not cut when two would become equal")
 }
 
-// Expressions that could run for long, or grow without bound, do not compile.
+// Expressions whose run time or result has no bound do not compile.
 func TestCompile_RejectsBombs(t *testing.T) {
 	t.Parallel()
 	doubled := "[1]"
@@ -134,7 +134,7 @@ func TestCompile_RejectsBombs(t *testing.T) {
 	}
 }
 
-// What compiles because inputs are assumed to be small, or because their types are not known, is stopped when it costs too much.
+// The compiler assumes small inputs and cannot price dynamic types, so the cost limit also applies at run time.
 func TestEval_StopsAtCost(t *testing.T) {
 	t.Parallel()
 	list := "[" + strings.Repeat(`"aaaaaaaaaaaaaaaaaaaaaaaa",`, maxValues-10) + `"b"]`
@@ -155,7 +155,7 @@ func TestEval_StopsAtCost(t *testing.T) {
 		"doubled texts":         strings.ReplaceAll(doubled, "body.l", "body.s") + ".size()",
 	} {
 		program, err := environment.Compile(source, Text, Int, Bool)
-		if err != nil { // some versions of CEL see more of what grows
+		if err != nil { // some versions of CEL reject it at compile time
 			require.ErrorContains(t, err, "could cost more", name)
 			continue
 		}
@@ -166,8 +166,8 @@ func TestEval_StopsAtCost(t *testing.T) {
 	}
 }
 
-// The time and memory that one call takes may be a product of its arguments, so it is not even begun. CEL counts it afterwards.
-func TestEval_PricesCallsBefore(t *testing.T) { // alone, because it counts what is allocated
+// The time and memory of one call may be a product of its arguments, and CEL counts them only after the call.
+func TestEval_EstimatesCostBeforeCall(t *testing.T) { // not parallel: it measures allocations
 	body := `{"s": "` + strings.Repeat("a", maxText) + `", "l": [` + strings.Repeat(`"",`, maxValues-10) + `""], "t": "a,b"}`
 	for name, source := range map[string]string{
 		"replace":         `body.s.replace("a", body.s)`,
@@ -198,7 +198,7 @@ func TestEval_PricesCallsBefore(t *testing.T) { // alone, because it counts what
 	}
 }
 
-// A result may refer to one value many times, and be larger than all that was computed.
+// A result may contain one value many times, so its size is not bounded by the cost.
 func TestJSON_BoundsResult(t *testing.T) {
 	t.Parallel()
 	_, err := evaluated(t, `{"a": [1,2,3,4,5,6,7,8].map(x, [body.s, body.s, body.s, body.s, body.s])}`, `{"s": "`+strings.Repeat("a", 1<<20)+`"}`)
@@ -215,7 +215,7 @@ func TestParse_CutsLongTexts(t *testing.T) {
 
 func TestParse_BoundsValues(t *testing.T) {
 	t.Parallel()
-	list := func(n int) []byte { return []byte("[" + strings.Repeat("{},", n-2) + "1]") } // itself, and n-1 values
+	list := func(n int) []byte { return []byte("[" + strings.Repeat("{},", n-2) + "1]") } // the list and n-1 elements
 	_, err := Parse(list(maxValues))
 	require.NoError(t, err)
 	_, err = Parse(list(maxValues + 1))

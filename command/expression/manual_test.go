@@ -11,7 +11,6 @@ import (
 	"github.com/leadlog/leadlog/command/expression"
 )
 
-// The examples of the manual are evaluated.
 func TestManual_Examples(t *testing.T) {
 	t.Parallel()
 	manual, err := os.ReadFile("../../deploy/docs/expressions.md")
