@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Whatever is posted, a mapping gives the members of a capture in their shortest form, the same each time, or says what is wrong.
+// A mapping is deterministic and returns compact JSON or field errors for any request.
 func FuzzMap(f *testing.F) {
 	mappings := map[string]*Mapping{}
 	for _, kind := range Kinds() {

@@ -25,8 +25,8 @@ var (
 
 func random() (string, error) { return "a+b/c=", nil }
 
-// happened folds facts, each at a time after the creation.
-func happened(s intake.State, after time.Duration, facts ...event.Data) intake.State {
+// evolveAfter folds facts that occur some time after the creation.
+func evolveAfter(s intake.State, after time.Duration, facts ...event.Data) intake.State {
 	for _, data := range facts {
 		at := created.Add(after)
 		s = intake.Evolve(s, event.Fact{ID: ulid.MustNew(ulid.Timestamp(at), nil), At: at, Metadata: event.Metadata{Account: "acme"}, Data: data})
@@ -34,15 +34,15 @@ func happened(s intake.State, after time.Duration, facts ...event.Data) intake.S
 	return s
 }
 
-// live is an intake that was created by a change.
+// live creates an intake and returns its state and secrets.
 func live(t *testing.T, c intake.Update) (intake.State, intake.Secrets) {
 	t.Helper()
 	fact, secrets, _, err := intake.Create(c, random, false)
 	require.NoError(t, err)
-	return happened(intake.State{}, 0, fact), secrets
+	return evolveAfter(intake.State{}, 0, fact), secrets
 }
 
-// fields are the names in an error that must be field.Errors.
+// fields returns the field names of an error, which must be field.Errors.
 func fields(t *testing.T, err error) (names []string) {
 	t.Helper()
 	var wrong field.Errors
@@ -77,7 +77,7 @@ func TestCreate_Defaults(t *testing.T) {
 	}
 }
 
-func TestCreate_TheirSecret(t *testing.T) {
+func TestCreate_GivenSecrets(t *testing.T) {
 	t.Parallel()
 	fact, secrets, made, err := intake.Create(intake.Update{
 		Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"), AccessToken: new("access"),
@@ -99,11 +99,11 @@ func TestCreate_TheirSecret(t *testing.T) {
 func TestCreate_Signature(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ in, want event.IntakeSignature }{
-		"hmac by default":      {event.IntakeSignature{Header: " X-Sig "}, event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha256", Encoding: "hex"}},
-		"hmac, all said":       {event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1="}, event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1="}},
-		"bearer needs no name": {event.IntakeSignature{Scheme: "bearer"}, event.IntakeSignature{Scheme: "bearer"}},
-		"basic":                {event.IntakeSignature{Scheme: "basic", Header: "Authorization"}, event.IntakeSignature{Scheme: "basic"}},
-		"a header has no hash": {event.IntakeSignature{Scheme: "header", Header: "X-Key", Algorithm: "sha256"}, event.IntakeSignature{Scheme: "header", Header: "X-Key"}},
+		"hmac by default":    {event.IntakeSignature{Header: " X-Sig "}, event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha256", Encoding: "hex"}},
+		"hmac, all settings": {event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1="}, event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1="}},
+		"bearer, no header":  {event.IntakeSignature{Scheme: "bearer"}, event.IntakeSignature{Scheme: "bearer"}},
+		"basic":              {event.IntakeSignature{Scheme: "basic", Header: "Authorization"}, event.IntakeSignature{Scheme: "basic"}},
+		"header, no hash":    {event.IntakeSignature{Scheme: "header", Header: "X-Key", Algorithm: "sha256"}, event.IntakeSignature{Scheme: "header", Header: "X-Key"}},
 	} {
 		fact, secrets, _, err := intake.Create(intake.Update{Name: new("Shop"), Kind: new(intake.Webhook), Signature: &c.in}, random, false)
 		require.NoError(t, err, name)
@@ -238,12 +238,12 @@ func TestChange_Refuses(t *testing.T) {
 	_, _, err = s.Change("acme", intake.Update{Name: new("")}, secrets, false)
 	require.Equal(t, []string{"name"}, fields(t, err))
 	_, _, err = s.Change("globex", intake.Update{Name: new("")}, secrets, false)
-	require.ErrorIs(t, err, intake.ErrNotFound, "before anything is said of the change")
-	_, _, err = happened(s, 0, event.IntakeDeleted{}).Change("acme", intake.Update{}, secrets, false)
+	require.ErrorIs(t, err, intake.ErrNotFound, "the owner is checked before the change")
+	_, _, err = evolveAfter(s, 0, event.IntakeDeleted{}).Change("acme", intake.Update{}, secrets, false)
 	require.ErrorIs(t, err, intake.ErrNotFound)
 	challenged, secrets := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"}})
 	_, _, err = challenged.Change("acme", intake.Update{Challenge: &intake.Challenge{Provider: "hcaptcha"}}, secrets, false)
-	require.Equal(t, []string{"challenge.secret"}, fields(t, err), "the secret is that of the other provider")
+	require.Equal(t, []string{"challenge.secret"}, fields(t, err), "the stored secret belongs to the previous provider")
 }
 
 func TestRotate_ByKind(t *testing.T) {
@@ -262,20 +262,20 @@ func TestRotate_ByKind(t *testing.T) {
 	_, _, err = public.Rotate("acme", nil, none, random)
 	require.Equal(t, []string{"secret"}, fields(t, err))
 
-	meta, apart := live(t, intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"), AccessToken: new("access")})
-	_, _, err = meta.Rotate("acme", nil, apart, random)
+	meta, separate := live(t, intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"), AccessToken: new("access")})
+	_, _, err = meta.Rotate("acme", nil, separate, random)
 	require.Equal(t, []string{"secret"}, fields(t, err))
-	_, after, err = meta.Rotate("acme", new("new"), apart, random)
+	_, after, err = meta.Rotate("acme", new("new"), separate, random)
 	require.NoError(t, err)
-	require.Equal(t, intake.Secrets{Secret: "new", AccessToken: "access"}, after, "the old ones are refused from here on")
+	require.Equal(t, intake.Secrets{Secret: "new", AccessToken: "access"}, after, "the old secrets are removed")
 }
 
 func TestRotate_RandomFails(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("no random")
+	errRandom := errors.New("no random")
 	s, secrets := live(t, intake.Update{Name: new("Forms"), Kind: new(intake.Typeform)})
-	_, _, err := s.Rotate("acme", nil, secrets, func() (string, error) { return "", broken })
-	require.ErrorIs(t, err, broken)
+	_, _, err := s.Rotate("acme", nil, secrets, func() (string, error) { return "", errRandom })
+	require.ErrorIs(t, err, errRandom)
 }
 
 func TestState_SecretID(t *testing.T) {
@@ -285,11 +285,11 @@ func TestState_SecretID(t *testing.T) {
 		return ulid.MustNew(ulid.Timestamp(created.Add(after)), nil).String()
 	}
 	require.Equal(t, at(0), s.SecretID)
-	s = happened(s, time.Second, event.IntakeChanged{IntakeSettings: s.Settings, Changed: []string{"name"}})
+	s = evolveAfter(s, time.Second, event.IntakeChanged{IntakeSettings: s.Settings, Changed: []string{"name"}})
 	require.Equal(t, at(0), s.SecretID)
-	s = happened(s, 2*time.Second, event.IntakeChanged{IntakeSettings: s.Settings, Changed: []string{"name", "accessToken"}})
+	s = evolveAfter(s, 2*time.Second, event.IntakeChanged{IntakeSettings: s.Settings, Changed: []string{"name", "accessToken"}})
 	require.Equal(t, at(2*time.Second), s.SecretID)
-	s = happened(s, 3*time.Second, event.IntakeRotated{})
+	s = evolveAfter(s, 3*time.Second, event.IntakeRotated{})
 	require.Equal(t, at(3*time.Second), s.SecretID)
 }
 
@@ -306,10 +306,10 @@ func TestSecrets_NeverPrinted(t *testing.T) {
 func TestSilence_CountsFrom(t *testing.T) {
 	t.Parallel()
 	expecting, _ := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), ExpectEvery: new("1h")})
-	off := happened(expecting, time.Minute, event.IntakeChanged{IntakeSettings: event.IntakeSettings{ExpectEvery: "1h"}})
-	on := happened(off, 5*time.Hour, event.IntakeChanged{IntakeSettings: event.IntakeSettings{ExpectEvery: "1h", Enabled: true}})
-	anything, _ := live(t, form)
-	silent := happened(expecting, time.Hour, event.IntakeSilent{Since: created})
+	off := evolveAfter(expecting, time.Minute, event.IntakeChanged{IntakeSettings: event.IntakeSettings{ExpectEvery: "1h"}})
+	on := evolveAfter(off, 5*time.Hour, event.IntakeChanged{IntakeSettings: event.IntakeSettings{ExpectEvery: "1h", Enabled: true}})
+	unmonitored, _ := live(t, form)
+	silent := evolveAfter(expecting, time.Hour, event.IntakeSilent{Since: created})
 	for name, c := range map[string]struct {
 		state        intake.State
 		arrived, now time.Duration // 0: nothing arrived
@@ -319,12 +319,12 @@ func TestSilence_CountsFrom(t *testing.T) {
 		"creation, too soon":           {expecting, 0, time.Hour - 1, false},
 		"the latest arrival":           {expecting, 30 * time.Minute, 90 * time.Minute, true},
 		"the latest arrival, too soon": {expecting, 30 * time.Minute, 89 * time.Minute, false},
-		"nothing is expected":          {anything, 0, 1000 * time.Hour, false},
+		"nothing is expected":          {unmonitored, 0, 1000 * time.Hour, false},
 		"disabled":                     {off, 0, 1000 * time.Hour, false},
 		"enabled again, too soon":      {on, 0, 5*time.Hour + time.Minute, false},
 		"enabled again":                {on, 0, 6 * time.Hour, true},
 		"reported before":              {silent, 0, 9 * time.Hour, false},
-		"deleted":                      {happened(expecting, 0, event.IntakeDeleted{}), 0, 9 * time.Hour, false},
+		"deleted":                      {evolveAfter(expecting, 0, event.IntakeDeleted{}), 0, 9 * time.Hour, false},
 	} {
 		var arrived time.Time
 		since := created
@@ -341,7 +341,7 @@ func TestSilence_CountsFrom(t *testing.T) {
 func TestSilence_EndsByChange(t *testing.T) {
 	t.Parallel()
 	expecting, _ := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), ExpectEvery: new("1h")})
-	silent := happened(expecting, time.Hour, event.IntakeSilent{Since: created})
+	silent := evolveAfter(expecting, time.Hour, event.IntakeSilent{Since: created})
 	for name, c := range map[string]struct {
 		settings event.IntakeSettings
 		want     bool
@@ -352,12 +352,12 @@ func TestSilence_EndsByChange(t *testing.T) {
 		"a shorter time":      {event.IntakeSettings{Enabled: true, ExpectEvery: "1m"}, true},
 		"disabled":            {event.IntakeSettings{ExpectEvery: "1h"}, true},
 	} {
-		after := happened(silent, 2*time.Hour, event.IntakeChanged{IntakeSettings: c.settings})
+		after := evolveAfter(silent, 2*time.Hour, event.IntakeChanged{IntakeSettings: c.settings})
 		require.Equal(t, c.want, after.Silent, name)
 	}
 }
 
-// However often an intake is watched, and whatever arrives between, each silence is reported once and ends once.
+// Each silence is reported once and ended once, for any sequence of checks and arrivals.
 func TestSilence_ReportedOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -373,12 +373,12 @@ func TestSilence_ReportedOnce(t *testing.T) {
 			}
 			if fact, due := s.Resume(arrived); due {
 				require.True(r, reported)
-				s, reported = happened(s, now, fact), false
+				s, reported = evolveAfter(s, now, fact), false
 			}
 			if fact, due := s.FallSilent(arrived, created.Add(now)); due {
 				require.False(r, reported)
 				require.GreaterOrEqual(r, created.Add(now).Sub(fact.Since), 10*time.Minute)
-				s, reported = happened(s, now, fact), true
+				s, reported = evolveAfter(s, now, fact), true
 			}
 			require.Equal(r, reported, s.Silent)
 		}

@@ -30,8 +30,8 @@ func sample(t testing.TB, name string) []byte {
 	return body
 }
 
-// as returns a capture's body as one JSON object.
-func as(t testing.TB, body map[string]jsontext.Value) string {
+// object encodes a capture's body as one JSON object.
+func object(t testing.TB, body map[string]jsontext.Value) string {
 	t.Helper()
 	var out strings.Builder
 	out.WriteString("{")
@@ -101,7 +101,7 @@ func TestMap_Kinds(t *testing.T) {
 		require.Empty(t, wrong, name)
 		require.Equal(t, c.id, mapped.DeliveryID, name)
 		require.False(t, mapped.Test || mapped.Skip || mapped.Honeypot, name)
-		require.JSONEq(t, c.want, as(t, mapped.Body), name)
+		require.JSONEq(t, c.want, object(t, mapped.Body), name)
 		_, err := lead.ParseArrival(mapped.Body, lead.Rules{Region: "IN", Stages: []string{"new", "won"}}, lead.Client{})
 		require.NoError(t, err, name)
 	}
@@ -144,16 +144,16 @@ func TestMap_OwnExpressions(t *testing.T) {
 	})
 	require.Empty(t, wrong)
 	require.Equal(t, "77", mapped.DeliveryID)
-	require.False(t, mapped.Skip, "what is not there is not given")
+	require.False(t, mapped.Skip, "the expression failed on a missing member, so its field is absent")
 	require.JSONEq(t, `{"name": "Asha", "phone": "9876543210", "customFields": {"score": 8, "tag": "t", "gone": null},
-		"metadata": {"source": "chatbot", "k": 1}}`, as(t, mapped.Body))
+		"metadata": {"source": "chatbot", "k": 1}}`, object(t, mapped.Body))
 
 	mapped, wrong = m.Map(Request{Body: []byte(`{"kind": "noise", "score": "x"}`)})
 	require.True(t, mapped.Skip)
 	require.Equal(t, field.Errors{{Field: "customFields", Message: "applies an operator or function to a value of another type"}}, wrong)
 	_, wrong = m.Map(Request{Body: []byte(`{}`)})
 	require.Equal(t, field.Errors{{Field: "customFields", Message: "reads a member that is not there"}}, wrong,
-		"one missing member must not silently take the others with it")
+		"a missing member must not drop the other custom fields silently")
 }
 
 func TestCompile_NamesField(t *testing.T) {
@@ -174,7 +174,7 @@ func TestCompile_NamesField(t *testing.T) {
 	}
 }
 
-func TestMap_ReasonsQuoteNothing(t *testing.T) {
+func TestMap_ReasonsHideInput(t *testing.T) {
 	t.Parallel()
 	m := compiled(t, event.IntakeSettings{Kind: Webhook, Mapping: map[string]string{
 		"name": `string(int(body.secret))`, "email": `body[body.secret]`, "phone": `timestamp(body.secret).getFullYear() == 1 ? "1" : "2"`,
@@ -190,31 +190,31 @@ func TestMap_Forms(t *testing.T) {
 	const urlencoded = "application/x-www-form-urlencoded"
 	m := compiled(t, event.IntakeSettings{Kind: Form, Mapping: map[string]string{"metadata": `{}`}})
 	for name, c := range map[string]struct{ media, body, custom, reason string }{
-		"repeated":           {urlencoded, "a=1&a=2&b=3&a=4", `{"a": ["1", "2", "4"], "b": "3"}`, ""},
-		"names and blanks":   {urlencoded, "&&=x&a&b=&c=%20", `{"a": "", "b": "", "c": " "}`, ""},
-		"UTF-8":              {urlencoded, "n=Jos%C3%A9+%26", `{"n": "José &"}`, ""},
-		"undeclared":         {urlencoded, "n=Jos%E9+%80", `{"n": "José €"}`, ""},
-		"declared":           {urlencoded + "; charset=windows-1251", "n=%C0%F1", `{"n": "Ас"}`, ""},
-		"declared by field":  {urlencoded, "_charset_=shift_jis&n=%82%A0", `{"n": "あ"}`, ""},
-		"charset of nowhere": {urlencoded + "; charset=klingon", "n=1", "", "has a character set that is not known"},
-		"NUL":                {urlencoded, "n=%00", "", "must not contain NUL"},
-		"broken escape":      {urlencoded, "n=%zz", "", "is not a valid form"},
-		"too many":           {urlencoded, strings.Repeat("a=1&", 1001), "", "must have at most 1000 fields"},
-		"no type, a form":    {"", "a=1", `{"a": "1"}`, ""},
-		"no type, JSON":      {"", ` {"a": 1}`, `{"a": 1}`, ""},
-		"text, JSON":         {"text/plain;charset=UTF-8", `{"a": 1}`, `{"a": 1}`, ""},
-		"text, no JSON":      {"text/plain", `a=1`, "", "must be JSON or a form"},
-		"XML":                {"application/xml", `<a/>`, "", "must be JSON or a form"},
-		"JSON by suffix":     {"application/vnd.x+json", `{"a": 1}`, `{"a": 1}`, ""},
-		"byte order mark":    {"application/json", "\xef\xbb\xbf{\"a\": 1}", `{"a": 1}`, ""},
-		"duplicate keys":     {"application/json", `{"a": {"b": 1, "b": 2}}`, "", "has the same key twice"},
-		"deep":               {"application/json", strings.Repeat("[", 33) + strings.Repeat("]", 33), "", "must be at most 32 levels deep"},
-		"large number":       {"application/json", `{"a": 1e999}`, "", "has a number that is too large"},
-		"JSON with NUL":      {"application/json", `{"a": "\u0000"}`, "", "must not contain NUL"},
-		"lone surrogate":     {"application/json", `{"a": "\ud800"}`, "", "is not valid JSON in UTF-8"},
-		"two values":         {"application/json", `{"a": 1} {}`, "", "has something after the JSON value"},
-		"cut short":          {"application/json", `{"a": [1,`, "", "is not valid JSON in UTF-8"},
-		"no boundary":        {"multipart/form-data", "x", "", "is not a valid form"},
+		"repeated":          {urlencoded, "a=1&a=2&b=3&a=4", `{"a": ["1", "2", "4"], "b": "3"}`, ""},
+		"names and blanks":  {urlencoded, "&&=x&a&b=&c=%20", `{"a": "", "b": "", "c": " "}`, ""},
+		"UTF-8":             {urlencoded, "n=Jos%C3%A9+%26", `{"n": "José &"}`, ""},
+		"undeclared":        {urlencoded, "n=Jos%E9+%80", `{"n": "José €"}`, ""},
+		"declared":          {urlencoded + "; charset=windows-1251", "n=%C0%F1", `{"n": "Ас"}`, ""},
+		"declared by field": {urlencoded, "_charset_=shift_jis&n=%82%A0", `{"n": "あ"}`, ""},
+		"unknown charset":   {urlencoded + "; charset=klingon", "n=1", "", "has a character set that is not known"},
+		"NUL":               {urlencoded, "n=%00", "", "must not contain NUL"},
+		"broken escape":     {urlencoded, "n=%zz", "", "is not a valid form"},
+		"too many":          {urlencoded, strings.Repeat("a=1&", 1001), "", "must have at most 1000 fields"},
+		"no type, a form":   {"", "a=1", `{"a": "1"}`, ""},
+		"no type, JSON":     {"", ` {"a": 1}`, `{"a": 1}`, ""},
+		"text, JSON":        {"text/plain;charset=UTF-8", `{"a": 1}`, `{"a": 1}`, ""},
+		"text, no JSON":     {"text/plain", `a=1`, "", "must be JSON or a form"},
+		"XML":               {"application/xml", `<a/>`, "", "must be JSON or a form"},
+		"JSON by suffix":    {"application/vnd.x+json", `{"a": 1}`, `{"a": 1}`, ""},
+		"byte order mark":   {"application/json", "\xef\xbb\xbf{\"a\": 1}", `{"a": 1}`, ""},
+		"duplicate keys":    {"application/json", `{"a": {"b": 1, "b": 2}}`, "", "has the same key twice"},
+		"deep":              {"application/json", strings.Repeat("[", 33) + strings.Repeat("]", 33), "", "must be at most 32 levels deep"},
+		"large number":      {"application/json", `{"a": 1e999}`, "", "has a number that is too large"},
+		"JSON with NUL":     {"application/json", `{"a": "\u0000"}`, "", "must not contain NUL"},
+		"lone surrogate":    {"application/json", `{"a": "\ud800"}`, "", "is not valid JSON in UTF-8"},
+		"two values":        {"application/json", `{"a": 1} {}`, "", "has something after the JSON value"},
+		"cut short":         {"application/json", `{"a": [1,`, "", "is not valid JSON in UTF-8"},
+		"no boundary":       {"multipart/form-data", "x", "", "is not a valid form"},
 	} {
 		mapped, wrong := m.Map(Request{ContentType: c.media, Body: []byte(c.body)})
 		if c.reason != "" {
@@ -226,7 +226,7 @@ func TestMap_Forms(t *testing.T) {
 	}
 }
 
-func TestMap_MultipartLeavesFilesOut(t *testing.T) {
+func TestMap_MultipartSkipsFiles(t *testing.T) {
 	t.Parallel()
 	m := compiled(t, event.IntakeSettings{Kind: Form})
 	var body bytes.Buffer
@@ -240,7 +240,7 @@ func TestMap_MultipartLeavesFilesOut(t *testing.T) {
 	require.NoError(t, writer.Close())
 	mapped, wrong := m.Map(Request{ContentType: writer.FormDataContentType(), Body: body.Bytes()})
 	require.Empty(t, wrong)
-	require.JSONEq(t, `{"email": "asha@example.com", "customFields": {"note": "Grüße"}, "metadata": {"source": "website"}}`, as(t, mapped.Body))
+	require.JSONEq(t, `{"email": "asha@example.com", "customFields": {"note": "Grüße"}, "metadata": {"source": "website"}}`, object(t, mapped.Body))
 
 	var many bytes.Buffer
 	writer = multipart.NewWriter(&many)
@@ -250,7 +250,7 @@ func TestMap_MultipartLeavesFilesOut(t *testing.T) {
 	}
 	require.NoError(t, writer.Close())
 	_, wrong = m.Map(Request{ContentType: writer.FormDataContentType(), Body: many.Bytes()})
-	require.Equal(t, field.Errors{{Field: "body", Message: "must have at most 1000 fields"}}, wrong, "files count too")
+	require.Equal(t, field.Errors{{Field: "body", Message: "must have at most 1000 fields"}}, wrong, "files count as fields")
 	for _, broken := range [][]byte{many.Bytes()[:many.Len()-9], []byte("no boundary")} {
 		_, wrong = m.Map(Request{ContentType: writer.FormDataContentType(), Body: broken})
 		require.Len(t, wrong, 1)
@@ -268,11 +268,11 @@ func TestMap_HoneypotAndChallenge(t *testing.T) {
 		mapped, wrong := m.Map(Request{Body: []byte(body)})
 		require.Empty(t, wrong)
 		require.Equal(t, filled, mapped.Honeypot, body)
-		require.NotContains(t, as(t, mapped.Body), "fax")
+		require.NotContains(t, object(t, mapped.Body), "fax")
 	}
 	mapped, _ := m.Map(Request{Body: []byte(`{"cf-turnstile-response": "token", "email": "a@example.com"}`)})
 	require.Equal(t, "token", mapped.Challenge)
-	require.NotContains(t, as(t, mapped.Body), "token")
+	require.NotContains(t, object(t, mapped.Body), "token")
 }
 
 func TestMap_GoogleTest(t *testing.T) {
@@ -307,7 +307,7 @@ func TestMap_RazorpayAmounts(t *testing.T) {
 	require.Equal(t, "opportunityValue", wrong[0].Field)
 }
 
-// Razorpay puts an address of its own where none was asked for: all who left none would be one lead.
+// Razorpay sends void@razorpay.com for payers without an email address, which would merge all of them into one lead.
 func TestMap_RazorpayPlaceholder(t *testing.T) {
 	t.Parallel()
 	m := compiled(t, event.IntakeSettings{Kind: Razorpay})
@@ -316,7 +316,7 @@ func TestMap_RazorpayPlaceholder(t *testing.T) {
 	require.NotContains(t, mapped.Body, "email")
 	mapped, wrong = m.Map(Request{Body: []byte(`{"payload": {"payment": {"entity": {"contact": "+919876543210", "notes": []}}}}`)})
 	require.Empty(t, wrong)
-	require.JSONEq(t, `{"phone": "+919876543210", "customFields": {}, "metadata": {"source": "payment_page_drop"}}`, as(t, mapped.Body))
+	require.JSONEq(t, `{"phone": "+919876543210", "customFields": {}, "metadata": {"source": "payment_page_drop"}}`, object(t, mapped.Body))
 }
 
 func TestMap_DeliveryIDs(t *testing.T) {
@@ -333,14 +333,14 @@ func TestMap_DeliveryIDs(t *testing.T) {
 	}
 }
 
-// A mapping stops when it has cost as much as one expression may: a post cannot make each of its fields cost that much.
+// The cost limit of one expression also bounds the sum over all expressions of a mapping.
 func TestMap_TotalCost(t *testing.T) {
 	t.Parallel()
-	own := make(map[string]string)
+	mapping := make(map[string]string)
 	for _, name := range []string{"name", "email", "phone", "status", "visitorId"} {
-		own[name] = `body.a.exists(x, body.a.exists(y, x == -1)) ? "a" : "b"`
+		mapping[name] = `body.a.exists(x, body.a.exists(y, x == -1)) ? "a" : "b"`
 	}
-	m := compiled(t, event.IntakeSettings{Kind: Webhook, Mapping: own})
+	m := compiled(t, event.IntakeSettings{Kind: Webhook, Mapping: mapping})
 	_, wrong := m.Map(Request{Body: []byte(`{"a": [` + strings.Repeat("1,", 5000) + `1]}`)})
 	for _, name := range []string{"phone", "email", "name", "status", "visitorId"} {
 		require.Contains(t, wrong, field.Error{Field: name, Message: "costs too much to compute"})

@@ -27,7 +27,7 @@ func TestChanges_SplitsPost(t *testing.T) {
 	}
 }
 
-func TestChanges_UnreadableStandsAlone(t *testing.T) {
+func TestChanges_InvalidChangeIsolated(t *testing.T) {
 	t.Parallel()
 	good := `{"field": "leadgen", "value": {"leadgen_id": 12}}`
 	for _, bad := range []string{
@@ -41,7 +41,7 @@ func TestChanges_UnreadableStandsAlone(t *testing.T) {
 		require.Equal(t, Change{ID: "12", Body: []byte(`{"leadgen_id": 12}`)}, changes[1])
 		again, err := Changes([]byte(`{"entry": [{"changes": [` + bad + `]}]}`))
 		require.NoError(t, err)
-		require.Equal(t, changes[:1], again, "with the same id")
+		require.Equal(t, changes[:1], again, "the id is derived from the content")
 	}
 	changes, err := Changes([]byte(`{"entry": [5, {"changes": {}}, {"changes": [` + good + `]}]}`))
 	require.NoError(t, err)

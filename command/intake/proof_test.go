@@ -33,7 +33,7 @@ func mac(algorithm func() hash.Hash, secret string, body []byte) []byte {
 	return m.Sum(nil)
 }
 
-// The examples are those of the standard's and of GitHub's documentation; Meta and many others sign as GitHub does.
+// The examples are from the documentation of Standard Webhooks and of GitHub, whose scheme Meta and many others use.
 func TestVerify_DocumentedSignatures(t *testing.T) {
 	t.Parallel()
 	standard := headers{
@@ -54,7 +54,7 @@ func TestVerify_DocumentedSignatures(t *testing.T) {
 	require.NoError(t, Verify(webhook, secrets, meta.get, []byte("Hello, World!"), noon))
 }
 
-// proof makes the settings, headers and body of a post that a sender with this secret may deliver.
+// proof builds the settings, headers and body of a valid request that is signed with secret.
 type proof func(secret string, body []byte) (event.IntakeSettings, headers, []byte)
 
 func hmacProof(algorithm, encoding, prefix string) proof {
@@ -71,7 +71,7 @@ func hmacProof(algorithm, encoding, prefix string) proof {
 	}
 }
 
-// signers are those whose proof covers the body.
+// signers are the kinds whose proof is a MAC over the body.
 var signers = map[string]proof{
 	"meta_lead_ads": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
 		return event.IntakeSettings{Kind: MetaLeadAds}, headers{"x-hub-signature-256": "sha256=" + hex.EncodeToString(mac(sha256.New, secret, body))}, body
@@ -94,7 +94,7 @@ var signers = map[string]proof{
 	"sha512 hex":    hmacProof("sha512", "hex", "v1,"),
 }
 
-// bearers are those whose proof is the secret itself.
+// bearers are the kinds whose proof is the secret itself.
 var bearers = map[string]proof{
 	"google_lead_form": func(secret string, _ []byte) (event.IntakeSettings, headers, []byte) {
 		return event.IntakeSettings{Kind: GoogleLeadForm}, nil, []byte(`{"lead_id": "1", "google_key": "` + secret + `"}`)
@@ -211,7 +211,7 @@ func TestMasked_HidesKeyOnly(t *testing.T) {
 	}
 }
 
-func TestAuthenticate_SchemesOfHTTP(t *testing.T) {
+func TestAuthenticate_HTTPSchemes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		signature *event.IntakeSignature
@@ -221,7 +221,7 @@ func TestAuthenticate_SchemesOfHTTP(t *testing.T) {
 		"basic, named":         {&event.IntakeSignature{Scheme: SchemeBasic, Header: "authorization"}, `Basic realm="intake", charset="UTF-8"`},
 		"bearer in its header": {&event.IntakeSignature{Scheme: SchemeBearer, Header: "X-Token"}, ""},
 		"hmac":                 {&event.IntakeSignature{Scheme: SchemeHMAC, Header: "X-Signature"}, ""},
-		"of its kind":          {nil, ""},
+		"no own signature":     {nil, ""},
 	} {
 		require.Equal(t, c.want, Authenticate(event.IntakeSettings{Signature: c.signature}), name)
 	}
