@@ -19,11 +19,11 @@ var (
 	someClient = Client{IP: "203.0.113.9", UserAgent: "curl/8"}
 )
 
-// parse reads a body that must be a JSON object.
+// parse parses a body, which must be a JSON object.
 func parse(t *testing.T, body string) (Arrival, error) {
 	t.Helper()
 	members, err := Members(jsontext.Value(body))
-	require.NoError(t, err, "the test's own body: %s", body)
+	require.NoError(t, err, "invalid test body: %s", body)
 	return ParseArrival(members, someRules, someClient)
 }
 
@@ -34,7 +34,7 @@ func accepted(t *testing.T, body string) Arrival {
 	return a
 }
 
-// refused are the names of the fields that a body is refused for.
+// refused returns the names of the fields that are invalid in a body.
 func refused(t *testing.T, body string) []string {
 	t.Helper()
 	_, err := parse(t, body)
@@ -54,7 +54,7 @@ func fieldNames(t *testing.T, err error) []string {
 	return names
 }
 
-// withPhone is a body with a good phone and one more member.
+// withPhone returns a body with a valid phone and one more member.
 func withPhone(member string) string { return `{"phone":"9876543210",` + member + `}` }
 
 func values(of map[string]jsontext.Value) map[string]string {
@@ -111,7 +111,7 @@ func TestParseArrival_NameAliases(t *testing.T) {
 	} {
 		require.Equal(t, c.want, accepted(t, withPhone(c.members)).Name, c.name)
 	}
-	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":7,"contactName":"2"`)), "present, and of a wrong type")
+	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":7,"contactName":"2"`)), "a value of the wrong type counts as present")
 }
 
 func TestParseArrival_Visitor(t *testing.T) {
@@ -127,8 +127,8 @@ func TestParseArrival_Visitor(t *testing.T) {
 		require.Equal(t, c.want, accepted(t, withPhone(c.members)).VisitorID, c.name)
 	}
 	require.Equal(t, []string{"visitorId"}, refused(t, withPhone(`"visitorId":"`+str(201)+`"`)))
-	require.Equal(t, []string{"visitor_id"}, refused(t, withPhone(`"visitor_id":7`)), "under the name that was used")
-	require.Equal(t, []string{"phone"}, refused(t, `{"visitorId":"v"}`), "a visitor id identifies no lead")
+	require.Equal(t, []string{"visitor_id"}, refused(t, withPhone(`"visitor_id":7`)), "the error has the name that was used")
+	require.Equal(t, []string{"phone"}, refused(t, `{"visitorId":"v"}`), "a visitor id is no contact")
 }
 
 func TestParseArrival_NeedsContact(t *testing.T) {
@@ -247,6 +247,6 @@ func FuzzParseArrival(f *testing.F) {
 			require.LessOrEqual(t, Length(key), MaxCustomKey)
 		}
 		require.True(t, a.Status == "" || slices.Contains(someRules.Stages, a.Status))
-		requireSameAgain(t, a)
+		requireRoundTrip(t, a)
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestCampaign_LeavesOutPersonal(t *testing.T) {
+func TestCampaign_OmitsPersonalData(t *testing.T) {
 	t.Parallel()
 	const phone = "+919876543210"
-	for value, plain := range map[string]bool{
+	for value, kept := range map[string]bool{
 		"diwali": true, "Größen & mehr": true, " spaced ": true, "20251123": true, "9876": true, "98765 43211": true, "91": true,
 		"":  false,
 		" ": false, "asha@example.com": false, "a @ b": false, "＠": false, "asha%40example.com": false,
@@ -25,7 +25,7 @@ func TestCampaign_LeavesOutPersonal(t *testing.T) {
 			return "x"
 		}, phone)
 		want := event.Campaign{UTMSource: "x", UTMMedium: "x", UTMID: "x"}
-		if plain {
+		if kept {
 			want.UTMCampaign = value
 		}
 		require.Equal(t, want, given, value)
@@ -40,7 +40,7 @@ func TestCampaign_WithoutPhone(t *testing.T) {
 	}
 }
 
-func TestDecide_KeepsCampaignPlain(t *testing.T) {
+func TestDecide_StoresCampaign(t *testing.T) {
 	t.Parallel()
 	body, err := Members(jsontext.Value(`{"phone":"9876543210","metadata":{"source":"website","utm_source":"Google","utm_medium":7,"utm_campaign":"for asha@example.com","utm_id":["1"]}}`))
 	require.NoError(t, err)

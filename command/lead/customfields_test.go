@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// members are n of a JSON object, named prefix0 and on.
+// members returns n members of a JSON object, named prefix0, prefix1 and so on.
 func members(prefix string, n int) string {
 	list := make([]string, n)
 	for i := range list {
@@ -35,9 +35,9 @@ func TestCustomFields_Union(t *testing.T) {
 		},
 		{"industryData before fields", `"k":1,"fields":{"k":2},"industryData":{"k":3}`, map[string]string{"k": "3"}},
 		{"fields before the top level", `"k":1,"fields":{"k":2}`, map[string]string{"k": "2"}},
-		{"the order in the body does not count", `"customFields":{"k":4},"industryData":{"k":3},"fields":{"k":2},"k":1`, map[string]string{"k": "4"}},
+		{"the order in the body is irrelevant", `"customFields":{"k":4},"industryData":{"k":3},"fields":{"k":2},"k":1`, map[string]string{"k": "4"}},
 		{
-			"an empty value displaces nothing", `"k":1,"fields":{"k":""},"industryData":{"k":null},"customFields":{"k":{}}`,
+			"an empty value does not override", `"k":1,"fields":{"k":""},"industryData":{"k":null},"customFields":{"k":{}}`,
 			map[string]string{"k": "1"},
 		},
 		{"keys are compared exactly", `"city":1,"City":2,"customFields":{"CITY":3}`, map[string]string{"city": "1", "City": "2", "CITY": "3"}},
@@ -52,11 +52,11 @@ func TestCustomFields_ReservedNames(t *testing.T) {
 	a := accepted(t, `{"phone":"9876543210","email":"a@example.com","name":"n","contactName":"n","contact_name":"n","fullName":"n","full_name":"n",
 		"status":"new","leadTemperature":"hot","opportunityValue":1,"metadata":{"a":1},"customFields":{},"industryData":{},"fields":{},
 		"visitorId":"v","visitor_id":"v"}`)
-	require.Empty(t, a.CustomFields, "the request's own")
+	require.Empty(t, a.CustomFields, "members of the request format")
 
 	echoed := accepted(t, `{"phone":"9876543210","leadId":"01K","contactUID":"01K","opportunityId":"01K","source":"website",
 		"createdAt":"2026-01-01T00:00:00.000Z","updatedAt":"2026-01-01T00:00:00.000Z","accountId":"acme"}`)
-	require.Empty(t, echoed.CustomFields, "what the service says of a lead, sent back")
+	require.Empty(t, echoed.CustomFields, "members of a response, sent back")
 }
 
 func TestCustomFields_ReservedNamesExactly(t *testing.T) {
@@ -108,14 +108,14 @@ func TestCustomFields_ValuesKept(t *testing.T) {
 func TestCustomFields_ValueLimit(t *testing.T) {
 	t.Parallel()
 	for name, given := range map[string]string{
-		"a string":                         `"` + str(2000) + `"`,
-		"letters and not bytes":            `"` + strings.Repeat("é", 2000) + `"`,
-		"an accent of its own counts once": `"` + strings.Repeat(`e\u0301`, 2000) + `"`,
-		"what a string means, not escapes": `"` + strings.Repeat(`\"`, 2000) + `"`,
-		"an array":                         `["` + str(1996) + `"]`,
-		"an array, white space left out":   `[` + strings.Repeat(" ", 3000) + `"` + str(1996) + `"]`,
-		"an object":                        `{"a":"` + str(1992) + `"}`,
-		"a number":                         `1` + strings.Repeat("0", 300),
+		"a string":                     `"` + str(2000) + `"`,
+		"letters and not bytes":        `"` + strings.Repeat("é", 2000) + `"`,
+		"composed by NFC":              `"` + strings.Repeat(`e\u0301`, 2000) + `"`,
+		"characters, not escapes":      `"` + strings.Repeat(`\"`, 2000) + `"`,
+		"an array":                     `["` + str(1996) + `"]`,
+		"an array without white space": `[` + strings.Repeat(" ", 3000) + `"` + str(1996) + `"]`,
+		"an object":                    `{"a":"` + str(1992) + `"}`,
+		"a number":                     `1` + strings.Repeat("0", 300),
 	} {
 		require.Len(t, accepted(t, withPhone(`"k":`+given)).CustomFields, 1, name)
 	}
@@ -142,7 +142,7 @@ func TestCustomFields_TotalLimit(t *testing.T) {
 	require.Len(t, accepted(t, body(44, "k", strings.Repeat(composed, 2000))).CustomFields, 44)
 	require.Equal(t, []string{"customFields"}, refused(t, body(50, "k", strings.Repeat(composed, 2000))))
 
-	wide := strings.Repeat("\U0001F600", 48) // six times as much, were it escaped
+	wide := strings.Repeat("\U0001F600", 48) // six times as long when escaped
 	exact := (700<<10)/50 - len(wide) - len(`"00""" `) + 1
 	value := strings.Repeat(composed, exact/8) + strings.Repeat("x", exact%8)
 	require.Len(t, accepted(t, body(50, wide, value)).CustomFields, 50)
@@ -167,7 +167,7 @@ func TestCustomFields_KeyLimit(t *testing.T) {
 	} {
 		require.Equal(t, []string{c.field}, refused(t, withPhone(`"customFields":{"`+c.key+`":1}`)), c.name)
 		require.Equal(t, []string{strings.TrimPrefix(c.field, "customFields.")}, refused(t, withPhone(`"`+c.key+`":1`)), c.name)
-		require.Empty(t, accepted(t, withPhone(`"customFields":{"`+c.key+`":""}`)).CustomFields, "%s: an empty value is dropped unread", c.name)
+		require.Empty(t, accepted(t, withPhone(`"customFields":{"`+c.key+`":""}`)).CustomFields, "%s: an empty value is dropped before its key is checked", c.name)
 	}
 	require.Equal(t, []string{"customFields.a", "customFields.c"},
 		refused(t, withPhone(`"customFields":{"c":"`+str(2001)+`","a":"`+str(2001)+`","b":1}`)), "in a stable order")

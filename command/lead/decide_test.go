@@ -43,8 +43,8 @@ func raw(pairs ...string) map[string]jsontext.Value {
 	return out
 }
 
-// ann is lead A, as it came from sources. It once had another phone and email.
-func ann(sources ...string) *State {
+// leadA returns lead A after an arrival from each of sources. It has a former phone and email.
+func leadA(sources ...string) *State {
 	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{
 		ContactUID: "contact-a", LeadFields: event.LeadFields{Name: "Asha", Phone: oldPhoneA, Email: oldEmailA, Status: "new", Temperature: "warm"}, Source: sources[0],
 	}))
@@ -54,22 +54,22 @@ func ann(sources ...string) *State {
 	return &s
 }
 
-// bala is lead B, as it came from one source.
-func bala(source string) *State {
+// leadB returns lead B after one arrival from source.
+func leadB(source string) *State {
 	s := Evolve(State{}, leadFact(idB, someDay, event.LeadCreated{
 		ContactUID: "contact-b", LeadFields: event.LeadFields{Name: "Bala", Phone: phoneB, Email: emailB, Status: "new", Temperature: "warm"}, Source: source,
 	}))
 	return &s
 }
 
-// What an arrival may lead to.
+// Outcomes of an arrival.
 const (
 	opens      = "opens a lead"
 	merges     = "merges into A"
 	mergesOver = "merges into A, the email stays with B"
-	dupSource  = "409 DUPLICATE_LEAD_SOURCE, A is there"
-	dupEmail   = "409 DUPLICATE_LEAD_EMAIL, A is there"
-	dupClash   = "409 DUPLICATE_LEAD_EMAIL, B is there beside A"
+	dupSource  = "409 DUPLICATE_LEAD_SOURCE, existing lead A"
+	dupEmail   = "409 DUPLICATE_LEAD_EMAIL, existing lead A"
+	dupClash   = "409 DUPLICATE_LEAD_EMAIL, existing leads B and A"
 )
 
 func outcome(t *testing.T, decision Decision, err error) string {
@@ -78,15 +78,15 @@ func outcome(t *testing.T, decision Decision, err error) string {
 		var refusal *Refusal
 		require.ErrorAs(t, err, &refusal)
 		require.Zero(t, decision)
-		require.Contains(t, refusal.Error(), refusal.Fact.LeadID, "the message names the lead that is there")
+		require.Contains(t, refusal.Error(), refusal.Fact.LeadID, "the message has the id of the existing lead")
 		for _, private := range []string{phoneA, phoneB, phoneNew, emailA, emailB, emailNew} {
 			require.NotContains(t, refusal.Error(), private)
 		}
-		names := map[string]string{idA: "A is there", idB: "B is there"}
+		names := map[string]string{idA: "existing lead A", idB: "existing leads B"}
 		text := "409 " + refusal.Fact.Code + ", " + names[refusal.Fact.LeadID]
 		if refusal.Fact.Other != "" {
 			require.Equal(t, idA, refusal.Fact.Other)
-			text += " beside A"
+			text += " and A"
 		}
 		return text
 	}
@@ -104,8 +104,7 @@ func outcome(t *testing.T, decision Decision, err error) string {
 	return merges
 }
 
-// The de-duplication rules in full: who owns the phone and the email, what kind of source the arrival comes from, and
-// whether the person came from it before.
+// The complete de-duplication table: owner of the phone, owner of the email, kind of source, new or known source.
 func TestDecide_Identity(t *testing.T) {
 	t.Parallel()
 	kinds := map[string][]string{
@@ -146,7 +145,7 @@ func TestDecide_Identity(t *testing.T) {
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
-			owned: "A had the phone once, the email is new", phone: oldPhoneA, email: emailNew, byPhone: true, claimsEmail: true,
+			owned: "A owns the phone as a former one, the email is new", phone: oldPhoneA, email: emailNew, byPhone: true, claimsEmail: true,
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
@@ -158,7 +157,7 @@ func TestDecide_Identity(t *testing.T) {
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupEmail}, {"ads", merges, merges}},
 		},
 		{
-			owned: "A had the email once, the phone is new", phone: phoneNew, email: oldEmailA, byEmail: true, claimsPhone: true,
+			owned: "A owns the email as a former one, the phone is new", phone: phoneNew, email: oldEmailA, byEmail: true, claimsPhone: true,
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupEmail}, {"ads", merges, merges}},
 		},
 		{
@@ -166,7 +165,7 @@ func TestDecide_Identity(t *testing.T) {
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
-			owned: "A owns the email and had the phone once", phone: oldPhoneA, email: emailA, byPhone: true, byEmail: true,
+			owned: "A owns both, the phone as a former one", phone: oldPhoneA, email: emailA, byPhone: true, byEmail: true,
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
@@ -181,9 +180,9 @@ func TestDecide_Identity(t *testing.T) {
 					other = "chatbot"
 				}
 				for _, known := range []bool{false, true} {
-					a, want := ann(other), row.newSource
+					a, want := leadA(other), row.newSource
 					if known {
-						a, want = ann(other, source), row.repeat
+						a, want = leadA(other, source), row.repeat
 					}
 					var byPhone, byEmail *State
 					if c.byPhone {
@@ -193,7 +192,7 @@ func TestDecide_Identity(t *testing.T) {
 						byEmail = a
 					}
 					if c.byEmailB {
-						byEmail = bala(source) // what B came from does not count
+						byEmail = leadB(source) // the source of B is irrelevant
 					}
 					decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: c.phone, Email: c.email}, Source: source}, someRules, byPhone, byEmail, someIDs)
 					name := c.owned + ", from " + source + ", known " + strconv.FormatBool(known)
@@ -230,19 +229,19 @@ func TestDecide_EverySource(t *testing.T) {
 func TestDecide_RefusalHasNoPersonalData(t *testing.T) {
 	t.Parallel()
 	a := Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA, Email: emailB, CustomFields: raw("city", `"Pune"`)}, Source: "api", IP: "198.51.100.7"}
-	_, err := Decide(a, someRules, ann("api"), bala("api"), someIDs)
+	_, err := Decide(a, someRules, leadA("api"), leadB("api"), someIDs)
 	var refusal *Refusal
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_EMAIL", LeadID: idB, Other: idA}, refusal.Fact)
 
-	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api"}, someRules, ann("api"), nil, someIDs)
+	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api"}, someRules, leadA("api"), nil, someIDs)
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_SOURCE", LeadID: idA}, refusal.Fact)
 }
 
 func TestDecide_UnknownStage(t *testing.T) {
 	t.Parallel()
-	removed := *ann("website")
+	removed := *leadA("website")
 	removed.Status = "Parked"
 	unknown := func(source, status string) Arrival {
 		return Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: source, UnknownStatus: status}
@@ -250,7 +249,7 @@ func TestDecide_UnknownStage(t *testing.T) {
 
 	_, err := Decide(unknown("website", "Parked"), someRules, nil, nil, someIDs)
 	require.Equal(t, []string{"status"}, fieldNames(t, err), "a new lead")
-	_, err = Decide(unknown("website", "Parked"), someRules, ann("website"), nil, someIDs)
+	_, err = Decide(unknown("website", "Parked"), someRules, leadA("website"), nil, someIDs)
 	require.Equal(t, []string{"status"}, fieldNames(t, err), "a lead on another stage")
 	require.ErrorContains(t, err, "new, In Talks, won", "the message lists the stages")
 
@@ -258,7 +257,7 @@ func TestDecide_UnknownStage(t *testing.T) {
 		decision, err := Decide(unknown("website", status), someRules, &removed, nil, someIDs)
 		require.NoError(t, err, status)
 		merged := decision.Fact.(event.LeadMerged)
-		require.Equal(t, "Parked", merged.Status, "as the lead has it")
+		require.Equal(t, "Parked", merged.Status, "in the spelling of the lead")
 		require.NotContains(t, merged.Changed, "status")
 	}
 }
@@ -266,16 +265,16 @@ func TestDecide_UnknownStage(t *testing.T) {
 func TestDecide_ErrorsBeforeConflicts(t *testing.T) {
 	t.Parallel()
 	a := Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api", UnknownStatus: "Parked"}
-	_, err := Decide(a, someRules, ann("api"), nil, someIDs)
-	require.Equal(t, []string{"status"}, fieldNames(t, err), "a curated repeat")
+	_, err := Decide(a, someRules, leadA("api"), nil, someIDs)
+	require.Equal(t, []string{"status"}, fieldNames(t, err), "a repeat from a curated source")
 
 	a.Email = emailB
-	_, err = Decide(a, someRules, ann("website"), bala("api"), someIDs)
+	_, err = Decide(a, someRules, leadA("website"), leadB("api"), someIDs)
 	require.Equal(t, []string{"status"}, fieldNames(t, err), "two leads")
 
-	parked := *ann("api")
+	parked := *leadA("api")
 	parked.Status = "parke\u0301"
 	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api", UnknownStatus: "Park\u00c9"}, someRules, &parked, nil, someIDs)
 	require.Error(t, err)
-	require.Equal(t, dupSource, outcome(t, Decision{}, err), "a stage that the lead is on is not wrong")
+	require.Equal(t, dupSource, outcome(t, Decision{}, err), "the lead's own stage is valid")
 }

@@ -75,7 +75,7 @@ func TestParseArrival_UnknownStatus(t *testing.T) {
 	require.Empty(t, a.Status)
 	require.Equal(t, "Parked", a.UnknownStatus)
 	require.ElementsMatch(t, []string{"status", "email"}, refused(t, withPhone(`"status":"Parked","email":"bad"`)),
-		"together with another error it is said at once")
+		"both errors are reported together")
 }
 
 func TestParseArrival_Name(t *testing.T) {
@@ -90,5 +90,5 @@ func TestParseArrival_Name(t *testing.T) {
 		require.Equal(t, want, accepted(t, withPhone(`"name":`+given)).Name, given)
 	}
 	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":"`+str(201)+`"`)))
-	require.Equal(t, []string{"full_name"}, refused(t, withPhone(`"full_name":"`+str(201)+`"`)), "under the name that was used")
+	require.Equal(t, []string{"full_name"}, refused(t, withPhone(`"full_name":"`+str(201)+`"`)), "the error has the name that was used")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzCustomFields puts members of all four places for custom fields together in the simplest way, and wants the same.
+// FuzzCustomFields compares ParseArrival with a simple merge of the four places for custom fields.
 func FuzzCustomFields(f *testing.F) {
 	f.Add([]byte(`{"k":1,"a":" "}`), []byte(`{"k":2,"b":[]}`), []byte(`{"k":""}`), []byte(`{"k":{"x":1.50}}`))
 	f.Add([]byte(`{"phone":1,"Phone":2,"customFields":3}`), []byte(`{"phone":1}`), []byte(`{"é":1,"é":2}`), []byte(`{"\u0001":1}`))
@@ -24,7 +24,7 @@ func FuzzCustomFields(f *testing.F) {
 			return
 		}
 		for key, value := range all {
-			if _, ours := reserved[key]; !ours {
+			if _, isReserved := reserved[key]; !isReserved {
 				body[key], places[0][key] = value, value
 			}
 		}
@@ -49,7 +49,7 @@ func FuzzCustomFields(f *testing.F) {
 		body["phone"] = quote("9876543210")
 		a, err := ParseArrival(body, someRules, someClient)
 		if err != nil {
-			require.LessOrEqual(t, len(err.Error()), 100*(MaxCustomKey*4+100), "an answer has a bound")
+			require.LessOrEqual(t, len(err.Error()), 100*(MaxCustomKey*4+100), "the size of an error is bounded")
 			return
 		}
 		if len(want) == 0 {
@@ -65,12 +65,11 @@ func FuzzCustomFields(f *testing.F) {
 		kept["customFields"] = slices.Concat([]byte("{"), bytes.TrimPrefix(object, []byte(",")), []byte("}"))
 		again, err := ParseArrival(kept, someRules, someClient)
 		require.NoError(t, err)
-		require.Equal(t, a.CustomFields, again.CustomFields, "what was kept is kept again as it is")
+		require.Equal(t, a.CustomFields, again.CustomFields, "parsing is idempotent")
 	})
 }
 
-// FuzzAmountFromNumber holds that an amount is the number that was written, to the last digit, and that nothing is
-// refused that fits.
+// FuzzAmountFromNumber compares amounts with math/big: equal to the last digit, and accepted exactly if they fit.
 func FuzzAmountFromNumber(f *testing.F) {
 	for _, literal := range []string{"0", "-0.0e-5", "1.50000", "15e-1", "999999999999999", "99999999999.9999", "1e14", "1e15", "0.00010", "1e-4", "1e10000000"} {
 		f.Add(literal)
@@ -81,7 +80,7 @@ func FuzzAmountFromNumber(f *testing.F) {
 			require.Error(t, err, "%q is no number", literal)
 			return
 		}
-		if len(literal) > maxAmountInput || tall(literal) {
+		if len(literal) > maxAmountInput || hugeExponent(literal) {
 			return
 		}
 		want, ok := new(big.Rat).SetString(literal)
@@ -102,14 +101,14 @@ func FuzzAmountFromNumber(f *testing.F) {
 
 func power(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
 
-// tall reports whether a number has an exponent too large to compute with.
-func tall(literal string) bool {
+// hugeExponent reports whether a number has an exponent too large for math/big.
+func hugeExponent(literal string) bool {
 	_, exponent, _ := strings.Cut(strings.ToLower(literal), "e")
 	return len(strings.TrimLeft(strings.TrimLeft(exponent, "+-"), "0")) > 3
 }
 
-// requireSameAgain says that an arrival, sent again as it was read, is read as the same.
-func requireSameAgain(t *testing.T, a Arrival) {
+// requireRoundTrip requires that the parsed values of an arrival parse to themselves.
+func requireRoundTrip(t *testing.T, a Arrival) {
 	t.Helper()
 	body := map[string]jsontext.Value{}
 	for name, value := range map[string]string{

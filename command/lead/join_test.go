@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// join lets one lead depart into another, and folds both.
+// join joins the source lead from into the surviving lead into, and folds both.
 func join(t *testing.T, into, from State) (State, State) {
 	t.Helper()
 	source, joined, err := into.Join("acme", from)
@@ -36,7 +36,7 @@ func TestJoin_FillsMissingFields(t *testing.T) {
 		Source: "api", Metadata: raw("utm", `"y"`, "gclid", `"g"`), VisitorID: "w", IP: "198.51.100.7",
 	}))
 	from = Evolve(from, leadFact(idB, someDay.Add(2*time.Hour), event.LeadMerged{Source: "website", NewSource: true, LeadFields: event.LeadFields{Email: emailNew}}))
-	after, gone := join(t, into, from)
+	after, source := join(t, into, from)
 
 	require.Equal(t, []string{"Bala", phoneA, emailNew, "new", "warm", "opp", "7", "website", "contact-a"}, []string{
 		after.Name, after.Phone, after.Email, after.Status, after.Temperature, after.OpportunityID, after.OpportunityValue, after.Source, after.ContactUID,
@@ -54,14 +54,14 @@ func TestJoin_FillsMissingFields(t *testing.T) {
 	require.Equal(t, someDay.Add(time.Hour), after.Sources[1].FirstSeenAt)
 	require.Equal(t, someDay.Add(2*time.Hour), after.Sources[1].LastSeenAt)
 
-	require.Equal(t, Joined, gone.Phase)
-	require.Equal(t, idA, gone.JoinedInto)
-	require.Equal(t, "Bala", gone.Name, "the state before the join is kept")
+	require.Equal(t, Joined, source.Phase)
+	require.Equal(t, idA, source.JoinedInto)
+	require.Equal(t, "Bala", source.Name, "the state before the join is kept")
 
 	_, joined, err := into.Join("acme", from)
 	require.NoError(t, err)
 	require.Equal(t, []string{"name", "email", "opportunityValue", "customFields", "metadata", "visitorId"}, joined.Changed)
-	require.Equal(t, from.OpportunityValue, joined.OpportunityValue, "taken")
+	require.Equal(t, from.OpportunityValue, joined.OpportunityValue, "the value of the source lead")
 }
 
 func TestJoin_KeepsFields(t *testing.T) {
@@ -99,7 +99,7 @@ func TestJoin_KeepsFields(t *testing.T) {
 	_, joined, err = into.Join("acme", from)
 	require.NoError(t, err)
 	require.Equal(t, []string{"phone"}, joined.Changed)
-	require.Empty(t, joined.OpportunityValue, "the lead has one")
+	require.Empty(t, joined.OpportunityValue, "the surviving lead has a value")
 	require.Equal(t, event.LeadSnapshot{
 		ContactUID: "contact-b", LeadFields: event.LeadFields{
 			Name: "9876543211", Phone: phoneB, Email: emailB, Status: "won",
@@ -111,8 +111,8 @@ func TestJoin_KeepsFields(t *testing.T) {
 
 func TestJoin_Refused(t *testing.T) {
 	t.Parallel()
-	a, b := *ann("api"), *bala("api")
-	_, gone := join(t, a, b)
+	a, b := *leadA("api"), *leadB("api")
+	_, source := join(t, a, b)
 	missing, foreign := State{}, b
 	foreign.Account = "other"
 	for _, c := range []struct {
@@ -124,11 +124,11 @@ func TestJoin_Refused(t *testing.T) {
 		_, _, err := c.into.Join("acme", c.from)
 		require.ErrorIs(t, err, c.is)
 	}
-	for _, pair := range [][2]State{{a, gone}, {gone, a}} {
+	for _, pair := range [][2]State{{a, source}, {source, a}} {
 		_, _, err := pair[0].Join("acme", pair[1])
-		var source *JoinedError
-		require.ErrorAs(t, err, &source)
-		require.Equal(t, JoinedError{LeadID: idB, Into: idA}, *source)
+		var joined *JoinedError
+		require.ErrorAs(t, err, &joined)
+		require.Equal(t, JoinedError{LeadID: idB, Into: idA}, *joined)
 	}
 	_, _, err := a.Join("acme", a)
 	var wrong field.Errors
@@ -141,7 +141,7 @@ func TestJoin_Refused(t *testing.T) {
 	}
 }
 
-// many are custom fields of a lead's own.
+// many returns n custom fields with values of the given length.
 func many(prefix string, n, length int) map[string]jsontext.Value {
 	fields := map[string]jsontext.Value{}
 	for i := range n {
@@ -152,24 +152,24 @@ func many(prefix string, n, length int) map[string]jsontext.Value {
 
 func TestJoin_SizeLimit(t *testing.T) {
 	t.Parallel()
-	a, b := *ann("api"), *bala("api")
+	a, b := *leadA("api"), *leadB("api")
 	for name, c := range map[string]struct {
-		ours, theirs State
-		wrong        string
+		surviving, joined State
+		wrong             string
 	}{
 		"fifty fields":         {State{LeadFields: event.LeadFields{CustomFields: many("a", 30, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, ""},
-		"one more":             {State{LeadFields: event.LeadFields{CustomFields: many("a", 31, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, "customFields"},
+		"fifty-one fields":     {State{LeadFields: event.LeadFields{CustomFields: many("a", 31, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, "customFields"},
 		"the same fields":      {State{LeadFields: event.LeadFields{CustomFields: many("a", 50, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("a", 50, 1)}}, ""},
 		"64 keys of metadata":  {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 4, 1)}, ""},
-		"one key more":         {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 5, 1)}, "metadata"},
+		"65 keys of metadata":  {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 5, 1)}, "metadata"},
 		"32 KiB":               {State{Metadata: many("a", 1, 5000)}, State{Metadata: many("b", 1, 5000)}, "metadata"},
-		"more than a fact may": {State{}, State{LeadFields: event.LeadFields{CustomFields: many("b", 50, 4700)}}, "customFields"},
+		"larger than an event": {State{}, State{LeadFields: event.LeadFields{CustomFields: many("b", 50, 4700)}}, "customFields"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			into, from := a, b
-			into.CustomFields, into.Metadata = c.ours.CustomFields, c.ours.Metadata
-			from.CustomFields, from.Metadata = c.theirs.CustomFields, c.theirs.Metadata
+			into.CustomFields, into.Metadata = c.surviving.CustomFields, c.surviving.Metadata
+			from.CustomFields, from.Metadata = c.joined.CustomFields, c.joined.Metadata
 			_, _, err := into.Join("acme", from)
 			if c.wrong == "" {
 				require.NoError(t, err)
@@ -185,7 +185,7 @@ func TestJoin_SizeLimit(t *testing.T) {
 
 func TestJoin_ContactLimits(t *testing.T) {
 	t.Parallel()
-	full, other := *ann("api"), *bala("api")
+	full, other := *leadA("api"), *leadB("api")
 	for name, fill := range map[string]func(many, more *State){
 		"phone": func(many, more *State) { many.Phones, more.Phones = numbered("p", MaxContacts), []string{"one more"} },
 		"email": func(many, more *State) { many.Emails, more.Emails = numbered("e", MaxContacts), []string{"one more"} },

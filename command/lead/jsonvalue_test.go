@@ -49,7 +49,7 @@ func TestMembers_Object(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"a": "1.50", "b": `{"x":[1,null]}`, "": `"A/"`, "n": "null", "big": "12345678901234567890", "e": "1E2",
-	}, values(got), "in the shortest form, numbers as written")
+	}, values(got), "compact, numbers unchanged")
 
 	for name, v := range map[string]string{
 		"nothing": "", "null": "null", "a list": `[]`, "a text": `"{}"`, "a number": "1", "cut short": `{"a":1`, "a name twice": `{"a":1,"a":2}`, "a plain name twice": `{"a":"b","a":"c"}`, "a comma too many": `{"a":"b",}`,

@@ -14,11 +14,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// One number, in the form of now and in that of before.
+// One Mexican mobile number in its current and in its former form.
 const mexican, formerMexican = "+525512345678", "+5215512345678"
 
-// history is what rapid makes up of a life: arrivals, releases of contacts, another lead that is joined in, and perhaps the
-// departure into one, as they were decided, in order.
+// history generates the facts of one lead: arrivals, releases of contacts, a join of another lead, and possibly a join into
+// another lead.
 func history(t *rapid.T) []event.Fact {
 	text := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(append(of, "")) }
 	members := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "ip", "source"}),
@@ -45,7 +45,7 @@ func history(t *rapid.T) []event.Fact {
 		}
 		decision, err := Decide(a, someRules, owner, nil, someIDs)
 		if err != nil {
-			continue // a curated repeat, which changes nothing
+			continue // a refused repeat from a curated source
 		}
 		fact := leadFact(idNew, at, decision.Fact)
 		facts, s = append(facts, fact), Evolve(s, fact)
@@ -62,13 +62,13 @@ func history(t *rapid.T) []event.Fact {
 			facts, s = append(facts, fact), Evolve(s, fact)
 		}
 	}
-	if rapid.Bool().Draw(t, "departs") {
+	if rapid.Bool().Draw(t, "joined into") {
 		facts = append(facts, leadFact(idNew, at, event.LeadJoinedInto{Into: idA}))
 	}
 	return facts
 }
 
-// other is a lead that arrived once or twice, and that nothing of the lead's own finds.
+// other generates a lead of one or two arrivals, without a contact of the lead of history.
 func other(t *rapid.T, at time.Time) State {
 	s := Evolve(State{}, leadFact(idB, at.Add(-time.Duration(rapid.IntRange(0, 2000).Draw(t, "earlier"))*time.Millisecond), event.LeadCreated{
 		ContactUID: "contact-b", LeadFields: event.LeadFields{
@@ -96,7 +96,7 @@ func foldFacts(s State, facts []event.Fact) State {
 	return s
 }
 
-// stored is the state as a view keeps it and reads it back.
+// stored returns the state after a round trip through JSON, as a view stores it.
 func stored(t require.TestingT, s State) State {
 	encoded, err := json.Marshal(s, json.Deterministic(true))
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func stored(t require.TestingT, s State) State {
 	return back
 }
 
-// plain makes empty lists and maps nil, because JSON does not distinguish them.
+// plain sets empty lists and maps to nil, because JSON does not distinguish them.
 func plain(s State) State {
 	list := func(v []string) []string { return append([]string(nil), v...) }
 	table := func(v map[string]jsontext.Value) map[string]jsontext.Value {
@@ -133,7 +133,7 @@ func TestEvolve_ChangesNoInput(t *testing.T) {
 			after := Evolve(s, fact)
 			require.Equal(t, plain(before), plain(s), "fact %d", i)
 
-			// Another future of the same state must not show in this one, as shared memory would.
+			// Folding other facts onto the same state must not change this one: they share no memory.
 			kept := stored(t, after)
 			foldFacts(s, branch[1:])
 			foldFacts(after, branch[1:])
@@ -158,7 +158,7 @@ func TestEvolve_Associative(t *testing.T) {
 		all := foldFacts(State{}, facts)
 		prefix := foldFacts(State{}, facts[:cut])
 		require.Equal(t, all, foldFacts(prefix, facts[cut:]))
-		require.Equal(t, plain(all), plain(foldFacts(stored(t, prefix), facts[cut:])), "with a stop in a view between")
+		require.Equal(t, plain(all), plain(foldFacts(stored(t, prefix), facts[cut:])), "with a stored state in between")
 		require.Equal(t, int64(len(facts)-1), all.Revision)
 	})
 }
@@ -219,20 +219,20 @@ func TestLead_Invariants(t *testing.T) {
 				}
 			case event.LeadJoinedInto:
 				before.Phase, before.JoinedInto, before.UpdatedAt, before.Revision = Joined, data.Into, fact.At, before.Revision+1
-				require.Equal(t, before, s, "what it was, it stays")
+				require.Equal(t, before, s, "the other fields stay")
 				continue
 			}
-			gone, releases := fact.Data.(event.LeadReleased)
-			if releases {
-				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...), FoldPhone(gone.Phone)+gone.Email)
-				before.Phones, before.Emails = except(before.Phones, FoldPhone(gone.Phone)), except(before.Emails, gone.Email)
+			released, isRelease := fact.Data.(event.LeadReleased)
+			if isRelease {
+				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...), FoldPhone(released.Phone)+released.Email)
+				before.Phones, before.Emails = except(before.Phones, FoldPhone(released.Phone)), except(before.Emails, released.Email)
 				require.NotEmpty(t, append(slices.Clone(s.Phones), s.Emails...), "the lead keeps a contact")
 			}
-			require.Equal(t, int64(i), s.Revision, "one revision a fact")
+			require.Equal(t, int64(i), s.Revision, "one revision per fact")
 			require.False(t, s.UpdatedAt.Before(s.CreatedAt))
 			require.Equal(t, fact.At, s.UpdatedAt)
-			require.True(t, slices.Equal(before.Phones, s.Phones[:len(before.Phones)]), "numbers that find the lead only grow, but for those released")
-			require.True(t, slices.Equal(before.Emails, s.Emails[:len(before.Emails)]), "addresses too")
+			require.True(t, slices.Equal(before.Phones, s.Phones[:len(before.Phones)]), "only a release removes a phone")
+			require.True(t, slices.Equal(before.Emails, s.Emails[:len(before.Emails)]), "only a release removes an email")
 			require.Equal(t, s.Phone != "", slices.Contains(s.Phones, FoldPhone(s.Phone)))
 			require.Equal(t, s.Email != "", slices.Contains(s.Emails, s.Email))
 			require.Equal(t, s.OpportunityID != "", s.OpportunityValue != "")
@@ -240,12 +240,12 @@ func TestLead_Invariants(t *testing.T) {
 
 			arrivals, seen := 0, map[string]bool{}
 			for _, entry := range s.Sources {
-				require.False(t, seen[entry.Source], "one entry a source")
+				require.False(t, seen[entry.Source], "one entry per source")
 				seen[entry.Source] = true
 				arrivals += entry.Arrivals
 				require.False(t, entry.LastSeenAt.Before(entry.FirstSeenAt))
 			}
-			require.Equal(t, arrived, arrivals, "every arrival counts once")
+			require.Equal(t, arrived, arrivals, "every arrival is counted once")
 			require.True(t, slices.IsSortedFunc(s.Sources, func(a, b SourceEntry) int { return a.FirstSeenAt.Compare(b.FirstSeenAt) }))
 			require.True(t, s.HasSource(s.Source))
 			require.True(t, s.Joined != nil || s.Sources[0].Source == s.Source, "the first touch")
@@ -264,11 +264,11 @@ func TestState_JSONRoundTrip(t *testing.T) {
 		s := foldFacts(State{}, history(t))
 		back := stored(t, s)
 		require.Equal(t, plain(s), plain(back))
-		require.Equal(t, back, stored(t, back), "after one trip there is nothing left to change")
+		require.Equal(t, back, stored(t, back), "a second round trip changes nothing")
 	})
 }
 
-// A field that JSON or a fold forgets would pass every law above as long as it stays zero.
+// A field that JSON or a fold drops would pass the tests above if the generator left it zero.
 func TestLead_GeneratorFillsEveryField(t *testing.T) {
 	t.Parallel()
 	filled := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// fold folds arrivals, an hour apart, into the lead that the first of them opens.
+// fold folds arrivals, one hour apart, into one lead.
 func fold(t *testing.T, arrivals ...Arrival) State {
 	t.Helper()
 	var s State
@@ -65,18 +65,18 @@ func TestEvolve_LatestValueWins(t *testing.T) {
 	}
 	before := fold(t, first)
 
-	silent := fold(t, first, Arrival{})
-	require.Equal(t, someDay.Add(time.Hour), silent.UpdatedAt)
+	unchanged := fold(t, first, Arrival{})
+	require.Equal(t, someDay.Add(time.Hour), unchanged.UpdatedAt)
 	for _, of := range []struct {
 		field     string
 		was, then any
 	}{
-		{"name", before.Name, silent.Name}, {"email", before.Email, silent.Email}, {"status", before.Status, silent.Status},
-		{"temperature", before.Temperature, silent.Temperature}, {"opportunity", before.OpportunityID, silent.OpportunityID},
-		{"value", before.OpportunityValue, silent.OpportunityValue}, {"custom fields", before.CustomFields, silent.CustomFields},
-		{"metadata", before.Metadata, silent.Metadata}, {"visitors", before.VisitorIDs, silent.VisitorIDs}, {"contact", before.ContactUID, silent.ContactUID},
+		{"name", before.Name, unchanged.Name}, {"email", before.Email, unchanged.Email}, {"status", before.Status, unchanged.Status},
+		{"temperature", before.Temperature, unchanged.Temperature}, {"opportunity", before.OpportunityID, unchanged.OpportunityID},
+		{"value", before.OpportunityValue, unchanged.OpportunityValue}, {"custom fields", before.CustomFields, unchanged.CustomFields},
+		{"metadata", before.Metadata, unchanged.Metadata}, {"visitors", before.VisitorIDs, unchanged.VisitorIDs}, {"contact", before.ContactUID, unchanged.ContactUID},
 	} {
-		require.Equal(t, of.was, of.then, "an arrival that says nothing of it changes nothing: "+of.field)
+		require.Equal(t, of.was, of.then, "an arrival without the field does not change it: "+of.field)
 	}
 
 	after := fold(t, first, Arrival{
@@ -91,10 +91,10 @@ func TestEvolve_LatestValueWins(t *testing.T) {
 	require.Equal(t, "cold", after.Temperature)
 	require.Equal(t, "0", after.OpportunityValue)
 	require.Equal(t, before.OpportunityID, after.OpportunityID)
-	require.Equal(t, before.ContactUID, after.ContactUID, "stable for life")
+	require.Equal(t, before.ContactUID, after.ContactUID, "the contact never changes")
 	require.Equal(t, raw("city", `"Goa"`, "n", "1", "flag", "false"), after.CustomFields)
 	require.Equal(t, raw("utm", `"y"`, "gclid", `"g"`, "new", "1", "ip", `"203.0.113.5"`, "userAgent", `"N"`), after.Metadata,
-		"key by key, and an empty value displaces nothing")
+		"merged by key, and an empty value does not override")
 	require.Equal(t, []string{"v", "w"}, after.VisitorIDs)
 	require.Equal(t, []any{someDay, someDay.Add(time.Hour)}, []any{after.CreatedAt, after.UpdatedAt})
 }
@@ -104,7 +104,7 @@ func TestEvolve_KeepsContacts(t *testing.T) {
 	s := fold(t, Arrival{}, Arrival{LeadFields: event.LeadFields{Email: emailA}}, Arrival{LeadFields: event.LeadFields{Email: emailNew, Phone: phoneNew}}, Arrival{LeadFields: event.LeadFields{Email: emailA}})
 	require.Equal(t, []string{phoneA, phoneNew}, s.Phones)
 	require.Equal(t, []string{emailA, emailNew}, s.Emails)
-	require.Equal(t, []string{phoneA, emailA}, []string{s.Phone, s.Email}, "the latest that was given")
+	require.Equal(t, []string{phoneA, emailA}, []string{s.Phone, s.Email}, "the latest value")
 }
 
 func TestEvolve_DerivedName(t *testing.T) {
@@ -138,12 +138,12 @@ func TestEvolve_SourceHistory(t *testing.T) {
 	ad, site, api := entry("google_ad", 0, 2, 2), entry("website", 1, 3, 2), entry("api", 4, 4, 1)
 	ad.IP, ad.UserAgent, ad.Metadata, ad.Changed = "198.51.100.1", "one", raw("gclid", `"g"`), []string{"phone", "metadata"}
 	site.IP, site.UserAgent, site.Metadata, site.Changed = "198.51.100.2", "two", raw("utm", `"x"`), []string{"name", "metadata"}
-	require.Equal(t, []SourceEntry{ad, site, api}, s.Sources, "of its first arrival, but for how often and when last")
+	require.Equal(t, []SourceEntry{ad, site, api}, s.Sources, "an entry has the data of its first arrival, except the count and the last time")
 	require.True(t, s.HasSource("api"))
 	require.False(t, s.HasSource("chatbot"))
 }
 
-func TestEvolve_SharesNothing(t *testing.T) {
+func TestEvolve_SharesNoMemory(t *testing.T) {
 	t.Parallel()
 	with := func(s State, phone string) State {
 		return Evolve(s, leadFact(idNew, someDay, event.LeadMerged{

@@ -26,7 +26,7 @@ func TestMetadata_Source(t *testing.T) {
 		require.Equal(t, raw, string(a.Metadata["source"]), "the raw value is kept")
 	}
 	require.Equal(t, "api", accepted(t, withPhone(`"metadata":{"utm":"x"}`)).Source, "none")
-	require.Equal(t, "api", accepted(t, withPhone(`"source":"website"`)).Source, "the top level is not where it stands")
+	require.Equal(t, "api", accepted(t, withPhone(`"source":"website"`)).Source, "the source is a member of metadata only")
 }
 
 func TestMetadata_IP(t *testing.T) {
@@ -48,7 +48,7 @@ func TestMetadata_IP(t *testing.T) {
 	} {
 		a := accepted(t, withPhone(`"metadata":{"ip":`+raw+`}`))
 		require.Equal(t, want, a.IP, raw)
-		require.Equal(t, raw, string(a.Metadata["ip"]), "as given in the event")
+		require.Equal(t, raw, string(a.Metadata["ip"]), "the event has the raw value")
 	}
 }
 
@@ -57,8 +57,8 @@ func TestMetadata_UserAgent(t *testing.T) {
 	require.Equal(t, "Mozilla/5.0", accepted(t, withPhone(`"metadata":{"userAgent":"Mozilla/5.0"}`)).UserAgent)
 	require.Equal(t, "curl/8", accepted(t, withPhone(`"metadata":{"userAgent":" "}`)).UserAgent, "blank is absent")
 	long := accepted(t, withPhone(`"metadata":{"userAgent":"x`+strings.Repeat("é", 1<<10)+`"}`))
-	require.Equal(t, "x"+strings.Repeat("é", 511), long.UserAgent, "a character that is cut in two goes")
-	require.Len(t, long.Metadata["userAgent"], 2+1+(2<<10), "as given")
+	require.Equal(t, "x"+strings.Repeat("é", 511), long.UserAgent, "a partial character is dropped")
+	require.Len(t, long.Metadata["userAgent"], 2+1+(2<<10), "the raw value is kept")
 	require.Equal(t, []string{"metadata.userAgent"}, refused(t, withPhone(`"metadata":{"userAgent":5}`)))
 }
 
@@ -75,7 +75,7 @@ func TestMetadata_Limits(t *testing.T) {
 
 	require.Len(t, accepted(t, withPhone(`"metadata":{`+keys(64)+`}`)).Metadata, 64)
 	require.Equal(t, []string{"metadata"}, refused(t, withPhone(`"metadata":{`+keys(65)+`}`)))
-	require.Len(t, accepted(t, withPhone(`"metadata":{`+keys(64)+`,"none":null}`)).Metadata, 64, "null is as if absent")
+	require.Len(t, accepted(t, withPhone(`"metadata":{`+keys(64)+`,"none":null}`)).Metadata, 64, "null is absent")
 
 	accepted(t, withPhone(`"metadata":`+sized(32<<10)))
 	require.Equal(t, []string{"metadata"}, refused(t, withPhone(`"metadata":`+sized(32<<10+1))))

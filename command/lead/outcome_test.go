@@ -75,9 +75,9 @@ func TestDecide_LimitsOfMergedLead(t *testing.T) {
 		}
 		return out
 	}
-	full := *ann("website")
+	full := *leadA("website")
 	full.CustomFields, full.Metadata = many("c", 50), many("m", 64)
-	full.Metadata["ip"] = jsontext.Value(`"198.51.100.7"`) // what the service adds does not count
+	full.Metadata["ip"] = jsontext.Value(`"198.51.100.7"`) // keys added by the service are not counted
 
 	for _, c := range []struct {
 		name    string
@@ -85,10 +85,10 @@ func TestDecide_LimitsOfMergedLead(t *testing.T) {
 		wrong   []string
 	}{
 		{"nothing more", Arrival{}, nil},
-		{"other values of keys that are there", Arrival{LeadFields: event.LeadFields{CustomFields: many("c", 50)}, Metadata: many("m", 64)}, nil},
+		{"new values of existing keys", Arrival{LeadFields: event.LeadFields{CustomFields: many("c", 50)}, Metadata: many("m", 64)}, nil},
 		{"one custom field more", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}}, []string{"customFields"}},
 		{"one key of metadata more", Arrival{Metadata: many("x", 1)}, []string{"metadata"}},
-		{"keys that have a field of their own", Arrival{Metadata: raw("source", `"website"`, "ip", `"x"`, "userAgent", `"y"`)}, nil},
+		{"keys that are stored as fields", Arrival{Metadata: raw("source", `"website"`, "ip", `"x"`, "userAgent", `"y"`)}, nil},
 		{"all at once", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}, Metadata: many("x", 1), UnknownStatus: "Parked"}, []string{"status", "customFields", "metadata"}},
 	} {
 		c.arrival.Phone, c.arrival.Source = phoneA, "website"
@@ -100,19 +100,19 @@ func TestDecide_LimitsOfMergedLead(t *testing.T) {
 		require.Equal(t, c.wrong, fieldNames(t, err), c.name)
 	}
 
-	big := *ann("website")
+	big := *leadA("website")
 	big.Metadata = raw("k", `"`+strings.Repeat("x", 20<<10)+`"`)
 	_, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "website", Metadata: raw("l", `"`+strings.Repeat("x", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
 	require.Equal(t, []string{"metadata"}, fieldNames(t, err), "32 KiB in all")
 	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "website", Metadata: raw("k", `"`+strings.Repeat("y", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
-	require.NoError(t, err, "in place of what was there")
+	require.NoError(t, err, "the new value replaces the old")
 }
 
 func TestDecide_ChangedFields(t *testing.T) {
 	t.Parallel()
-	known := *ann("website")
-	known.CustomFields, known.Metadata = raw("city", `"Pune"`), raw("utm", `"x"`)
-	known.OpportunityID, known.OpportunityValue, known.VisitorIDs = "opp", "5", []string{"v"}
+	existing := *leadA("website")
+	existing.CustomFields, existing.Metadata = raw("city", `"Pune"`), raw("utm", `"x"`)
+	existing.OpportunityID, existing.OpportunityValue, existing.VisitorIDs = "opp", "5", []string{"v"}
 	for _, c := range []struct {
 		name    string
 		arrival Arrival
@@ -137,7 +137,7 @@ func TestDecide_ChangedFields(t *testing.T) {
 		{"another value of a custom field", Arrival{LeadFields: event.LeadFields{CustomFields: raw("city", `"Goa"`)}}, []string{"customFields"}},
 		{"a custom field more", Arrival{LeadFields: event.LeadFields{CustomFields: raw("state", `"MH"`)}}, []string{"customFields"}},
 		{"metadata", Arrival{Metadata: raw("utm", `"y"`)}, []string{"metadata"}},
-		{"an empty value of metadata displaces nothing", Arrival{Metadata: raw("utm", `""`)}, nil},
+		{"an empty value of metadata does not override", Arrival{Metadata: raw("utm", `""`)}, nil},
 		{"another visitor", Arrival{VisitorID: "w"}, []string{"visitorId"}},
 		{
 			"everything",
@@ -151,31 +151,31 @@ func TestDecide_ChangedFields(t *testing.T) {
 		},
 	} {
 		c.arrival.Phone, c.arrival.Source = phoneA, "website"
-		require.Equal(t, c.want, merge(t, known, c.arrival).Changed, c.name)
+		require.Equal(t, c.want, merge(t, existing, c.arrival).Changed, c.name)
 	}
-	require.Equal(t, []string{"phone"}, merge(t, known, Arrival{LeadFields: event.LeadFields{Phone: oldPhoneA}, Source: "website"}).Changed, "back to a phone it once had")
+	require.Equal(t, []string{"phone"}, merge(t, existing, Arrival{LeadFields: event.LeadFields{Phone: oldPhoneA}, Source: "website"}).Changed, "back to a former phone")
 
-	derived := known
+	derived := existing
 	derived.NameDerived = true
 	require.Equal(t, []string{"name"}, merge(t, derived, Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA}, Source: "website"}).Changed,
-		"a name that was only derived is now known")
+		"a given name replaces a derived name")
 }
 
 func TestDecide_EmailOfOtherLead(t *testing.T) {
 	t.Parallel()
-	decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB, Name: "R"}, Source: "website"}, someRules, ann("website"), bala("api"), someIDs)
+	decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB, Name: "R"}, Source: "website"}, someRules, leadA("website"), leadB("api"), someIDs)
 	require.NoError(t, err)
 	merged := decision.Fact.(event.LeadMerged)
 	require.Equal(t, idB, merged.EmailHeldBy)
 	require.Equal(t, []string{"name"}, merged.Changed)
-	after := Evolve(*ann("website"), leadFact(idA, someDay.Add(9*time.Hour), merged))
+	after := Evolve(*leadA("website"), leadFact(idA, someDay.Add(9*time.Hour), merged))
 	require.Equal(t, emailA, after.Email)
 	require.NotContains(t, after.Emails, emailB)
 }
 
 func TestDecide_Opportunity(t *testing.T) {
 	t.Parallel()
-	s := *ann("website")
+	s := *leadA("website")
 	step := func(value string) event.LeadMerged {
 		merged := merge(t, s, Arrival{LeadFields: event.LeadFields{Phone: phoneA, OpportunityValue: value}, Source: "website"})
 		s = Evolve(s, leadFact(idA, s.UpdatedAt.Add(time.Hour), merged))
@@ -185,13 +185,13 @@ func TestDecide_Opportunity(t *testing.T) {
 	require.Empty(t, s.OpportunityID)
 	require.Equal(t, idOpportunity, step("0").OpportunityID, "0 is a value")
 	require.Equal(t, "0", s.OpportunityValue)
-	require.Empty(t, step("7.5").OpportunityID, "it is open already")
+	require.Empty(t, step("7.5").OpportunityID, "the opportunity exists")
 	require.Equal(t, []string{idOpportunity, "7.5"}, []string{s.OpportunityID, s.OpportunityValue})
 	step("")
 	require.Equal(t, []string{idOpportunity, "7.5"}, []string{s.OpportunityID, s.OpportunityValue})
 }
 
-// merge is the fact that an arrival leads to, when target owns its phone and, if it has one, its email.
+// merge returns the fact of an arrival whose phone and email target owns.
 func merge(t *testing.T, target State, a Arrival) event.LeadMerged {
 	t.Helper()
 	decision, err := Decide(a, someRules, &target, nil, someIDs)
@@ -211,7 +211,7 @@ func TestDecide_EmptyMetadata(t *testing.T) {
 	require.Equal(t, map[string]jsontext.Value{"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`)}, state.Metadata)
 }
 
-// numbered are n values that differ.
+// numbered returns n different values.
 func numbered(prefix string, n int) (all []string) {
 	for i := range n {
 		all = append(all, prefix+strconv.Itoa(i))
@@ -219,11 +219,11 @@ func numbered(prefix string, n int) (all []string) {
 	return all
 }
 
-// A form that always gives the same email, or a new visitorId each time, would make a lead that takes ever longer to fold,
-// and that no fact could erase.
+// A form that always sends the same email, or a new visitorId each time, would create a lead whose fold gets slower without
+// bound and whose erasure does not fit into an event.
 func TestDecide_ContactLimits(t *testing.T) {
 	t.Parallel()
-	full := *ann("website")
+	full := *leadA("website")
 	full.Phones = append(numbered("+9198765", MaxContacts-1), phoneA)
 	full.Emails = append(numbered("a@", MaxContacts-1), emailA)
 	full.VisitorIDs = numbered("v", MaxVisitors)
@@ -233,10 +233,10 @@ func TestDecide_ContactLimits(t *testing.T) {
 		phone, email   *State
 		wrong, visitor string
 	}{
-		{"what it has", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailA}, VisitorID: "v7"}, &full, &full, "", "v7"},
+		{"existing contacts", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailA}, VisitorID: "v7"}, &full, &full, "", "v7"},
 		{"one phone more", Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: emailA}}, nil, &full, "phone", ""},
 		{"one email more", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailNew}}, &full, nil, "email", ""},
-		{"an email that stays another's", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB}}, &full, bala("api"), "", ""},
+		{"an email of another lead", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB}}, &full, leadB("api"), "", ""},
 		{"one visitor more", Arrival{LeadFields: event.LeadFields{Phone: phoneA}, VisitorID: "one more"}, &full, nil, "", "one more"},
 	} {
 		c.arrival.Source = "website"

@@ -132,8 +132,7 @@ func TestKnownRegion_Codes(t *testing.T) {
 	}
 }
 
-// The numbers of every plan the library has, so that no plan's trunk or carrier
-// prefix can change a number that is canonical already.
+// Example numbers of every numbering plan of the library: no trunk or carrier prefix changes a canonical number.
 func TestParsePhone_EveryRegion(t *testing.T) {
 	t.Parallel()
 	types := []phonenumbers.PhoneNumberType{phonenumbers.FIXED_LINE, phonenumbers.MOBILE, phonenumbers.TOLL_FREE, phonenumbers.UAN}
@@ -170,7 +169,7 @@ func TestParsePhone_ShortcutAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := rapid.StringMatching(`\+(91[6-9][0-9]{9}|1[2-9][0-9]{9})`).Draw(t, "raw")
 		require.True(t, settled(raw))
-		// A space in front takes the long way; it is trimmed there.
+		// A leading space disables the shortcut and is trimmed.
 		got, err := ParsePhone(" "+raw, "IN")
 		require.NoError(t, err)
 		require.Equal(t, raw, got)
@@ -195,10 +194,10 @@ func requirePhoneLaws(t require.TestingT, raw, region string) {
 	requireFoldLaws(t, got)
 }
 
-// requireFoldLaws holds what is true of the fold of any E.164 number.
+// requireFoldLaws requires the properties of the fold of an E.164 number.
 func requireFoldLaws(t require.TestingT, phone string) {
 	fold, forms := FoldPhone(phone), PhoneForms(phone)
-	require.Equal(t, fold, FoldPhone(fold), "a fold is its own fold")
+	require.Equal(t, fold, FoldPhone(fold), "folding is idempotent")
 	require.Contains(t, forms, phone)
 	require.Contains(t, forms, fold)
 	for _, form := range forms {
@@ -206,7 +205,7 @@ func requireFoldLaws(t require.TestingT, phone string) {
 		require.ElementsMatch(t, forms, PhoneForms(form), form)
 		parsed, err := ParsePhone(form, "IN")
 		require.NoError(t, err, form)
-		require.Equal(t, form, parsed, "a form is kept as it is")
+		require.Equal(t, form, parsed, "every form is canonical")
 	}
 }
 
@@ -214,18 +213,18 @@ func TestFoldPhone_Forms(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, phone, want string }{
 		{"Mexican mobile with the 1", "+5215512345678", "+525512345678"},
-		{"Mexican number of now", "+525512345678", "+525512345678"},
+		{"Mexican number today", "+525512345678", "+525512345678"},
 		{"Mexican number of eleven digits without a 1", "+5225512345678", "+5225512345678"},
 		{"Brazilian mobile of eight digits with 9", "+551197654321", "+5511997654321"},
 		{"with 8", "+552187654321", "+5521987654321"},
 		{"with 7", "+551171234567", "+5511971234567"},
 		{"with 6", "+551163654321", "+5511963654321"},
-		{"Brazilian mobile of now", "+5511987654321", "+5511987654321"},
+		{"Brazilian mobile today", "+5511987654321", "+5511987654321"},
 		{"Brazilian radio number", "+551178654321", "+551178654321"},
 		{"Brazilian land line", "+551132654321", "+551132654321"},
-		{"a Brazilian area that cannot be", "+550187654321", "+550187654321"},
+		{"an invalid Brazilian area code", "+550187654321", "+550187654321"},
 		{"Benin of eight digits", "+22997123456", "+2290197123456"},
-		{"Benin of now", "+2290197123456", "+2290197123456"},
+		{"Benin today", "+2290197123456", "+2290197123456"},
 		{"Argentine mobile", "+5491123456789", "+5491123456789"},
 		{"Argentine number without the 9", "+541123456789", "+541123456789"},
 		{"Indian mobile", "+919876543210", "+919876543210"},

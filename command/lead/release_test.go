@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// withContacts is a lead that had phoneA and emailA first and has phoneNew now.
+// withContacts returns a lead with the former phone phoneA, the current phone phoneNew and the email emailA.
 func withContacts(name string, derived bool) State {
 	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{LeadFields: event.LeadFields{Name: name, Phone: phoneA, Email: emailA}, NameDerived: derived, Source: "api"}))
 	return Evolve(s, leadFact(idA, someDay.Add(time.Hour), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: phoneNew}}))
@@ -19,7 +19,7 @@ func withContacts(name string, derived bool) State {
 func TestRelease_Replacement(t *testing.T) {
 	t.Parallel()
 	local := derivedName(Arrival{LeadFields: event.LeadFields{Email: emailA}})
-	then := func(s State, merged event.LeadMerged) State {
+	mergedInto := func(s State, merged event.LeadMerged) State {
 		merged.Source = "api"
 		return Evolve(s, leadFact(idA, someDay.Add(time.Hour), merged))
 	}
@@ -38,30 +38,30 @@ func TestRelease_Replacement(t *testing.T) {
 			event.LeadReleased{Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}}, [3]string{"Asha", phoneA, emailA},
 		},
 		"a phone that came after the current one": {
-			then(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Phone: phoneA}}), phoneNew, "",
+			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Phone: phoneA}}), phoneNew, "",
 			event.LeadReleased{Phone: phoneNew, Current: phoneA}, [3]string{"Asha", phoneA, emailA},
 		},
 		"the current email": {
-			then(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Email: emailNew}}), "", emailNew,
+			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Email: emailNew}}), "", emailNew,
 			event.LeadReleased{Email: emailNew, Current: emailA, Changed: []string{"email"}}, [3]string{"Asha", phoneNew, emailA},
 		},
-		"an old phone, and a name that was made of the email": {
+		"an old phone, and a name derived from the email": {
 			withContacts(local, true), phoneA, "",
 			event.LeadReleased{Phone: phoneA, Current: phoneNew}, [3]string{local, phoneNew, emailA},
 		},
-		"the only email, of which the name was made": {
+		"the only email, from which the name is derived": {
 			withContacts(local, true), "", emailA,
 			event.LeadReleased{Email: emailA, Name: phoneNew, Changed: []string{"name", "email"}}, [3]string{phoneNew, phoneNew, ""},
 		},
-		"an old phone, of which the name was made": {
+		"an old phone, from which the name is derived": {
 			withContacts(phoneA, true), phoneA, "",
 			event.LeadReleased{Phone: phoneA, Current: phoneNew, Name: local, Changed: []string{"name"}}, [3]string{local, phoneNew, emailA},
 		},
-		"the other form of the current phone, of which the name was made": {
-			then(withContacts(formerMexican, true), event.LeadMerged{LeadFields: event.LeadFields{Phone: formerMexican}}), mexican, "",
+		"the other form of the current phone, from which the name is derived": {
+			mergedInto(withContacts(formerMexican, true), event.LeadMerged{LeadFields: event.LeadFields{Phone: formerMexican}}), mexican, "",
 			event.LeadReleased{Phone: mexican, Current: phoneNew, Name: local, Changed: []string{"name", "phone"}}, [3]string{local, phoneNew, emailA},
 		},
-		"the only email, and a real name that reads like it": {
+		"the only email, and a given name that equals its local part": {
 			withContacts(local, false), "", emailA,
 			event.LeadReleased{Email: emailA, Changed: []string{"email"}}, [3]string{local, phoneNew, ""},
 		},
@@ -116,5 +116,5 @@ func TestRelease_Refused(t *testing.T) {
 	_, err = last.Release(last.Account, raw("phone", `"`+phoneA+`"`), someRules)
 	require.ErrorIs(t, err, ErrLastContact)
 	_, err = last.Release(last.Account, raw("phone", `"`+phoneB+`"`), someRules)
-	require.ErrorAs(t, err, &field.Errors{}, "what is wrong with the request comes first")
+	require.ErrorAs(t, err, &field.Errors{}, "errors of the request come first")
 }

@@ -14,11 +14,11 @@ import (
 
 func TestUpdate_Outcome(t *testing.T) {
 	t.Parallel()
-	known := *ann("website")
-	known.CustomFields = raw("city", `"Pune"`, "size", `"XL"`)
-	open := known
+	existing := *leadA("website")
+	existing.CustomFields = raw("city", `"Pune"`, "size", `"XL"`)
+	open := existing
 	open.OpportunityID, open.OpportunityValue = "opp", "5"
-	parked, derived := known, known
+	parked, derived := existing, existing
 	parked.Status, derived.NameDerived = "Park\u00e9", true
 	for name, c := range map[string]struct {
 		lead State
@@ -27,15 +27,15 @@ func TestUpdate_Outcome(t *testing.T) {
 		is   func(*State) // after it
 	}{
 		"name": {
-			known, raw("name", `" Asha Rao "`, "status", `""`), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha Rao"}, Changed: []string{"name"}},
+			existing, raw("name", `" Asha Rao "`, "status", `""`), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha Rao"}, Changed: []string{"name"}},
 			func(s *State) { s.Name = "Asha Rao" },
 		},
 		"the name that was derived": {
 			derived, raw("name", `"Asha"`), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha"}, Changed: []string{"name"}},
 			func(s *State) { s.NameDerived = false },
 		},
-		"a name of captures alone": {
-			known, raw("fullName", `"R"`, "status", `"WON"`), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, Changed: []string{"status"}},
+		"an alias of name that only captures accept": {
+			existing, raw("fullName", `"R"`, "status", `"WON"`), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, Changed: []string{"status"}},
 			func(s *State) { s.Status = "won" },
 		},
 		"the stage that the account removed": {
@@ -43,11 +43,11 @@ func TestUpdate_Outcome(t *testing.T) {
 			func(*State) {},
 		},
 		"temperature": {
-			known, raw("leadTemperature", `"hot"`), event.LeadUpdated{LeadFields: event.LeadFields{Temperature: "hot"}, Changed: []string{"leadTemperature"}},
+			existing, raw("leadTemperature", `"hot"`), event.LeadUpdated{LeadFields: event.LeadFields{Temperature: "hot"}, Changed: []string{"leadTemperature"}},
 			func(s *State) { s.Temperature = "hot" },
 		},
 		"the first opportunity": {
-			known, raw("opportunityValue", `7`), event.LeadUpdated{LeadFields: event.LeadFields{OpportunityID: idOpportunity, OpportunityValue: "7"}, Changed: []string{"opportunityValue"}},
+			existing, raw("opportunityValue", `7`), event.LeadUpdated{LeadFields: event.LeadFields{OpportunityID: idOpportunity, OpportunityValue: "7"}, Changed: []string{"opportunityValue"}},
 			func(s *State) { s.OpportunityID, s.OpportunityValue = idOpportunity, "7" },
 		},
 		"the opportunity's value": {
@@ -55,19 +55,19 @@ func TestUpdate_Outcome(t *testing.T) {
 			func(s *State) { s.OpportunityValue = "7" },
 		},
 		"custom fields": {
-			known, raw("customFields", `{"city":"Goa","size":null,"none":null,"state":"MH"}`),
+			existing, raw("customFields", `{"city":"Goa","size":null,"none":null,"state":"MH"}`),
 			event.LeadUpdated{LeadFields: event.LeadFields{CustomFields: raw("city", `"Goa"`, "state", `"MH"`)}, RemovedFields: []string{"size"}, Changed: []string{"customFields"}},
 			func(s *State) { s.CustomFields = raw("city", `"Goa"`, "state", `"MH"`) },
 		},
-		"a custom field that goes": {
-			known, raw("customFields", `{"size":null,"city":""}`),
+		"a removed custom field": {
+			existing, raw("customFields", `{"size":null,"city":""}`),
 			event.LeadUpdated{RemovedFields: []string{"size"}, Changed: []string{"customFields"}},
 			func(s *State) { s.CustomFields = raw("city", `"Pune"`) },
 		},
-		"nothing":           {known, raw(), event.LeadUpdated{}, func(*State) {}},
-		"nothing but empty": {known, raw("name", `" "`, "customFields", `{}`), event.LeadUpdated{}, func(*State) {}},
-		"all as it is": {
-			known, raw("name", `"Asha"`, "status", `"new"`, "leadTemperature", `"warm"`, "customFields", `{"city":"Pune"}`),
+		"nothing":           {existing, raw(), event.LeadUpdated{}, func(*State) {}},
+		"nothing but empty": {existing, raw("name", `" "`, "customFields", `{}`), event.LeadUpdated{}, func(*State) {}},
+		"current values": {
+			existing, raw("name", `"Asha"`, "status", `"new"`, "leadTemperature", `"warm"`, "customFields", `{"city":"Pune"}`),
 			event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)}},
 			func(*State) {},
 		},
@@ -85,7 +85,7 @@ func TestUpdate_Outcome(t *testing.T) {
 
 func TestUpdate_Refused(t *testing.T) {
 	t.Parallel()
-	full := *ann("website")
+	full := *leadA("website")
 	full.CustomFields = raw()
 	for i := range 50 {
 		full.CustomFields["c"+strconv.Itoa(i)] = jsontext.Value("1")
@@ -96,7 +96,7 @@ func TestUpdate_Refused(t *testing.T) {
 		wrong []string
 	}{
 		"no body":                    {nil, []string{"body"}},
-		"nothing that is known":      {raw("nmae", `"A"`), []string{"body"}},
+		"unknown fields only":        {raw("nmae", `"A"`), []string{"body"}},
 		"a contact":                  {raw("phone", `"9876543210"`, "email", `"a@example.com"`, "name", `"A"`), []string{"phone", "email"}},
 		"a name and a stage":         {raw("name", `7`, "status", `"nope"`), []string{"status", "name"}},
 		"no object":                  {raw("customFields", `[1]`), []string{"customFields"}},
@@ -108,7 +108,7 @@ func TestUpdate_Refused(t *testing.T) {
 		require.Equal(t, c.wrong, fieldNames(t, err), name)
 	}
 	_, err := full.Update("acme", raw("customFields", `{"c0":null,"one":1}`), someRules, idOpportunity)
-	require.NoError(t, err, "one in place of another")
+	require.NoError(t, err, "one field replaces another")
 	_, err = full.Update("globex", raw("name", "7"), someRules, idOpportunity)
 	require.ErrorIs(t, err, ErrNotFound)
 }
