@@ -12,31 +12,31 @@ import (
 func TestColumns_Names(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ header, row, body string }{
-		"ours": {
+		"our export": {
 			"leadId,name,phone,email,status,leadTemperature,opportunityValue,source,createdAt,customFields",
 			"01X|Asha|'+919876543210|a@example.com|won|hot|12.50|website|2026|{\"city\":\"Pune\",\"n\":1}",
 			`{"customFields":{"city":"Pune","n":1},"email":"a@example.com","leadTemperature":"hot","metadata":{"source":"website"},` +
 				`"name":"Asha","opportunityValue":"12.50","phone":"+919876543210","status":"won"}`,
 		},
-		"a CRM's": {
+		"a CRM's export": {
 			"First Name,Last Name,Mobile Phone,E-mail,Lead Source,Rating,Amount,UTM Campaign,gclid,IP Address,Company",
 			"Asha| Rao |98765|a@example.com|Expo|Hot|₹1,20|diwali|x|203.0.113.7|Acme",
 			`{"customFields":{"Company":"Acme"},"email":"a@example.com","leadTemperature":"Hot",` +
 				`"metadata":{"gclid":"x","ip":"203.0.113.7","source":"Expo","utm_campaign":"diwali"},` +
 				`"name":"Asha Rao","opportunityValue":"₹1,20","phone":"98765"}`,
 		},
-		"the name that comes first counts": {
+		"two names of one field": {
 			"Mobile,PHONE,Full Name,First Name",
 			"111|222|Asha Rao|Asha",
 			`{"customFields":{"Mobile":"111","firstName":"Asha"},"name":"Asha Rao","phone":"222"}`,
 		},
-		"and the next when it has nothing": {"Mobile,Phone", "111| ", `{"phone":"111"}`},
-		"an apostrophe that is one": {"name,a,b,c,d", "'tHooft|'=1+1|'|''=1|'-x;'=1\n''＝2",
+		"an empty cell of the first name": {"Mobile,Phone", "111| ", `{"phone":"111"}`},
+		"an apostrophe that is no escape": {"name,a,b,c,d", "'tHooft|'=1+1|'|''=1|'-x;'=1\n''＝2",
 			`{"customFields":{"a":"=1+1","b":"'","c":"'=1","d":"-x;=1\n'＝2"},"name":"'tHooft"}`},
-		"a second one of what is metadata is a custom field": {
+		"a second column of metadata is a custom field": {
 			"Lead Source,Original Source,fbclid,UTM", "Expo|website|x|y", `{"customFields":{"Original Source":"website","UTM":"y"},"metadata":{"fbclid":"x","source":"Expo"}}`,
 		},
-		"metadata as JSON, of which what was said before counts": {
+		"metadata as JSON does not override an earlier column": {
 			"Source,Metadata,IP", `Expo|{"source":"website","ip":"203.0.113.7","n":1}|203.0.113.8`,
 			`{"customFields":{"IP":"203.0.113.8"},"metadata":{"ip":"203.0.113.7","n":1,"source":"Expo"}}`,
 		},
@@ -78,7 +78,7 @@ func TestColumns_Mapping(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An explicit mapping takes precedence over the meaning of a name, also for the first column and for two similar names.
+// An explicit mapping takes precedence over the name of a column, also for the first column and for two similar names.
 func TestColumns_MappingWins(t *testing.T) {
 	t.Parallel()
 	columns, err := leadfile.MapColumns([]string{"WhatsApp", "E mail", "Phone", "E-mail", "Cell"},

@@ -15,12 +15,12 @@ import (
 	"github.com/leadlog/leadlog/command/leadfile"
 )
 
-// FuzzCells writes cells by the standard library, in each dialect, and wants to read the same.
+// FuzzCells reads back cells that encoding/csv wrote in each dialect.
 func FuzzCells(f *testing.F) {
 	f.Add("Rao, Asha", "98;76|5", "line\none", " \"quoted\" ")
 	f.Add("sep=;", "=1+1", "\ufeff", "\\.")
 	f.Fuzz(func(t *testing.T, one, two, three, four string) {
-		// The reader takes a carriage return before a line feed for a part of the line's end, as every reader of CSV does.
+		// A carriage return before a line feed is part of the line end, as in every reader of CSV.
 		cells := []string{one, two, three, four}
 		for i, cell := range cells {
 			cells[i] = strings.ReplaceAll(strings.ToValidUTF8(cell, ""), "\r", "")
@@ -43,7 +43,7 @@ func FuzzCells(f *testing.F) {
 	})
 }
 
-// requireBody says that a row becomes a body that is strict JSON, or names the cell that is wrong.
+// requireBody requires that a row yields strict JSON or a CellError.
 func requireBody(t *testing.T, table *leadfile.Table, row leadfile.Row) {
 	t.Helper()
 	columns, err := leadfile.MapColumns(table.Header, nil)
@@ -55,10 +55,10 @@ func requireBody(t *testing.T, table *leadfile.Table, row leadfile.Row) {
 		return
 	}
 	var members map[string]jsontext.Value
-	require.NoError(t, json.Unmarshal(body, &members), "no key twice, and good UTF-8: %q", body)
+	require.NoError(t, json.Unmarshal(body, &members), "unique keys and valid UTF-8: %q", body)
 }
 
-// FuzzEncoding holds that a file of any bytes comes out as UTF-8, and one of good UTF-8 as it is.
+// FuzzEncoding requires that any file decodes to valid UTF-8, and that valid UTF-8 is unchanged.
 func FuzzEncoding(f *testing.F) {
 	for _, file := range []string{"name,phone\n", "\xff\xfen\x00a\x00", "\xfe\xff\x00n", "caf\xe9", "\xef\xbb\xbfname", "\x00\xd8\x00\xd8", "é"} {
 		f.Add([]byte(file))

@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/command/leadfile"
 )
 
-func all(r io.Reader, most int) (lines []leadfile.Line, err error) {
-	for line, failed := range leadfile.Lines(r, most) {
+func all(r io.Reader, limit int) (lines []leadfile.Line, err error) {
+	for line, failed := range leadfile.Lines(r, limit) {
 		if failed != nil {
 			return append(lines, line), failed
 		}
@@ -45,39 +45,39 @@ func TestLines_Numbered(t *testing.T) {
 
 func TestLines_Truncated(t *testing.T) {
 	t.Parallel()
-	gone := errors.New("gone")
-	lines, err := all(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(gone)), 100)
-	require.ErrorIs(t, err, gone)
+	errRead := errors.New("read failed")
+	lines, err := all(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errRead)), 100)
+	require.ErrorIs(t, err, errRead)
 	require.Equal(t, []leadfile.Line{{Number: 1, Text: []byte("a")}, {Number: 2}}, lines)
 }
 
 func TestLines_TooLong(t *testing.T) {
 	t.Parallel()
-	const most = 200_000
-	text := strings.Repeat("x", most) + "\n" + strings.Repeat("x", most+1) + "\n" + strings.Repeat("x", 2*most) + "\nend"
-	lines, err := all(strings.NewReader(text), most)
+	const limit = 200_000
+	text := strings.Repeat("x", limit) + "\n" + strings.Repeat("x", limit+1) + "\n" + strings.Repeat("x", 2*limit) + "\nend"
+	lines, err := all(strings.NewReader(text), limit)
 	require.NoError(t, err)
-	require.Len(t, lines[0].Text, most)
+	require.Len(t, lines[0].Text, limit)
 	require.Equal(t, []leadfile.Line{{Number: 2, TooLong: true}, {Number: 3, TooLong: true}, {Number: 4, Text: []byte("end")}}, lines[1:])
 }
 
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\n\nb\r\n"), 3)
-	f.Fuzz(func(t *testing.T, text []byte, most int) {
-		most = max(0, most%1000)
-		lines, err := all(bytes.NewReader(text), most)
+	f.Fuzz(func(t *testing.T, text []byte, limit int) {
+		limit = max(0, limit%1000)
+		lines, err := all(bytes.NewReader(text), limit)
 		require.NoError(t, err)
 		parts := bytes.Split(text, []byte("\n"))
 		for _, line := range lines {
 			part := parts[line.Number-1]
-			require.Equal(t, len(part) > most, line.TooLong)
+			require.Equal(t, len(part) > limit, line.TooLong)
 			if !line.TooLong {
 				require.Equal(t, part, line.Text)
 			}
 			parts[line.Number-1] = nil
 		}
 		for _, part := range parts {
-			require.Empty(t, strings.Trim(string(part), " \t\r"), "a line that was not reported")
+			require.Empty(t, strings.Trim(string(part), " \t\r"), "a line is missing")
 		}
 	})
 }

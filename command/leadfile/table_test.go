@@ -30,7 +30,7 @@ func TestTable_Dialects(t *testing.T) {
 		"semicolons":       "name;phone\r\nRao, Asha;\"98;76|5\"\r\nRavi;\r\n",
 		"tabs":             "name\tphone\nRao, Asha\t98;76|5\nRavi\t",
 		"bars":             "name|phone\nRao, Asha|\"98;76|5\"\nRavi|",
-		"a mark":           "\ufeffname,phone\n\"Rao, Asha\",98;76|5\nRavi,",
+		"byte order mark":  "\ufeffname,phone\n\"Rao, Asha\",98;76|5\nRavi,",
 		"quoted names":     "\"name\",\"phone\"\n\"Rao, Asha\",98;76|5\nRavi,",
 		"too many or few":  "name,phone\n\"Rao, Asha\",98;76|5,\nRavi\n",
 		"padded names":     " name , phone \n\"Rao, Asha\",98;76|5\nRavi,",
@@ -56,15 +56,15 @@ func TestTable_SeparatorLine(t *testing.T) {
 	require.Equal(t, 4, got[1].Line)
 	require.Error(t, got[1].Err)
 	table, _ = rows(t, text, ',')
-	require.Equal(t, []string{"name", "or so", "or so;phone"}, table.Header, "unless it was said")
-	for _, header := range []string{"sep=", "n"} { // which are columns
+	require.Equal(t, []string{"name", "or so", "or so;phone"}, table.Header, "an explicit delimiter takes precedence")
+	for _, header := range []string{"sep=", "n"} { // column names
 		table, got = rows(t, header+"\nAsha\n", 0)
 		require.Equal(t, []string{header}, table.Header)
 		require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"Asha"}}}, got)
 	}
 }
 
-// A file may be of any length, although a row may not.
+// The length of a row is limited, the length of a file is not.
 func TestTable_LongFile(t *testing.T) {
 	t.Parallel()
 	const row = "Asha Rao,9876543210\n"
@@ -74,7 +74,7 @@ func TestTable_LongFile(t *testing.T) {
 	require.Equal(t, leadfile.Row{Line: count + 1, Cells: []string{"Asha Rao", "9876543210"}}, got[count-1])
 }
 
-// A file of Excel's "CSV (Macintosh)" was taken for one long header: nothing was imported, and nothing refused.
+// A file of Excel's "CSV (Macintosh)" was once read as one long header: no row was imported, and no error was reported.
 func TestTable_CarriageReturns(t *testing.T) {
 	t.Parallel()
 	for _, mark := range []string{"", "\ufeff", "sep=;\r"} {
@@ -85,7 +85,7 @@ func TestTable_CarriageReturns(t *testing.T) {
 		require.Equal(t, []string{"Ravi", "98766"}, got[1].Cells)
 	}
 	_, got := rows(t, "name,phone\nAsha\rRao,98765\n", 0)
-	require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"Asha\rRao", "98765"}}}, got, "it ends no line here")
+	require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"Asha\rRao", "98765"}}}, got, "a carriage return in a file with line feeds is data")
 }
 
 func TestTable_BadRow(t *testing.T) {
@@ -102,16 +102,16 @@ func TestTable_BadRow(t *testing.T) {
 	require.Error(t, got[2].Err)
 	require.Error(t, got[3].Err)
 	require.Equal(t, []string{"3", "4"}, got[4].Cells)
-	require.EqualError(t, got[5].Err, "has 4 cells under 2 columns", "the last of them says something")
+	require.EqualError(t, got[5].Err, "has 4 cells under 2 columns", "only empty trailing cells are ignored")
 }
 
 func TestTable_ReadError(t *testing.T) {
 	t.Parallel()
 	_, err := leadfile.NewTable(strings.NewReader(""), 0)
 	require.ErrorIs(t, err, leadfile.ErrNoHeader)
-	gone := errors.New("gone")
-	_, err = leadfile.NewTable(iotest.ErrReader(gone), 0)
-	require.ErrorIs(t, err, gone)
+	errRead := errors.New("read failed")
+	_, err = leadfile.NewTable(iotest.ErrReader(errRead), 0)
+	require.ErrorIs(t, err, errRead)
 
 	table, err := leadfile.NewTable(strings.NewReader("a,b\n1,2\n\"never closed"+strings.Repeat(",x\n", 1<<20)), 0)
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestTable_ReadError(t *testing.T) {
 	require.ErrorContains(t, failed, "is a closing quote missing?")
 }
 
-// FuzzTable wants that whatever a file holds, rows are as wide as the header, and lines grow.
+// FuzzTable requires that rows are as wide as the header and that line numbers increase.
 func FuzzTable(f *testing.F) {
 	f.Add("sep=;\na;b\n1;\"2\n3\"\n")
 	f.Add("a,b\n\"\",\"\"\"\"\n'=x,\"\n")
