@@ -14,7 +14,7 @@ func TestPresented_Refusal(t *testing.T) {
 	t.Parallel()
 	expires := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	before, after := expires.Add(-time.Millisecond), expires
-	first, second, stranger := [32]byte{1}, [32]byte{2}, [32]byte{3}
+	first, second, unknown := [32]byte{1}, [32]byte{2}, [32]byte{3}
 	created := event.TokenCreated{Hash: first[:], ExpiresAt: expires}
 	rotated := event.TokenRotated{Hash: second[:], ExpiresAt: expires}
 	for name, c := range map[string]struct {
@@ -23,17 +23,17 @@ func TestPresented_Refusal(t *testing.T) {
 		now    time.Time
 		want   token.Reason
 	}{
-		"it is good":                              {[]event.Data{created}, first, before, ""},
-		"it is good after a rotation":             {[]event.Data{created, rotated}, second, before, ""},
-		"it expired":                              {[]event.Data{created}, first, after, token.ReasonExpired},
-		"it was rotated":                          {[]event.Data{created, rotated}, first, before, token.ReasonRotated},
-		"it was rotated, and the token expired":   {[]event.Data{created, rotated}, first, after, token.ReasonRotated},
-		"it was deleted":                          {[]event.Data{created, event.TokenDeleted{}}, first, before, token.ReasonDeleted},
-		"it was deleted, and would have expired":  {[]event.Data{created, event.TokenDeleted{}}, first, after, token.ReasonDeleted},
-		"it was rotated before the deletion":      {[]event.Data{created, rotated, event.TokenDeleted{}}, first, before, token.ReasonRotated},
-		"it never was this token's":               {[]event.Data{created, rotated, event.TokenDeleted{}}, stranger, after, ""},
-		"there is no such token":                  {nil, first, after, ""},
-		"no value at all, of a token that is not": {nil, [32]byte{}, after, ""},
+		"valid":                          {[]event.Data{created}, first, before, ""},
+		"valid after a rotation":         {[]event.Data{created, rotated}, second, before, ""},
+		"expired":                        {[]event.Data{created}, first, after, token.ReasonExpired},
+		"rotated":                        {[]event.Data{created, rotated}, first, before, token.ReasonRotated},
+		"rotated, and the token expired": {[]event.Data{created, rotated}, first, after, token.ReasonRotated},
+		"deleted":                        {[]event.Data{created, event.TokenDeleted{}}, first, before, token.ReasonDeleted},
+		"deleted, then past the expiry":  {[]event.Data{created, event.TokenDeleted{}}, first, after, token.ReasonDeleted},
+		"rotated, then deleted":          {[]event.Data{created, rotated, event.TokenDeleted{}}, first, before, token.ReasonRotated},
+		"never a value of this token":    {[]event.Data{created, rotated, event.TokenDeleted{}}, unknown, after, ""},
+		"no such token":                  {nil, first, after, ""},
+		"zero hash, no such token":       {nil, [32]byte{}, after, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

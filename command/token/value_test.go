@@ -59,13 +59,13 @@ func TestValue_Prefix(t *testing.T) {
 	require.True(t, strings.HasPrefix(value.Reveal(), value.Prefix()))
 	require.Contains(t, value.Prefix(), someID)
 	hidden := len("leadlog_") + 26 + 32 - len(value.Prefix())
-	require.Greater(t, hidden*5, 130, "secret characters of more than 5 bits that the prefix leaves out")
-	require.NotEqual(t, value.Prefix(), newValue(t).Prefix(), "a rotated value shows another prefix")
+	require.Greater(t, hidden*5, 130, "bits of the secret that are not in the prefix")
+	require.NotEqual(t, value.Prefix(), newValue(t).Prefix(), "prefixes of two values differ")
 }
 
 func TestNewValue_Base62Even(t *testing.T) {
 	t.Parallel()
-	// Four rounds of the alphabet are 248 bytes. The eight that are left would favour the first characters.
+	// 248 is the largest multiple of 62 below 256. Bytes from 248 on are rejected, because they would favour the first characters.
 	var random []byte
 	for i := range 62 {
 		random = append(random, byte(248+i%8))
@@ -126,24 +126,24 @@ func TestParseValue_Transpositions(t *testing.T) {
 func TestParseValue_InvalidWithChecksum(t *testing.T) {
 	t.Parallel()
 	secret := strings.Repeat("s", 32)
-	sealed := func(body string) string { return body + checksum(body) }
-	_, err := ParseValue(sealed("leadlog_" + someID + secret))
-	require.NoError(t, err, "the form that the others depart from")
+	withChecksum := func(body string) string { return body + checksum(body) }
+	_, err := ParseValue(withChecksum("leadlog_" + someID + secret))
+	require.NoError(t, err, "the valid form")
 
 	for name, text := range map[string]string{
 		"nothing":                        "",
 		"a JWT":                          "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
 		"the prefix alone":               "leadlog_",
-		"another prefix":                 sealed("leadlag_" + someID + secret),
-		"the prefix in capitals":         sealed("LEADLOG_" + someID + secret),
-		"an id in lower case":            sealed("leadlog_" + strings.ToLower(someID) + secret),
-		"an id with a letter ULIDs lack": sealed("leadlog_01KAHQ5V8M3N6R9T2W4Y7Z0B1U" + secret),
-		"an id beyond 128 bits":          sealed("leadlog_8ZZZZZZZZZZZZZZZZZZZZZZZZZ" + secret),
-		"a secret with punctuation":      sealed("leadlog_" + someID + secret[:31] + "-"),
-		"a secret in another script":     sealed("leadlog_" + someID + secret[:30] + "é"),
-		"a secret one short":             sealed("leadlog_" + someID + secret[:31]),
-		"a secret one long":              sealed("leadlog_" + someID + secret + "s"),
-		"white space around":             " " + sealed("leadlog_"+someID+secret) + " ",
+		"another prefix":                 withChecksum("leadlag_" + someID + secret),
+		"the prefix in capitals":         withChecksum("LEADLOG_" + someID + secret),
+		"an id in lower case":            withChecksum("leadlog_" + strings.ToLower(someID) + secret),
+		"an id with a letter ULIDs lack": withChecksum("leadlog_01KAHQ5V8M3N6R9T2W4Y7Z0B1U" + secret),
+		"an id beyond 128 bits":          withChecksum("leadlog_8ZZZZZZZZZZZZZZZZZZZZZZZZZ" + secret),
+		"a secret with punctuation":      withChecksum("leadlog_" + someID + secret[:31] + "-"),
+		"a secret in another script":     withChecksum("leadlog_" + someID + secret[:30] + "é"),
+		"a secret one character short":   withChecksum("leadlog_" + someID + secret[:31]),
+		"a secret one character long":    withChecksum("leadlog_" + someID + secret + "s"),
+		"white space around":             " " + withChecksum("leadlog_"+someID+secret) + " ",
 	} {
 		_, err := ParseValue(text)
 		require.ErrorIs(t, err, ErrMalformed, name)
@@ -181,10 +181,10 @@ func TestValue_NeverPrinted(t *testing.T) {
 	}
 }
 
-func requireHidden(t *testing.T, secret, printed, how string) {
+func requireHidden(t *testing.T, secret, printed, name string) {
 	t.Helper()
 	for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret)} {
-		require.False(t, strings.Contains(printed, form), "%s shows the secret", how)
+		require.False(t, strings.Contains(printed, form), "%s shows the secret", name)
 	}
 }
 
