@@ -30,8 +30,8 @@ func accepted(t *testing.T, body string) event.VisitorActed {
 	return acted
 }
 
-// said is what is wrong with a body, a line for each field.
-func said(t *testing.T, err error) []string {
+// fieldErrors returns one line for each field.Error of err.
+func fieldErrors(t *testing.T, err error) []string {
 	t.Helper()
 	var wrong field.Errors
 	require.ErrorAs(t, err, &wrong)
@@ -77,7 +77,7 @@ func TestParseActivity_ID(t *testing.T) {
 	}
 	for _, id := range []string{"", " ", "\t\u00a0", "a\x00b", "\xff", strings.Repeat("é", 201)} {
 		_, err := parse(t, id, `{"type":"click"}`)
-		require.Equal(t, []string{"visitorId must be text of 1 to 200 characters"}, said(t, err), "%q", id)
+		require.Equal(t, []string{"visitorId must be text of 1 to 200 characters"}, fieldErrors(t, err), "%q", id)
 	}
 }
 
@@ -87,8 +87,8 @@ func TestParseActivity_InvalidField(t *testing.T) {
 		kind     = "type must be one of page_view, form_view, click, custom"
 		address  = "url must be an absolute http or https URL"
 		referrer = "referrer must be an absolute http, https or android-app URL"
-		moment   = "at must be a time such as 2006-01-02T15:04:05Z, from 1970 on"
-		ahead    = "at must not be more than a day ahead"
+		badTime  = "at must be a time such as 2006-01-02T15:04:05Z, from 1970 on"
+		future   = "at must not be more than a day ahead"
 	)
 	long := strings.Repeat("x", 2048)
 	for member, want := range map[string]string{
@@ -105,14 +105,14 @@ func TestParseActivity_InvalidField(t *testing.T) {
 		`"referrer":"https://` + long + `"`:          "referrer must be at most 2048 characters",
 		`"title":"` + strings.Repeat("ü", 501) + `"`: "title must be at most 500 characters",
 		`"title":true`:                              "title must be a string",
-		`"at":"yesterday"`:                          moment,
-		`"at":"2026-03-01"`:                         moment,
-		`"at":"2026-03-01T12:00:00"`:                moment,
-		`"at":"1969-12-31T23:59:59.999Z"`:           moment,
-		`"at":"0000-01-01T00:00:00Z"`:               moment,
+		`"at":"yesterday"`:                          badTime,
+		`"at":"2026-03-01"`:                         badTime,
+		`"at":"2026-03-01T12:00:00"`:                badTime,
+		`"at":"1969-12-31T23:59:59.999Z"`:           badTime,
+		`"at":"0000-01-01T00:00:00Z"`:               badTime,
 		`"at":1772366400`:                           "at must be a string",
-		`"at":"2026-03-02T12:00:00.006Z"`:           ahead,
-		`"at":"9999-12-31T23:59:59-23:59"`:          ahead,
+		`"at":"2026-03-02T12:00:00.006Z"`:           future,
+		`"at":"9999-12-31T23:59:59-23:59"`:          future,
 		`"properties":[]`:                           "properties must be an object",
 		`"properties":"a=1"`:                        "properties must be an object",
 		`"properties":` + members(65):               "properties must have at most 64 keys",
@@ -124,7 +124,7 @@ func TestParseActivity_InvalidField(t *testing.T) {
 		}
 		_, err := parse(t, "v-1", body)
 		require.Error(t, err, "%.80s", member)
-		require.Equal(t, []string{want}, said(t, err), "%.80s", member)
+		require.Equal(t, []string{want}, fieldErrors(t, err), "%.80s", member)
 	}
 }
 
@@ -142,12 +142,12 @@ func TestParseActivity_Limits(t *testing.T) {
 func TestParseActivity_CollectsErrors(t *testing.T) {
 	t.Parallel()
 	_, err := parse(t, "", `{"url":1,"title":2,"referrer":3,"at":4,"properties":5}`)
-	require.Len(t, said(t, err), 7)
+	require.Len(t, fieldErrors(t, err), 7)
 	_, err = parse(t, "v", `{}`)
-	require.Equal(t, []string{"type must be one of page_view, form_view, click, custom"}, said(t, err))
+	require.Equal(t, []string{"type must be one of page_view, form_view, click, custom"}, fieldErrors(t, err))
 }
 
-// members is an object of n members.
+// members returns a JSON object of n members.
 func members(n int) string {
 	var all []string
 	for i := range n {
@@ -156,7 +156,7 @@ func members(n int) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// long16 is a text of 16 characters n times.
+// long16 returns n times 16 characters.
 func long16(n int) string { return strings.Repeat("0123456789abcdef", n) }
 
 func TestParseActivity_Campaign(t *testing.T) {
