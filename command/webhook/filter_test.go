@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The examples of the manual are evaluated.
 func TestFilter_ExamplesOfManual(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("../../deploy/docs/expressions.md")
@@ -55,7 +54,7 @@ func TestFilter_Input(t *testing.T) {
 	}
 }
 
-// One fan-out applies the filters of all accounts, so a filter may cost much less than a mapping.
+// One fan-out evaluates the filters of all accounts, so their cost limit is much lower than that of mappings.
 func TestFilter_CostLimit(t *testing.T) {
 	t.Parallel()
 	_, err := CompileFilter(`changes.exists(a, changes.exists(b, a.field != b.field))`)
@@ -66,12 +65,12 @@ func TestFilter_CostLimit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = filter.Matches(input)
 	require.ErrorContains(t, err, "costs too much")
-	for _, usual := range []string{
+	for _, typical := range []string{
 		`changes.exists(c, c.field == 'status' && c.new in ['won', 'lost'] && c.old != 'contacted')`,
 		`data.customFields.exists(k, k.startsWith('x') && string(data.customFields[k]).contains('gold'))`,
 		`type.startsWith('lead.') && has(data.email) && data.email.matches('@(example|example2)\\.(com|org)$')`,
 	} {
-		_, err := CompileFilter(usual)
-		require.NoError(t, err, usual)
+		_, err := CompileFilter(typical)
+		require.NoError(t, err, typical)
 	}
 }

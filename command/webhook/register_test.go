@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Where a URL is taken.
+// When a URL is accepted.
 const (
 	never   = "never"
 	private = "with private targets only"
@@ -23,7 +23,7 @@ func TestRegister_URLs(t *testing.T) {
 	t.Parallel()
 	path2048 := "https://example.com/" + strings.Repeat("a", 2048-len("https://example.com/"))
 	require.Len(t, path2048, 2048)
-	for _, c := range []struct{ name, url, taken string }{
+	for _, c := range []struct{ name, url, accepted string }{
 		{"https", "https://hooks.example.com/leads?x=1&y=2", always},
 		{"scheme in capitals", "HTTPS://EXAMPLE.COM/", always},
 		{"no path", "https://example.com", always},
@@ -33,9 +33,9 @@ func TestRegister_URLs(t *testing.T) {
 		{"public IPv4 address", "https://93.184.215.14/", always},
 		{"public IPv6 address", "https://[2606:2800:21f:cb07:6820:80da:af6b:8b2c]/", always},
 		{"name that does not resolve", "https://no-such-host.invalid/", always},
-		{"own script", "https://bücher.example/", always},
-		{"own script, encoded", "https://xn--bcher-kva.example/", always},
-		{"own script in the path", "https://example.com/नमस्ते", always},
+		{"non-ASCII host", "https://bücher.example/", always},
+		{"punycode host", "https://xn--bcher-kva.example/", always},
+		{"non-ASCII path", "https://example.com/नमस्ते", always},
 		{"trailing dot", "https://example.com./", always},
 		{"name that begins with a digit", "https://1password.example/", always},
 		{"name with a number in the middle", "https://a.7.example/", always},
@@ -86,17 +86,17 @@ func TestRegister_URLs(t *testing.T) {
 		{"private network 172.16", "https://172.31.255.255/", private},
 		{"private network 192.168", "https://192.168.0.1/", private},
 		{"carrier's network", "https://100.64.0.1/", private},
-		{"link-local, where clouds keep their metadata", "https://169.254.169.254/latest/meta-data", private},
-		{"what Azure's machines ask for their configuration", "https://168.63.129.16/", private},
+		{"link-local, cloud metadata", "https://169.254.169.254/latest/meta-data", private},
+		{"Azure WireServer", "https://168.63.129.16/", private},
 		{"link-local, IPv6", "https://[fe80::1]/", private},
 		{"cloud metadata, IPv4 in IPv6", "https://[::ffff:169.254.169.254]/", private},
 		{"cloud metadata by NAT64", "https://[64:ff9b::a9fe:a9fe]/", private},
 		{"cloud metadata by a local NAT64", "https://[64:ff9b:1::a9fe:a9fe]/", private},
 		{"cloud metadata by 6to4", "https://[2002:a9fe:a9fe::1]/", private},
 		{"cloud metadata by Teredo", "https://[2001:0:a9fe:a9fe::1]/", private},
-		{"cloud metadata of its own in IPv6", "https://[fd00:ec2::254]/", private},
-		{"Azure's machine configuration, IPv4 in IPv6", "https://[::ffff:168.63.129.16]/", private},
-		{"Azure's machine configuration by NAT64", "https://[64:ff9b::a83f:8110]/", private},
+		{"cloud metadata, IPv6 address", "https://[fd00:ec2::254]/", private},
+		{"Azure WireServer, IPv4 in IPv6", "https://[::ffff:168.63.129.16]/", private},
+		{"Azure WireServer by NAT64", "https://[64:ff9b::a83f:8110]/", private},
 		{"a public address by NAT64", "https://[64:ff9b::5db8:d70e]/", private},
 		{"site-local, IPv6", "https://[fec0::1]/", private},
 		{"multicast, IPv6", "https://[ff02::1]/", private},
@@ -112,7 +112,7 @@ func TestRegister_URLs(t *testing.T) {
 
 		{"nothing", "", never},
 		{"no scheme", "example.com/leads", never},
-		{"scheme left to the page", "//example.com/", never},
+		{"scheme-relative", "//example.com/", never},
 		{"path only", "/leads", never},
 		{"another scheme", "ftp://example.com/", never},
 		{"file", "file:///etc/passwd", never},
@@ -126,8 +126,8 @@ func TestRegister_URLs(t *testing.T) {
 		{"user name", "https://ann@example.com/", never},
 		{"user name and password", "https://ann:secret@example.com/", never},
 		{"empty user name", "https://@example.com/", never},
-		{"a host hidden behind a user name", "https://example.com@127.0.0.1/", never},
-		{"a host hidden behind a backslash", `https://example.com\@127.0.0.1/`, never},
+		{"a host behind a user name", "https://example.com@127.0.0.1/", never},
+		{"a host behind a backslash", `https://example.com\@127.0.0.1/`, never},
 		{"fragment", "https://example.com/#leads", never},
 		{"empty fragment", "https://example.com/#", never},
 		{"fragment after the host", "https://example.com#@127.0.0.1/", never},
@@ -141,13 +141,13 @@ func TestRegister_URLs(t *testing.T) {
 		{"white space before", " https://example.com/", never},
 		{"white space after", "https://example.com/\n", never},
 		{"space in the host", "https://exa mple.com/", never},
-		{"header smuggled in", "https://example.com/\r\nX-Header: 1", never},
+		{"header injection", "https://example.com/\r\nX-Header: 1", never},
 		{"NUL", "https://example.com/\x00", never},
 		{"control character beyond ASCII", "https://example.com/\u0081", never},
 		{"no-break space", "https://example.com/\u00a0", never},
 		{"bad escape in the host", "https://%31%32%37.0.0.1/", never},
 		{"bad bracket", "https://[::1/", never},
-		{"no text in the host", "https://\xff.example/", never},
+		{"invalid UTF-8 in the host", "https://\xff.example/", never},
 
 		{"zone", "https://[fe80::1%25eth0]/", never},
 		{"zone of a public address", "https://[2606:2800::1%25eth0]/", never},
@@ -155,7 +155,7 @@ func TestRegister_URLs(t *testing.T) {
 		{"hex in capitals", "https://0X7F000001/", never},
 		{"hex", "https://0x7f000001/", never},
 		{"hex in four parts", "https://0x7f.0x0.0x0.0x1/", never},
-		{"hex mark alone", "https://0x/", never},
+		{"hex prefix alone", "https://0x/", never},
 		{"one number", "https://2130706433/", never},
 		{"one number, with a trailing dot", "https://2130706433./", never},
 		{"one number in full-width digits", "https://２１３０７０６４３３/", never},
@@ -171,7 +171,7 @@ func TestRegister_URLs(t *testing.T) {
 	} {
 		for _, privateTargets := range []bool{false, true} {
 			registered, _, err := Registration{URL: c.url}.Register(privateTargets)
-			if c.taken == always || c.taken == private && privateTargets {
+			if c.accepted == always || c.accepted == private && privateTargets {
 				require.NoError(t, err, c.name)
 				require.Equal(t, c.url, registered.URL, "%s: kept as given", c.name)
 				continue
@@ -197,8 +197,8 @@ func TestRegister_SchemeMessage(t *testing.T) {
 func TestRegister_Events(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name        string
-		asked, want []string
+		name         string
+		events, want []string
 	}{
 		{"none named is all", nil, []string{"*"}},
 		{"an empty list is all", []string{}, []string{"*"}},
@@ -212,11 +212,11 @@ func TestRegister_Events(t *testing.T) {
 			[]string{"lead.created", "lead.erased", "lead.merged", "lead.released", "lead.updated", "token.created", "token.deleted", "token.expiring", "token.rotated"},
 		},
 	} {
-		registered, _, err := Registration{URL: "https://example.com/", Events: c.asked}.Register(false)
+		registered, _, err := Registration{URL: "https://example.com/", Events: c.events}.Register(false)
 		require.NoError(t, err, c.name)
 		require.Equal(t, c.want, registered.Events, c.name)
 	}
-	for name, asked := range map[string][]string{
+	for name, events := range map[string][]string{
 		"unknown":           {"lead.sold"},
 		"one of two":        {"lead.created", "lead.sold"},
 		"stored type":       {"lead.created.v1"},
@@ -225,17 +225,17 @@ func TestRegister_Events(t *testing.T) {
 		"a pattern":         {"lead.*"},
 		"the test delivery": {"webhook.test"},
 	} {
-		_, _, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
+		_, _, err := Registration{URL: "https://example.com/", Events: events}.Register(false)
 		require.Equal(t, []string{"events"}, fields(t, err), name)
 	}
 }
 
 func TestRegister_KeepsOrderOfEvents(t *testing.T) {
 	t.Parallel()
-	asked := []string{"token.deleted", "lead.merged"}
-	_, _, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
+	events := []string{"token.deleted", "lead.merged"}
+	_, _, err := Registration{URL: "https://example.com/", Events: events}.Register(false)
 	require.NoError(t, err)
-	require.Equal(t, []string{"token.deleted", "lead.merged"}, asked, "the caller's list is the caller's")
+	require.Equal(t, []string{"token.deleted", "lead.merged"}, events, "the caller's slice is unchanged")
 }
 
 func TestRegister_Description(t *testing.T) {
@@ -256,7 +256,7 @@ func TestRegister_CollectsErrors(t *testing.T) {
 	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))
 }
 
-// fields are the names in an error that must be field.Errors.
+// fields returns the field names of an error, which must be field.Errors.
 func fields(t *testing.T, err error) []string {
 	t.Helper()
 	var wrong field.Errors
@@ -282,7 +282,7 @@ func FuzzRegisterURL(f *testing.F) {
 			require.Equal(t, []string{"url"}, fields(t, err))
 			return
 		}
-		require.NoError(t, errPrivate, "what is taken in public is taken with private targets")
+		require.NoError(t, errPrivate, "a public URL is also accepted with private targets")
 		require.Equal(t, raw, registered.URL)
 		u, err := url.Parse(raw)
 		require.NoError(t, err)
@@ -297,9 +297,9 @@ func FuzzRegisterURL(f *testing.F) {
 			require.False(t, addr.Unmap().IsLoopback() || addr.Unmap().IsPrivate() || addr.IsLinkLocalUnicast() || addr.IsUnspecified())
 			require.Empty(t, addr.Zone())
 		} else {
-			require.NotRegexp(t, `(^|\.)(0[xX][0-9a-fA-F]*|[0-9]+)$`, host, "a number in disguise")
+			require.NotRegexp(t, `(^|\.)(0[xX][0-9a-fA-F]*|[0-9]+)$`, host, "an IPv4 address as a number")
 		}
 		_, _, err = event.Encode(registered)
-		require.NoError(t, err, "what is accepted can be stored")
+		require.NoError(t, err, "an accepted URL can be encoded")
 	})
 }

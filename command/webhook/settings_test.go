@@ -39,7 +39,7 @@ func TestSettings_Refused(t *testing.T) {
 		"no name":           {header("", "v"), "headers."},
 		"blank in the name": {header("X Key", "v"), "headers.X Key"},
 		"colon in the name": {header("X:", "v"), "headers.X:"},
-		"own script":        {header("Schlüssel", "v"), "headers.Schlüssel"},
+		"non-ASCII name":    {header("Schlüssel", "v"), "headers.Schlüssel"},
 		"empty":             {header("X-Key", " "), "headers.X-Key"},
 		"long":              {header("X-Key", strings.Repeat("v", 4097)), "headers.X-Key"},
 		"another line":      {header("X-Key", "v\r\nHost: other"), "headers.X-Key"},
