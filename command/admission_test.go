@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/projection/forget"
 )
 
-// Two processes share a database. One captures, so that it believes something of account and token; the other changes
-// them. Whatever the first then answers must rest on what is, not on what it cached.
+// Two processes share a database. The first captures, so that it caches account and token; the second changes them. The
+// first must then answer by the current state and not by its cache.
 
 func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 	t.Parallel()
@@ -30,10 +30,10 @@ func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 	_, err := here.capture(t.Context(), `{"phone":"9876543211"}`)
 	require.ErrorIs(t, err, command.ErrFeatureDisabled)
 	_, err = here.capture(t.Context(), `{}`)
-	require.ErrorIs(t, err, command.ErrFeatureDisabled, "also where nothing is appended")
+	require.ErrorIs(t, err, command.ErrFeatureDisabled, "a command without an append checks the feature, too")
 
 	elsewhere.provision(t)
-	here.captured(t, `{"phone":"9876543211"}`) // and it is back at once
+	here.captured(t, `{"phone":"9876543211"}`) // enabled again without delay
 }
 
 func TestAdmission_SettingsChangedElsewhere(t *testing.T) {
@@ -46,14 +46,14 @@ func TestAdmission_SettingsChangedElsewhere(t *testing.T) {
 	elsewhere.configure(t, account.Settings{
 		Features: []string{account.FeatureAPI}, Stages: []string{"Fresh", "Sold"}, Region: "US",
 	})
-	// With a stage and a region that this process did not know of.
+	// The stage and the region are not in the cache of this process.
 	captured := here.captured(t, `{"phone":"(415) 555-2671","status":"sold"}`)
 	require.Equal(t, "Sold", captured.Lead.Status)
 	require.Equal(t, "+14155552671", captured.Lead.Phone)
 
 	elsewhere.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"First"}, Region: "US"})
 	captured = here.captured(t, `{"email":"new@example.com"}`)
-	require.Equal(t, "First", captured.Lead.Status, "the default stage is the account's first of today")
+	require.Equal(t, "First", captured.Lead.Status, "the default is the first stage of the current settings")
 	_, err := here.capture(t.Context(), `{"email":"other@example.com","status":"Sold"}`)
 	require.ErrorAs(t, err, &field.Errors{})
 }
@@ -100,7 +100,7 @@ func TestAdmission_RevokedDuringBatch(t *testing.T) {
 	}
 }
 
-// A batch may be read for longer than its credential is good.
+// Reading a batch may take longer than its credential is valid.
 func TestAdmission_ExpiresDuringBatch(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
@@ -141,7 +141,7 @@ func TestCapture_RefusalIsAppended(t *testing.T) {
 	p := start(t, database(t))
 	p.provision(t)
 	first := p.captured(t, `{"phone":"9876543210","name":"Asha"}`)
-	_, err := p.capture(t.Context(), `{"phone":"9876543210","name":"Somebody"}`)
+	_, err := p.capture(t.Context(), `{"phone":"9876543210","name":"Other name"}`)
 	var refused *command.LeadRefused
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, first.Lead.ID, refused.Fact.LeadID)
@@ -155,7 +155,7 @@ func TestCapture_RefusalIsAppended(t *testing.T) {
 		if e.Type == "lead.refused.v1" {
 			require.Empty(t, e.Metadata.IP)
 			require.NotContains(t, string(e.Data), "9876543210")
-			require.NotContains(t, string(e.Data), "Somebody")
+			require.NotContains(t, string(e.Data), "Other name")
 		}
 	}
 	require.Len(t, events["lead.refused.v1"], 1)
@@ -172,5 +172,5 @@ func TestConfigureAccount_InvalidatesCache(t *testing.T) {
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate})
 	cached, err := p.directory.Account(t.Context(), "acme")
 	require.NoError(t, err)
-	require.Equal(t, &rate, cached.State.RateLimit, "a raised limit counts with the next request here")
+	require.Equal(t, &rate, cached.State.RateLimit, "a process caches its own change at once")
 }

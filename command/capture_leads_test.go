@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// captureAll pushes bodies in, many at a time.
+// captureAll captures bodies as one batch.
 func (p process) captureAll(t require.TestingT, ctx context.Context, caller command.Caller, bodies []string) (outcomes []command.Arrived) {
 	admission, err := p.directory.Admit(ctx, caller)
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func (p process) captureAll(t require.TestingT, ctx context.Context, caller comm
 func describer() func(command.LeadCaptured, error) string {
 	numbers := map[string]int{"": -1}
 	number := func(id string) int {
-		if _, known := numbers[id]; !known {
+		if _, seen := numbers[id]; !seen {
 			numbers[id] = len(numbers)
 		}
 		return numbers[id]
@@ -97,8 +97,8 @@ func TestCaptureLeads_EqualsSequential(t *testing.T) {
 			return body + "}"
 		}), 1, 60).Draw(t, "bodies")
 
-		alone, together := caller(t), caller(t)
-		admission, err := p.directory.Admit(ctx, alone)
+		sequential, batch := caller(t), caller(t)
+		admission, err := p.directory.Admit(ctx, sequential)
 		require.NoError(t, err)
 		var want, got []string
 		describe := describer()
@@ -107,7 +107,7 @@ func TestCaptureLeads_EqualsSequential(t *testing.T) {
 			want = append(want, describe(captured, err))
 		}
 		describe = describer()
-		for i, arrived := range p.captureAll(t, ctx, together, bodies) {
+		for i, arrived := range p.captureAll(t, ctx, batch, bodies) {
 			require.Equal(t, i, arrived.Line)
 			got = append(got, describe(arrived.LeadCaptured, arrived.Err))
 		}
@@ -136,15 +136,15 @@ func TestCaptureLeads_ConsumerStops(t *testing.T) {
 			}
 		}
 	}
-	heard := 0
+	received := 0
 	for arrived := range p.CaptureLeads(t.Context(), endless, func() {}) {
 		require.NoError(t, arrived.Err)
-		if heard++; heard == 300 {
+		if received++; received == 300 {
 			break
 		}
 	}
 	require.GreaterOrEqual(t, offered, 300)
-	require.LessOrEqual(t, offered, 300+520, "it ran no further ahead than its window")
+	require.LessOrEqual(t, offered, 300+520, "reading ahead is limited by the window")
 	for n := 1; n <= 300; n++ {
 		_, err := p.capture(t.Context(), fmt.Sprintf(`{"email":"p%d@example.com"}`, n))
 		var refused *command.LeadRefused
@@ -152,17 +152,17 @@ func TestCaptureLeads_ConsumerStops(t *testing.T) {
 	}
 }
 
-// blockingStore blocks appends until open is closed, and counts how many there were at most at a time.
+// blockingStore blocks appends until open is closed, and counts concurrent appends.
 type blockingStore struct {
 	eventstore.Store
-	inside, most atomic.Int64
-	open         chan struct{}
+	inside, maxInside atomic.Int64
+	open              chan struct{}
 }
 
 func (s *blockingStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	n := s.inside.Add(1)
 	defer s.inside.Add(-1)
-	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
+	for maxInside := s.maxInside.Load(); n > maxInside && !s.maxInside.CompareAndSwap(maxInside, n); maxInside = s.maxInside.Load() {
 	}
 	select {
 	case <-s.open:
@@ -172,7 +172,7 @@ func (s *blockingStore) Append(ctx context.Context, writes ...eventstore.Write) 
 	return s.Store.Append(ctx, writes...)
 }
 
-// A store refuses appends beyond its queue, and would refuse single captures too.
+// A store rejects appends beyond its queue. Batches must not fill it, or single captures would be rejected.
 func TestCaptureLeads_TotalLimit(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -183,7 +183,7 @@ func TestCaptureLeads_TotalLimit(t *testing.T) {
 		return store
 	})
 
-	const sources, each, room = 6, 400, 2048
+	const sources, each, limit = 6, 400, 2048
 	var sending sync.WaitGroup
 	var outcomes [sources][]command.Arrived
 	for source := range sources {
@@ -193,15 +193,15 @@ func TestCaptureLeads_TotalLimit(t *testing.T) {
 		}
 		sending.Go(func() { outcomes[source] = p.captureAll(t, t.Context(), owner, bodies) })
 	}
-	require.Eventually(t, func() bool { return store.inside.Load() == room }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return store.inside.Load() == limit }, time.Minute, time.Millisecond)
 	close(store.open)
 	sending.Wait()
-	require.EqualValues(t, room, store.most.Load())
+	require.EqualValues(t, limit, store.maxInside.Load())
 	for _, arrived := range outcomes {
 		require.Len(t, arrived, each)
-		for i, one := range arrived {
-			require.NoError(t, one.Err)
-			require.Equal(t, i, one.Line)
+		for i, result := range arrived {
+			require.NoError(t, result.Err)
+			require.Equal(t, i, result.Line)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestCaptureLeads_Panic(t *testing.T) {
 		errs = append(errs, arrived.Err)
 	}
 	require.Len(t, errs, 3)
-	require.EqualError(t, errs[0], "panic: string", "and not what it said")
+	require.EqualError(t, errs[0], "panic: string", "the error has the type of the panic and not its value")
 	require.ErrorContains(t, errs[1], "nil pointer")
 	require.NoError(t, errs[2])
 }

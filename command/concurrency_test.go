@@ -28,7 +28,7 @@ func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers := make([]command.LeadCaptured, 32)
-			errs := atOnce(32, func(i int) (err error) {
+			errs := concurrently(32, func(i int) (err error) {
 				answers[i], err = processes[i%2].capture(t.Context(), body)
 				return err
 			})
@@ -46,7 +46,7 @@ func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
 					created++
 				}
 			}
-			require.Equal(t, 1, created, "answers that say created")
+			require.Equal(t, 1, created, "created leads")
 			require.Len(t, leads, 1, "leads")
 		})
 	}
@@ -64,7 +64,7 @@ func TestCapture_CrossingContacts(t *testing.T) {
 			fmt.Sprintf(`{"email":%q,"metadata":{"source":"website"}}`, email),
 			fmt.Sprintf(`{"phone":%q,"email":%q,"metadata":{"source":"website"}}`, phone, email),
 		}
-		for _, err := range atOnce(12, func(i int) error {
+		for _, err := range concurrently(12, func(i int) error {
 			_, err := processes[i%2].capture(t.Context(), bodies[i%3])
 			return err
 		}) {
@@ -82,7 +82,7 @@ func TestCreateToken_ConcurrentLimit(t *testing.T) {
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
 	issued := make([]command.TokenIssued, 24)
-	errs := atOnce(24, func(i int) (err error) {
+	errs := concurrently(24, func(i int) (err error) {
 		create := command.CreateToken{Caller: owner, Name: fmt.Sprint("token ", i), ExpiresInDays: 30}
 		issued[i], err = processes[i%2].CreateToken(t.Context(), create)
 		return err
@@ -99,7 +99,7 @@ func TestCreateToken_ConcurrentLimit(t *testing.T) {
 
 	_, err := processes[0].DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: made[2].ID})
 	require.NoError(t, err)
-	errs = atOnce(8, func(i int) error {
+	errs = concurrently(8, func(i int) error {
 		_, err := processes[i%2].CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "again", ExpiresInDays: 1})
 		return err
 	})
@@ -109,7 +109,7 @@ func TestCreateToken_ConcurrentLimit(t *testing.T) {
 			succeeded++
 		}
 	}
-	require.Equal(t, 1, succeeded, "a deleted token frees one place")
+	require.Equal(t, 1, succeeded, "a deleted token frees one slot")
 }
 
 func TestRegisterWebhook_ConcurrentLimit(t *testing.T) {
@@ -126,7 +126,7 @@ func TestRegisterWebhook_ConcurrentLimit(t *testing.T) {
 		}
 		return err
 	}
-	for _, err := range atOnce(60, register) {
+	for _, err := range concurrently(60, register) {
 		if err != nil {
 			require.ErrorIs(t, err, webhook.ErrLimit)
 		}
@@ -158,7 +158,7 @@ func TestCapture_AfterJWTRevocation(t *testing.T) {
 			var passed, late, number atomic.Int64
 			done := make(chan []error)
 			go func() {
-				done <- atOnce(16, func(i int) error {
+				done <- concurrently(16, func(i int) error {
 					for {
 						after := revoked.Load()
 						err := []process{one, other}[i%2].captureByToken(t.Context(), issued,
@@ -167,7 +167,7 @@ func TestCapture_AfterJWTRevocation(t *testing.T) {
 						case err != nil:
 							return err
 						case after && late.Add(1) > 100:
-							return errors.New("a revoked value goes on passing")
+							return errors.New("a revoked value is still accepted")
 						case after:
 						default:
 							passed.Add(1)
@@ -181,7 +181,7 @@ func TestCapture_AfterJWTRevocation(t *testing.T) {
 			for _, err := range <-done {
 				require.ErrorIs(t, err, command.ErrUnauthorized)
 			}
-			require.Zero(t, late.Load(), "captures that began after the revocation was answered")
+			require.Zero(t, late.Load(), "captures that began after the revocation returned")
 		})
 	}
 }

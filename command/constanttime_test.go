@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSecrets_ConstantTime finds comparisons of hashes, signatures and secrets that take the longer the more
-// of them is right: by == and !=, or by bytes.Equal. A length or nothing may be compared in any way.
+// TestSecrets_ConstantTime finds comparisons of hashes, signatures and secrets by ==, !=, bytes.Equal and the like, whose
+// duration depends on the common prefix. Comparisons of a length or with nil are allowed.
 func TestSecrets_ConstantTime(t *testing.T) {
 	t.Parallel()
 	var wrong []string
@@ -35,7 +35,7 @@ func TestSecrets_ConstantTime(t *testing.T) {
 						wrong = append(wrong, files.Position(node.Pos()).String())
 					}
 				case *ast.CallExpr:
-					name := called(node)
+					name := calleeName(node)
 					seen = seen || name == "subtle.ConstantTimeCompare"
 					if (name == "bytes.Equal" || name == "bytes.Compare" || name == "slices.Equal" || name == "strings.Compare") && secret(node.Args[0]) {
 						wrong = append(wrong, files.Position(node.Pos()).String())
@@ -47,10 +47,10 @@ func TestSecrets_ConstantTime(t *testing.T) {
 		}))
 	}
 	require.Empty(t, wrong, "compare these by crypto/subtle or crypto/hmac")
-	require.True(t, seen, "tokens are compared somewhere")
+	require.True(t, seen, "no comparison of tokens found")
 }
 
-// secret reports whether an expression is named like a value that must not be found out bit by bit. Literals, nil and lengths are none.
+// secret reports whether an expression is named like a secret. Literals, nil and lengths are not.
 func secret(e ast.Expr) bool {
 	name := ""
 	switch e := e.(type) {
@@ -59,7 +59,7 @@ func secret(e ast.Expr) bool {
 	case *ast.SelectorExpr:
 		name = e.Sel.Name
 	case *ast.CallExpr:
-		if name = called(e); name == "len" {
+		if name = calleeName(e); name == "len" {
 			return false
 		}
 		name = name[strings.LastIndexByte(name, '.')+1:]
@@ -77,7 +77,7 @@ func secret(e ast.Expr) bool {
 	return false
 }
 
-func called(call *ast.CallExpr) string {
+func calleeName(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
 		return f.Name

@@ -10,58 +10,58 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// A process is stopped before each single step in turn, and the next finishes what it began.
+// A process is killed before each step in turn, and another one completes the deletion.
 func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 	t.Parallel()
-	for stops, whole := 0, false; !whole; stops++ {
+	for stops, finished := 0, false; !finished; stops++ {
 		url := database(t)
-		far := start(t, url)
-		far.provision(t)
+		other := start(t, url)
+		other.provision(t)
 		var withdrawn, acted []eventstore.Position
 		for range 2 {
-			done, err := far.act(t.Context(), "v", `{"type":"click"}`)
+			done, err := other.act(t.Context(), "v", `{"type":"click"}`)
 			require.NoError(t, err)
 			acted = append(acted, done.Position)
 		}
-		left := stops
-		_, err := forgets(start(t, url), func() error {
-			if left--; left < 0 {
+		remaining := stops
+		_, err := visitorEraser(start(t, url), func() error {
+			if remaining--; remaining < 0 {
 				return errKilled
 			}
 			return nil
 		}, &withdrawn).deleteVisitor(t.Context(), owner, "v")
-		if whole = err == nil; !whole {
+		if finished = err == nil; !finished {
 			require.ErrorIs(t, err, errKilled)
 		}
 		withdrawn = nil
-		_, err = forgets(start(t, url), nothing, &withdrawn).deleteVisitor(t.Context(), owner, "v")
+		_, err = visitorEraser(start(t, url), noFault, &withdrawn).deleteVisitor(t.Context(), owner, "v")
 		require.NoError(t, err, "stop %d", stops)
 		require.ElementsMatch(t, acted, withdrawn)
 		facts, readable := start(t, url).facts(t, "v")
 		require.Equal(t, []event.VisitorForgotten{{}}, facts, "stop %d", stops)
 		require.Zero(t, readable)
 
-		_, err = far.act(t.Context(), "v", `{"type":"click"}`)
+		_, err = other.act(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 		_, readable = start(t, url).facts(t, "v")
-		require.Equal(t, 1, readable, "what comes afterwards is sealed with a new key")
+		require.Equal(t, 1, readable, "later activity is sealed with a new key")
 	}
 }
 
-// The visitor does something at each step of being forgotten.
-func TestDeleteVisitor_ActivityMeanwhile(t *testing.T) {
+// The visitor is active before each step of the deletion.
+func TestDeleteVisitor_ConcurrentActivity(t *testing.T) {
 	t.Parallel()
 	for at, reached := 0, true; reached; at++ {
 		url := database(t)
-		far := start(t, url)
-		far.provision(t)
-		_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+		other := start(t, url)
+		other.provision(t)
+		_, err := other.act(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 		var withdrawn []eventstore.Position
 		passed := 0
-		_, err = forgets(start(t, url), func() (err error) {
+		_, err = visitorEraser(start(t, url), func() (err error) {
 			if passed == at {
-				_, err = far.act(t.Context(), "v", `{"type":"click"}`)
+				_, err = other.act(t.Context(), "v", `{"type":"click"}`)
 			}
 			passed++
 			return err
@@ -73,7 +73,7 @@ func TestDeleteVisitor_ActivityMeanwhile(t *testing.T) {
 		facts, readable := start(t, url).facts(t, "v")
 		require.Len(t, facts, 1)
 		require.LessOrEqual(t, readable, 1)
-		for _, r := range all { // what can be read is not taken out of the views
+		for _, r := range all { // readable activity stays in the views
 			if !r.Erased {
 				require.NotContains(t, withdrawn, r.Position)
 			}
@@ -89,7 +89,7 @@ func TestDeleteVisitor_Unknown(t *testing.T) {
 	require.NoError(t, err)
 	var withdrawn []eventstore.Position
 	for account, visitor := range map[string]string{"acme": "w", "globex": "v"} {
-		_, err = forgets(p, nothing, &withdrawn).deleteVisitor(t.Context(), command.Caller{Account: account}, visitor)
+		_, err = visitorEraser(p, noFault, &withdrawn).deleteVisitor(t.Context(), command.Caller{Account: account}, visitor)
 		require.ErrorIs(t, err, command.ErrNoVisitor)
 	}
 	_, readable := p.facts(t, "v")

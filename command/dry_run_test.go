@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 )
 
-func TestDryRun_ForeseesTheCapture(t *testing.T) {
+func TestDryRun_EqualsCapture(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "key"} {
 		for _, body := range []string{
@@ -32,30 +32,30 @@ func TestDryRun_ForeseesTheCapture(t *testing.T) {
 			before, err := log.Head(t.Context())
 			require.NoError(t, err)
 			cmd := command.CaptureLead{Admission: admission, Body: members(body), IdempotencyKey: key, DryRun: true}
-			foreseen, foreseenErr := p.CaptureLead(t.Context(), cmd)
+			dryRun, dryRunErr := p.CaptureLead(t.Context(), cmd)
 			after, err := log.Head(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, before, after, "it writes nothing")
+			require.Equal(t, before, after, "a dry run appends nothing")
 			cmd.DryRun = false
-			came, cameErr := p.CaptureLead(t.Context(), cmd)
-			requireForeseen(t, body, came, cameErr, foreseen, foreseenErr)
+			captured, capturedErr := p.CaptureLead(t.Context(), cmd)
+			requireSameOutcome(t, body, captured, capturedErr, dryRun, dryRunErr)
 		}
 	}
 }
 
-func requireForeseen(t *testing.T, body string, came command.LeadCaptured, cameErr error, foreseen command.LeadCaptured, err error) {
+func requireSameOutcome(t *testing.T, body string, captured command.LeadCaptured, capturedErr error, dryRun command.LeadCaptured, err error) {
 	t.Helper()
-	var refusedThen, refusedNow *command.LeadRefused
-	if errors.As(err, &refusedThen) {
-		require.ErrorAs(t, cameErr, &refusedNow, body)
-		require.Equal(t, refusedNow.Fact, refusedThen.Fact)
+	var dryRunRefused, captureRefused *command.LeadRefused
+	if errors.As(err, &dryRunRefused) {
+		require.ErrorAs(t, capturedErr, &captureRefused, body)
+		require.Equal(t, captureRefused.Fact, dryRunRefused.Fact)
 		return
 	}
-	require.Equal(t, cameErr, err, body)
-	require.Equal(t, came.Merged, foreseen.Merged, body)
-	if foreseen.Lead.ID == "" {
-		require.False(t, came.Merged)
+	require.Equal(t, capturedErr, err, body)
+	require.Equal(t, captured.Merged, dryRun.Merged, body)
+	if dryRun.Lead.ID == "" {
+		require.False(t, captured.Merged)
 		return
 	}
-	require.Equal(t, came.Lead.ID, foreseen.Lead.ID, body)
+	require.Equal(t, captured.Lead.ID, dryRun.Lead.ID, body)
 }

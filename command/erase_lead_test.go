@@ -22,45 +22,45 @@ func (e eraser) deleteVisitor(ctx context.Context, caller command.Caller, id str
 	return e.DeleteVisitor(ctx, e.Erasure(caller), id)
 }
 
-// oblivion is what an erasure does away with, for a test: keys by stream, visitors that are shown, and copies.
-type oblivion struct {
+// externalData is the data outside of the log that an erasure removes.
+type externalData struct {
 	mu     sync.Mutex
-	keys   map[string]bool
-	shown  map[string]bool
-	linked map[string]bool               // of visitors, with another lead too
-	copied map[string]bool               // by lead, or by the stream of a visitor
-	posted func(leads []string) []string // arrivals of leads that are shown as kept; nil: none
+	keys   map[string]bool               // by stream
+	shown  map[string]bool               // visitors in the views
+	linked map[string]bool               // visitors that another lead is linked with
+	copied map[string]bool               // copies, by lead or by stream of a visitor
+	posted func(leads []string) []string // ids of the stored arrivals of leads; nil: none
 }
 
-// forgetting is an oblivion as one process sees it: step is asked before each thing that it does, and stops the process.
-type forgetting struct {
-	*oblivion
+// fakeKeysAndViews gives one process access to externalData. It calls step before each operation, and fails with its error.
+type fakeKeysAndViews struct {
+	*externalData
 	step func() error
 	forget.Keys
 	forget.Views
 }
 
-// unstopped is the oblivion of a process that nothing stops.
-func unstopped(of *oblivion) forgetting {
-	return forgetting{oblivion: of, step: func() error { return nil }}
+// withoutFaults returns fakeKeysAndViews whose operations succeed.
+func withoutFaults(data *externalData) fakeKeysAndViews {
+	return fakeKeysAndViews{externalData: data, step: func() error { return nil }}
 }
 
-// eraser appends to a log, and erases outside of it.
+// eraser erases on the log and outside of it.
 type eraser struct {
 	*command.Handlers
 	forget.Eraser
 }
 
-// erased is where an eraser erases outside of the log.
-type erased interface {
+// keysAndViews is the part of an erasure outside of the log.
+type keysAndViews interface {
 	forget.Keys
 	forget.Views
 }
 
-func newEraser(store eventstore.Store, outside erased) eraser {
+func newEraser(store eventstore.Store, external keysAndViews) eraser {
 	return eraser{
 		command.NewHandlers(command.Options{Store: store, Claims: claim.NewNames(claimKey()), Log: quiet()}),
-		forget.Eraser{Keys: outside, Views: outside},
+		forget.Eraser{Keys: external, Views: external},
 	}
 }
 
@@ -68,7 +68,7 @@ func (e eraser) eraseLead(ctx context.Context, caller command.Caller, id string)
 	return e.EraseLead(ctx, e.Erasure(caller), id)
 }
 
-func (f forgetting) do(change func()) error {
+func (f fakeKeysAndViews) do(change func()) error {
 	if err := f.step(); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (f forgetting) do(change func()) error {
 	return nil
 }
 
-func (f forgetting) Destroy(_ context.Context, streams ...string) error {
+func (f fakeKeysAndViews) Destroy(_ context.Context, streams ...string) error {
 	return f.do(func() {
 		for _, stream := range streams {
 			delete(f.keys, stream)
@@ -86,7 +86,7 @@ func (f forgetting) Destroy(_ context.Context, streams ...string) error {
 	})
 }
 
-func (f forgetting) Commitments(_ context.Context, streams ...string) (map[string][]string, error) {
+func (f fakeKeysAndViews) Commitments(_ context.Context, streams ...string) (map[string][]string, error) {
 	found := map[string][]string{}
 	return found, f.do(func() {
 		for _, stream := range streams {
@@ -97,11 +97,11 @@ func (f forgetting) Commitments(_ context.Context, streams ...string) (map[strin
 	})
 }
 
-func (f forgetting) Expel(context.Context, ...string) error { return f.do(func() {}) }
+func (f fakeKeysAndViews) Expel(context.Context, ...string) error { return f.do(func() {}) }
 
-func (f forgetting) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
+func (f fakeKeysAndViews) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
 
-func (f forgetting) Linked(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
+func (f fakeKeysAndViews) Linked(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
 	linked := map[string]bool{}
 	return linked, f.do(func() {
 		for _, stream := range streams {
@@ -112,7 +112,7 @@ func (f forgetting) Linked(_ context.Context, _ string, streams []string, _ even
 	})
 }
 
-func (f forgetting) Arrivals(_ context.Context, _ string, leads []string) (ids []string, err error) {
+func (f fakeKeysAndViews) Arrivals(_ context.Context, _ string, leads []string) (ids []string, err error) {
 	return ids, f.do(func() {
 		if f.posted != nil {
 			ids = f.posted(leads)
@@ -120,21 +120,21 @@ func (f forgetting) Arrivals(_ context.Context, _ string, leads []string) (ids [
 	})
 }
 
-func (f forgetting) Sweep(_ context.Context, gone forget.Forgotten) error {
+func (f fakeKeysAndViews) Sweep(_ context.Context, forgotten forget.Forgotten) error {
 	return f.do(func() {
-		for _, id := range slices.AppendSeq(slices.Clone(gone.Leads), maps.Keys(gone.Visitors)) {
+		for _, id := range slices.AppendSeq(slices.Clone(forgotten.Leads), maps.Keys(forgotten.Visitors)) {
 			delete(f.copied, id)
 		}
 	})
 }
 
-func (forgetting) Withdraw(context.Context, string, []eventstore.Position) error {
-	return errors.New("no visitor is forgotten in part with a lead")
+func (fakeKeysAndViews) Withdraw(context.Context, string, []eventstore.Position) error {
+	return errors.New("unexpected call of Withdraw")
 }
 
-// A process is stopped before each single step of an erasure in turn. Repeating it finishes it; and the person
-// may come again at any point, as the lead that was there or as a new one.
-func TestEraseLead_ResumesAfterStop(t *testing.T) {
+// A process is killed before each step of an erasure in turn, and a repeat completes it. An arrival of the same person in
+// between is a repeat of the lead or creates a new one.
+func TestEraseLead_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	names := claim.NewNames(claimKey())
 	visitors := []string{names.Visitor("acme", "v-1"), names.Visitor("acme", "v-2")}
@@ -146,9 +146,9 @@ func TestEraseLead_ResumesAfterStop(t *testing.T) {
 		require.NoError(t, first.err)
 		id := first.answer.Lead.ID
 		w.capture(w.process(), `{"phone":"+919876500077","visitorId":"v-2","metadata":{"source":"website"}}`, "")
-		posted, err := w.process().ReceiveArrival(t.Context(), arriving(`{"phone":"+919876500077"}`))
+		posted, err := w.process().ReceiveArrival(t.Context(), receiveCommand(`{"phone":"+919876500077"}`))
 		require.NoError(t, err)
-		gone := &oblivion{
+		external := &externalData{
 			posted: func(leads []string) []string {
 				if state := w.arrival(posted.ID); slices.Contains(leads, state.LeadID) && !state.Deleted {
 					return []string{posted.ID}
@@ -159,19 +159,19 @@ func TestEraseLead_ResumesAfterStop(t *testing.T) {
 			shown: map[string]bool{visitors[0]: true, visitors[1]: true}, copied: map[string]bool{id: true, visitors[0]: true, visitors[1]: true},
 		}
 		erase := func(step func() error) (forget.LeadErased, error) {
-			store := stoppable{w.log, step}
-			done, err := newEraser(store, forgetting{oblivion: gone, step: step}).eraseLead(t.Context(), owner, id)
-			// The views follow the log: a visitor that was forgotten is not shown any more.
+			store := killableStore{w.log, step}
+			done, err := newEraser(store, fakeKeysAndViews{externalData: external, step: step}).eraseLead(t.Context(), owner, id)
+			// The views follow the log: they drop a visitor that was forgotten.
 			for _, r := range w.events() {
 				if r.Type == (event.VisitorForgotten{}).EventType() {
-					delete(gone.shown, r.Stream)
+					delete(external.shown, r.Stream)
 				}
 			}
 			return done, err
 		}
-		left := stops
+		remaining := stops
 		_, err = erase(func() error {
-			if left--; left < 0 {
+			if remaining--; remaining < 0 {
 				return errKilled
 			}
 			return nil
@@ -182,44 +182,44 @@ func TestEraseLead_ResumesAfterStop(t *testing.T) {
 		require.ErrorIs(t, err, errKilled)
 
 		again := w.capture(w.process(), body, "")
-		if again.err != nil { // the lead is there still, and has this source
+		if again.err != nil { // the lead still exists and has this source
 			require.ErrorAs(t, again.err, new(*command.LeadRefused))
 		} else {
 			require.NotEqual(t, id, again.answer.Lead.ID, "stop %d", stops)
 		}
 		_, err = erase(func() error { return nil })
 		require.NoError(t, err, "stop %d", stops)
-		require.Empty(t, gone.keys, "stop %d", stops)
-		require.Empty(t, gone.shown, "stop %d", stops)
-		require.Empty(t, gone.copied, "stop %d", stops)
+		require.Empty(t, external.keys, "stop %d", stops)
+		require.Empty(t, external.shown, "stop %d", stops)
+		require.Empty(t, external.copied, "stop %d", stops)
 		require.Equal(t, event.DiscardedErased, w.arrival(posted.ID).Discarded)
 		log := w.events()
 		at := slices.IndexFunc(log, func(r eventstore.Recorded) bool { return r.Type == event.LeadErased{}.EventType() })
 		fact, err := log[at].Fact()
 		require.NoError(t, err)
 		require.Equal(t, []event.KeyCommitment{{LeadID: id, Commitment: "hash of the key of " + event.LeadStream(id)}},
-			fact.Data.(event.LeadErased).KeyCommitments, "the fact was appended while there was a key")
+			fact.Data.(event.LeadErased).KeyCommitments, "the fact was appended before the key was destroyed")
 		require.Empty(t, w.arrival(posted.ID).LeadID)
 		done, err := erase(func() error { return nil })
 		require.NoError(t, err)
 		require.True(t, done.Again)
-		for stream, c := range w.held() {
+		for stream, c := range w.claims() {
 			require.NotEqual(t, id, c.Holder, "stop %d: %s", stops, stream)
 		}
 	}
 	require.Greater(t, stops, 8)
 }
 
-// A lead that was joined into an erased lead, directly or not, is erased with it.
-func TestEraseLead_WithItsParts(t *testing.T) {
+// Leads that were joined into an erased lead, directly or not, are erased with it.
+func TestEraseLead_ErasesJoinedLeads(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.process()
 	var ids []string
-	w.gone.keys = map[string]bool{}
-	for _, c := range w.arrived {
+	w.external.keys = map[string]bool{}
+	for _, c := range w.results {
 		ids = append(ids, c.answer.Lead.ID)
-		w.gone.keys[event.LeadStream(c.answer.Lead.ID)] = true
+		w.external.keys[event.LeadStream(c.answer.Lead.ID)] = true
 	}
 	for i, into := range ids[1:] {
 		_, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: into, Body: members(`{"from":"` + ids[i] + `"}`)})
@@ -227,12 +227,12 @@ func TestEraseLead_WithItsParts(t *testing.T) {
 	}
 	_, err := p.eraseLead(t.Context(), ids[2])
 	require.NoError(t, err)
-	for stream, there := range w.gone.keys {
-		require.False(t, there, stream)
+	for stream, exists := range w.external.keys {
+		require.False(t, exists, stream)
 	}
 }
 
-// What a visitor did stays, in copies too, while another lead is linked with it.
+// The activity of a visitor and its copies are kept while another lead is linked with the visitor.
 func TestEraseLead_KeepsSharedVisitors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -240,24 +240,24 @@ func TestEraseLead_KeepsSharedVisitors(t *testing.T) {
 	shared := names.Visitor("acme", "v-1")
 	first := w.capture(w.process(), `{"phone":"+919876500077","visitorId":"v-1"}`, "")
 	require.NoError(t, first.err)
-	kept := &oblivion{
+	kept := &externalData{
 		keys: map[string]bool{shared: true}, shown: map[string]bool{shared: true}, linked: map[string]bool{shared: true},
 		copied: map[string]bool{first.answer.Lead.ID: true, shared: true},
 	}
-	_, err := newEraser(w.log, unstopped(kept)).eraseLead(t.Context(), owner, first.answer.Lead.ID)
+	_, err := newEraser(w.log, withoutFaults(kept)).eraseLead(t.Context(), owner, first.answer.Lead.ID)
 	require.NoError(t, err)
 	require.Equal(t, map[string]bool{shared: true}, kept.copied)
 	require.Equal(t, map[string]bool{shared: true}, kept.keys)
 }
 
-func TestEraseLead_EndsStream(t *testing.T) {
+func TestEraseLead_LeadNotFoundAfterwards(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.process()
 	first := w.capture(p, `{"phone":"+919876500077","name":"Asha","metadata":{"source":"website"}}`, "key")
 	require.NoError(t, first.err)
 	id := first.answer.Lead.ID
-	handlers := newEraser(w.log, unstopped(&oblivion{}))
+	handlers := newEraser(w.log, withoutFaults(&externalData{}))
 	_, err := handlers.eraseLead(t.Context(), command.Caller{Account: "globex"}, id)
 	require.ErrorIs(t, err, lead.ErrNotFound)
 	_, err = handlers.eraseLead(t.Context(), owner, "no id")
@@ -279,13 +279,13 @@ func TestEraseLead_EndsStream(t *testing.T) {
 	for _, r := range w.events() {
 		if r.Stream == event.LeadStream(id) {
 			types = append(types, r.Type)
-			require.False(t, r.Type == (event.LeadErased{}).EventType() && r.Metadata.IP != "", "nothing of where from")
+			require.False(t, r.Type == (event.LeadErased{}).EventType() && r.Metadata.IP != "", "the erasure has no IP address")
 		}
 	}
 	require.Equal(t, []string{"lead.created.v1", "lead.erased.v1"}, types)
 }
 
-// Readers look for an erasure at the end of a stream alone.
+// An erasure must be the last event of a stream, because readers look for it there only.
 func TestEraseLead_EndsItsStream(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)

@@ -2,5 +2,5 @@ package command
 
 import "time"
 
-// Timeout sets how long recording may take, of one sample and of all that are left at the end.
+// Timeout sets the timeout for recording one sample, and for recording the remaining samples at the end.
 func (u *Uses) Timeout(d time.Duration) { u.timeout = d }

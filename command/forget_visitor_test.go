@@ -16,61 +16,62 @@ import (
 	"github.com/leadlog/leadlog/projection/forget"
 )
 
-// loser forgets visitors whose keys are lost. Each thing that it asks for comes after a step, which may stop it.
-type loser struct {
+// faultyKeyStore calls step before each operation, and fails with its error.
+type faultyKeyStore struct {
 	*sealed.Store
 	forget.Views
 	step      func() error
 	withdrawn *[]eventstore.Position
 }
 
-func (l loser) Destroy(ctx context.Context, streams ...string) error {
-	if err := l.step(); err != nil {
+func (k faultyKeyStore) Destroy(ctx context.Context, streams ...string) error {
+	if err := k.step(); err != nil {
 		return err
 	}
-	return l.Store.Destroy(ctx, streams...)
+	return k.Store.Destroy(ctx, streams...)
 }
 
-func (l loser) Expel(ctx context.Context, streams ...string) error {
-	if err := l.step(); err != nil {
+func (k faultyKeyStore) Expel(ctx context.Context, streams ...string) error {
+	if err := k.step(); err != nil {
 		return err
 	}
-	return l.Store.Expel(ctx, streams...)
+	return k.Store.Expel(ctx, streams...)
 }
 
-func (l loser) Await(context.Context, eventstore.Position) error { return l.step() }
+func (k faultyKeyStore) Await(context.Context, eventstore.Position) error { return k.step() }
 
-func (l loser) Withdraw(_ context.Context, _ string, at []eventstore.Position) error {
-	if err := l.step(); err != nil {
+func (k faultyKeyStore) Withdraw(_ context.Context, _ string, at []eventstore.Position) error {
+	if err := k.step(); err != nil {
 		return err
 	}
-	*l.withdrawn = append(*l.withdrawn, at...)
+	*k.withdrawn = append(*k.withdrawn, at...)
 	return nil
 }
 
-// forgetVisitor is one process that says that a visitor stays lost. It gives what was taken out of the views.
+// forgetVisitor forgets a visitor whose key is lost, in the given process, and returns the positions that were withdrawn
+// from the views.
 func forgetVisitor(ctx context.Context, of process, account, visitor string, step func() error) (
 	done forget.VisitorForgotten, withdrawn []eventstore.Position, err error,
 ) {
-	e := forgets(of, step, &withdrawn)
+	e := visitorEraser(of, step, &withdrawn)
 	done, err = e.ForgetVisitor(ctx, e.Erasure(command.Caller{Account: account}), claim.NewNames(claimKey()).Visitor("acme", visitor), false)
 	return done, withdrawn, err
 }
 
-// forgets forgets visitors. Each of its steps may stop it.
-func forgets(of process, step func() error, withdrawn *[]eventstore.Position) eraser {
-	return newEraser(stoppable{of.store, step}, loser{Store: of.store.(*sealed.Store), step: step, withdrawn: withdrawn})
+// visitorEraser returns an eraser that calls step before each operation.
+func visitorEraser(of process, step func() error, withdrawn *[]eventstore.Position) eraser {
+	return newEraser(killableStore{of.store, step}, faultyKeyStore{Store: of.store.(*sealed.Store), step: step, withdrawn: withdrawn})
 }
 
-func nothing() error { return nil }
+func noFault() error { return nil }
 
-// loses takes all keys of the log away.
-func loses(t *testing.T, url string) {
+// deleteAllKeys deletes the keys of all persons.
+func deleteAllKeys(t *testing.T, url string) {
 	t.Helper()
 	pgtest.Exec(t, pgtest.Pool(t, url), `DELETE FROM person.key`)
 }
 
-// facts are what a visitor's stream says of keys, and readable how many activities can be read.
+// facts returns the VisitorForgotten facts of a visitor's stream and the number of its readable activities.
 func (p process) facts(t *testing.T, visitor string) (facts []event.VisitorForgotten, readable int) {
 	t.Helper()
 	for _, r := range p.activities(t, visitor) {
@@ -91,13 +92,13 @@ func TestForgetVisitor_Readable(t *testing.T) {
 	p.provision(t)
 	_, err := p.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	_, _, err = forgetVisitor(t.Context(), p, "acme", "v", nothing)
+	_, _, err = forgetVisitor(t.Context(), p, "acme", "v", noFault)
 	require.ErrorIs(t, err, forget.ErrNotLost)
 	for account, visitor := range map[string]string{"acme": "w", "globex": "v"} {
-		_, _, err = forgetVisitor(t.Context(), p, account, visitor, nothing)
+		_, _, err = forgetVisitor(t.Context(), p, account, visitor, noFault)
 		require.ErrorIs(t, err, command.ErrNoVisitor)
 	}
-	e := newEraser(p.store, unstopped(&oblivion{}))
+	e := newEraser(p.store, withoutFaults(&externalData{}))
 	captured := p.captured(t, `{"phone":"9876543210"}`)
 	_, err = e.ForgetVisitor(t.Context(), e.Erasure(owner), event.LeadStream(captured.Lead.ID), false)
 	require.ErrorIs(t, err, command.ErrNoVisitor)
@@ -106,19 +107,19 @@ func TestForgetVisitor_Readable(t *testing.T) {
 	require.Equal(t, 1, readable)
 }
 
-// The visitor does something whenever it is about to be said that all they did is lost.
+// The visitor is active before each append of the fact that its activity is lost.
 func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	far := start(t, url)
-	far.provision(t)
-	lost, err := far.act(t.Context(), "v", `{"type":"click"}`)
+	other := start(t, url)
+	other.provision(t)
+	lost, err := other.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	loses(t, url)
-	near, left := start(t, url), 6 // the steps are to read and to append
-	done, withdrawn, err := forgetVisitor(t.Context(), near, "acme", "v", func() error {
-		if left--; left >= 0 {
-			_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+	deleteAllKeys(t, url)
+	p, remaining := start(t, url), 6 // steps of reads and appends
+	done, withdrawn, err := forgetVisitor(t.Context(), p, "acme", "v", func() error {
+		if remaining--; remaining >= 0 {
+			_, err := other.act(t.Context(), "v", `{"type":"click"}`)
 			return err
 		}
 		return nil
@@ -132,37 +133,37 @@ func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 	require.Equal(t, 6, readable)
 }
 
-// A process is stopped before each single step in turn, and the next finishes what it began.
-func TestForgetVisitor_ResumesAfterStop(t *testing.T) {
+// A process is killed before each step in turn, and another one completes the command.
+func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
-	for stops, whole := 0, false; !whole; stops++ {
+	for stops, finished := 0, false; !finished; stops++ {
 		url := database(t)
-		far := start(t, url)
-		far.provision(t)
-		lost, err := far.act(t.Context(), "v", `{"type":"click"}`)
+		other := start(t, url)
+		other.provision(t)
+		lost, err := other.act(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
-		loses(t, url)
-		near, left := start(t, url), stops
-		_, _, err = forgetVisitor(t.Context(), near, "acme", "v", func() error {
-			if left--; left < 0 {
+		deleteAllKeys(t, url)
+		p, remaining := start(t, url), stops
+		_, _, err = forgetVisitor(t.Context(), p, "acme", "v", func() error {
+			if remaining--; remaining < 0 {
 				return errKilled
 			}
 			return nil
 		})
-		if whole = err == nil; !whole {
+		if finished = err == nil; !finished {
 			require.ErrorIs(t, err, errKilled)
 		}
-		_, withdrawn, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", nothing)
+		_, withdrawn, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", noFault)
 		require.NoError(t, err)
 		require.Equal(t, []eventstore.Position{lost.Position}, withdrawn)
-		facts, readable := near.facts(t, "v")
+		facts, readable := p.facts(t, "v")
 		require.Equal(t, []event.VisitorForgotten{{}}, facts, "stop %d", stops)
 		require.Zero(t, readable)
 	}
 }
 
-// An older backup of the keys is restored: a key that was given up is back, and the one after it is lost. Only an operator gives
-// that up too.
+// An older backup of the keys is restored: a key that was declared lost is back, and the key after it is lost. Only an
+// operator declares that one lost, too.
 func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -172,25 +173,25 @@ func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 	lost, err := p.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
-	loses(t, url)
-	said, _, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", nothing)
+	deleteAllKeys(t, url)
+	first, _, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", noFault)
 	require.NoError(t, err)
 	_, err = start(t, url).act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	loses(t, url)
+	deleteAllKeys(t, url)
 	pgtest.Exec(t, pool, `INSERT INTO person.key TABLE person.backup`)
 
 	last, withdrawn := start(t, url), []eventstore.Position(nil)
-	e := forgets(last, nothing, &withdrawn)
+	e := visitorEraser(last, noFault, &withdrawn)
 	done, err := e.ForgetVisitor(t.Context(), e.Erasure(owner), claim.NewNames(claimKey()).Visitor("acme", "v"), true)
 	require.NoError(t, err)
 	require.True(t, done.Again)
-	require.Equal(t, said.Position, done.Position)
-	require.Equal(t, []eventstore.Position{lost.Position}, withdrawn, "what was done since may be found")
+	require.Equal(t, first.Position, done.Position)
+	require.Equal(t, []eventstore.Position{lost.Position}, withdrawn, "later activity is not withdrawn")
 	facts, readable := start(t, url).facts(t, "v")
 	require.Equal(t, []event.VisitorForgotten{{}}, facts)
-	require.Zero(t, readable, "the key that came back is gone")
-	_, _, err = forgetVisitor(t.Context(), start(t, url), "acme", "v", nothing)
+	require.Zero(t, readable, "the restored key is destroyed")
+	_, _, err = forgetVisitor(t.Context(), start(t, url), "acme", "v", noFault)
 	require.NoError(t, err)
 	facts, _ = p.facts(t, "v")
 	require.Equal(t, []event.VisitorForgotten{{}, {}}, facts)
@@ -203,11 +204,11 @@ func TestForgetVisitor_TwoProcesses(t *testing.T) {
 	one.provision(t)
 	_, err := one.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	loses(t, url)
+	deleteAllKeys(t, url)
 	var racing sync.WaitGroup
 	var failed [2]error
 	for i, p := range []process{start(t, url), other} {
-		racing.Go(func() { _, _, failed[i] = forgetVisitor(t.Context(), p, "acme", "v", nothing) })
+		racing.Go(func() { _, _, failed[i] = forgetVisitor(t.Context(), p, "acme", "v", noFault) })
 	}
 	racing.Wait()
 	require.Equal(t, [2]error{}, failed)

@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// intakeSecrets keeps what a test's handlers put into it, in order.
+// intakeSecrets is an in-memory store of secrets, in order of Put.
 type intakeSecrets struct {
 	mu   sync.Mutex
 	sets []storedSet
@@ -48,16 +48,16 @@ func (s *intakeSecrets) Get(_ context.Context, intakeID, eventID string) (intake
 	return intake.Secrets{}, intake.ErrNoSecrets
 }
 
-func (s *intakeSecrets) remove(gone func(i int, set storedSet) bool) error {
+func (s *intakeSecrets) remove(match func(i int, set storedSet) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var left []storedSet
+	var remaining []storedSet
 	for i, set := range s.sets {
-		if !gone(i, set) {
-			left = append(left, set)
+		if !match(i, set) {
+			remaining = append(remaining, set)
 		}
 	}
-	s.sets = left
+	s.sets = remaining
 	return nil
 }
 
@@ -92,7 +92,7 @@ func (s *intakeSecrets) of(intakeID string) (sets []intake.Secrets) {
 	return sets
 }
 
-// intakeWorld is a log, the secrets of intakes and any number of processes.
+// intakeWorld is a log and the secrets of intakes, which any number of processes share.
 type intakeWorld struct {
 	log     eventstore.Store
 	secrets *intakeSecrets
@@ -140,7 +140,7 @@ func TestIntake_OldSecretRefusedEverywhere(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, created.Secret, rotated.Secret)
 	_, err = w.log.Append(t.Context(), cached.Check())
-	require.NotNil(t, eventstore.Conflict(err), "what another process has cached is stale from the answer on")
+	require.NotNil(t, eventstore.Conflict(err), "the cache of another process is stale after the response")
 	fresh, err := other.directory.ConfirmIntake(t.Context(), created.ID)
 	require.NoError(t, err)
 	require.Equal(t, rotated.Secret, fresh.Secrets.Secret)
@@ -259,7 +259,7 @@ func TestIntake_ConcurrentRotations(t *testing.T) {
 	require.NoError(t, rotations.Wait())
 	found, err := w.process().directory.Intake(t.Context(), created.ID)
 	require.NoError(t, err)
-	require.Equal(t, []intake.Secrets{found.Secrets}, w.secrets.of(created.ID), "those of the last rotation, and no others")
+	require.Equal(t, []intake.Secrets{found.Secrets}, w.secrets.of(created.ID), "only the secrets of the last rotation remain")
 }
 
 func TestIntake_Limit(t *testing.T) {
@@ -284,7 +284,7 @@ func TestIntake_NeedsFeature(t *testing.T) {
 	require.ErrorIs(t, err, command.ErrFeatureDisabled)
 }
 
-func TestSilence_ReportedOnceByManyProcesses(t *testing.T) {
+func TestReportSilence_ConcurrentProcesses(t *testing.T) {
 	t.Parallel()
 	w, p := newIntakeWorld(t)
 	expecting := typeform()

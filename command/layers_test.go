@@ -18,17 +18,17 @@ import (
 
 const module = "github.com/leadlog/leadlog"
 
-// The packages that decide. They know facts, and nothing of stores, networks or clocks.
+// pure are the packages of deciders, which depend on facts but not on stores, networks or clocks.
 var pure = []string{
 	"command/account", "command/arrival", "command/claim", "command/expression", "command/field", "command/intake", "command/lead",
 	"command/token", "command/visitor", "command/webhook", "query/attribution",
 }
 
-// dependency is one import in one file that is no test.
+// dependency is one import of one file. Tests are not included.
 type dependency struct{ file, path string }
 
-// tree is what every package of the module imports, by its directory. It reads source files, so that the imports of
-// every platform count, and go test notices when one changes.
+// tree returns the imports of every package of the module by directory. It reads source files to include the imports of every
+// platform, and for go test to rerun when one changes.
 func tree(t *testing.T) map[string][]dependency {
 	t.Helper()
 	packages := map[string][]dependency{}
@@ -42,7 +42,7 @@ func tree(t *testing.T) map[string][]dependency {
 	return packages
 }
 
-// walk parses every source file of the module that is no test.
+// walk parses every source file of the module except tests.
 func walk(t *testing.T, mode parser.Mode, visit func(pkg, file string, parsed *ast.File)) {
 	t.Helper()
 	root := ".."
@@ -78,19 +78,19 @@ func walk(t *testing.T, mode parser.Mode, visit func(pkg, file string, parsed *a
 	}))
 }
 
-// ours is the directory of an imported package of this module.
-func ours(path string) (string, bool) {
+// local returns the directory of an imported package of this module.
+func local(path string) (string, bool) {
 	if path == module {
 		return ".", true
 	}
 	return strings.CutPrefix(path, module+"/")
 }
 
-// forTests reports a package that helps tests, by its name: pgtest, storetest. Tests may import everything, so it may too;
-// nothing else may import it.
-func forTests(pkg string) bool { return strings.HasSuffix(pkg, "test") }
+// testHelper reports whether a package is a helper of tests by its name, like pgtest and storetest. Such a package may import
+// every other, and only tests may import it.
+func testHelper(pkg string) bool { return strings.HasSuffix(pkg, "test") }
 
-// standard reports a package of the standard library: its first element has no dot.
+// standard reports whether a package is in the standard library: its first element has no dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")
@@ -106,8 +106,7 @@ func under(pkg string, directories ...string) bool {
 	})
 }
 
-// Imports run one way: facts, then what decides on facts, then the log and those who use it, then what faces the
-// network, then the program.
+// The layers, from the bottom: facts, deciders, the log and its readers, network adapters, programs.
 func TestImports_Layers(t *testing.T) {
 	t.Parallel()
 	facts := []string{"eventstore/event"}
@@ -117,7 +116,7 @@ func TestImports_Layers(t *testing.T) {
 
 	for _, rule := range []struct {
 		packages []string // in the order of the layers
-		may      []string // import of ours
+		may      []string // import of this module
 	}{
 		{[]string{"eventstore/event"}, nil},
 		{[]string{"eventstore"}, facts},
@@ -131,12 +130,12 @@ func TestImports_Layers(t *testing.T) {
 	} {
 		found := 0
 		for _, pkg := range slices.Sorted(maps.Keys(packages)) {
-			if !under(pkg, rule.packages...) || forTests(pkg) {
+			if !under(pkg, rule.packages...) || testHelper(pkg) {
 				continue
 			}
 			found++
 			for _, d := range packages[pkg] {
-				if to, ok := ours(d.path); ok {
+				if to, ok := local(d.path); ok {
 					require.True(t, under(to, rule.may...), "%s imports %s; %s may import only %v", d.file, to, pkg, rule.may)
 				}
 			}
@@ -149,16 +148,16 @@ func TestImports_Forbidden(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []struct {
 		what string
-		by   []string // who may
+		by   []string // allowed importers
 		is   func(path string) bool
 	}{
-		{"a program", []string{"cmd/..."}, func(path string) bool { to, ok := ours(path); return ok && under(to, "cmd/...") }},
-		{"help for tests", nil, func(path string) bool { to, ok := ours(path); return ok && forTests(to) }},
-		{"what faces the network", []string{"httpapi/...", "cmd/..."}, func(path string) bool { to, ok := ours(path); return ok && under(to, "httpapi/...") }},
+		{"a program", []string{"cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "cmd/...") }},
+		{"a helper of tests", nil, func(path string) bool { to, ok := local(path); return ok && testHelper(to) }},
+		{"a network adapter", []string{"httpapi/...", "cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "httpapi/...") }},
 		{
 			"a store by its name", []string{"cmd/...", "eventstore/..."},
 			func(path string) bool {
-				to, ok := ours(path)
+				to, ok := local(path)
 				return ok && under(to, "eventstore/postgres/...", "eventstore/esdb/...", "eventstore/sealed/...")
 			},
 		},
@@ -170,7 +169,7 @@ func TestImports_Forbidden(t *testing.T) {
 		},
 	} {
 		for pkg, dependencies := range tree(t) {
-			if forTests(pkg) {
+			if testHelper(pkg) {
 				continue
 			}
 			for _, d := range dependencies {
@@ -180,8 +179,8 @@ func TestImports_Forbidden(t *testing.T) {
 	}
 }
 
-// The packages that decide take values and give values: no context, no files, no network, no database, no clock, no
-// randomness and no log of their own. Of other people's packages they may use those that are as pure.
+// Deciders take and return values: no context, files, network, database, clock, randomness or logger. They import only
+// third-party packages that are pure, too.
 func TestDeciders_ArePure(t *testing.T) {
 	t.Parallel()
 	allowed := map[string]bool{
@@ -204,7 +203,7 @@ func TestDeciders_ArePure(t *testing.T) {
 	for _, pkg := range append(slices.Clone(pure), "eventstore/event") {
 		require.Contains(t, packages, pkg)
 		for _, d := range packages[pkg] {
-			if _, ok := ours(d.path); ok {
+			if _, ok := local(d.path); ok {
 				continue
 			}
 			if !standard(d.path) {
@@ -213,7 +212,7 @@ func TestDeciders_ArePure(t *testing.T) {
 			}
 			require.False(t, under(d.path, forbidden...), "%s imports %s", d.file, d.path)
 			if d.path == "log/slog" {
-				require.Contains(t, []string{"command/token/value.go", "command/intake/intake.go"}, d.file, "only a secret says how it is logged")
+				require.Contains(t, []string{"command/token/value.go", "command/intake/intake.go"}, d.file, "only secrets implement slog.LogValuer")
 			}
 		}
 	}

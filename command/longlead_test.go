@@ -20,18 +20,18 @@ import (
 	"github.com/leadlog/leadlog/projection/forget"
 )
 
-// counted is a store that counts the events of leads and endpoints that are read.
-type counted struct {
+// countingStore counts the events of leads and endpoints that are read.
+type countingStore struct {
 	eventstore.Store
-	events atomic.Int64
-	gone   onlooker
+	events   atomic.Int64
+	external countingViews
 }
 
-func (c *counted) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s *countingStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
-		for recorded, err := range c.Store.Read(ctx, stream, from) {
+		for recorded, err := range s.Store.Read(ctx, stream, from) {
 			if strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.WebhookPrefix) {
-				c.events.Add(1)
+				s.events.Add(1)
 			}
 			if !yield(recorded, err) {
 				return
@@ -40,39 +40,39 @@ func (c *counted) Read(ctx context.Context, stream string, from eventstore.Revis
 	}
 }
 
-// onlooker counts the queries for other leads that are linked with visitors. Each goes over all leads of an account.
-type onlooker struct {
-	forgetting
-	times *atomic.Int64
+// countingViews counts queries for other leads that are linked with visitors. Each query reads all leads of an account.
+type countingViews struct {
+	fakeKeysAndViews
+	queries *atomic.Int64
 }
 
-func (a onlooker) Linked(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
-	a.times.Add(1)
-	return a.forgetting.Linked(ctx, account, streams, erased)
+func (v countingViews) Linked(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
+	v.queries.Add(1)
+	return v.fakeKeysAndViews.Linked(ctx, account, streams, erased)
 }
 
-// startCounted starts a process on a log that stays in memory.
-func startCounted(t *testing.T) (process, *counted) {
+// startCounted starts a process on an in-memory log.
+func startCounted(t *testing.T) (process, *countingStore) {
 	t.Helper()
 	return startCountedOn(t, storetest.Memory())
 }
 
-func startCountedOn(t *testing.T, log eventstore.Store) (process, *counted) {
+func startCountedOn(t *testing.T, log eventstore.Store) (process, *countingStore) {
 	t.Helper()
-	store := &counted{Store: log}
-	store.gone = onlooker{unstopped(&oblivion{shown: map[string]bool{}}), new(atomic.Int64)}
+	store := &countingStore{Store: log}
+	store.external = countingViews{withoutFaults(&externalData{shown: map[string]bool{}}), new(atomic.Int64)}
 	directory := command.NewDirectory(store, time.Now)
 	p := process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: &secrets{}, Log: quiet(),
-	}), eraser: forget.Eraser{Keys: store.gone, Views: store.gone}}
+	}), eraser: forget.Eraser{Keys: store.external, Views: store.external}}
 	p.provision(t)
 	return p, store
 }
 
-// long is more events than are read again and again.
-const long = 300
+// manyEvents is the length of a long stream, which must not be read again for each command.
+const manyEvents = 300
 
-// A CRM that writes back what it knows makes a lead's stream as long as a monitor that fills in its form.
+// A CRM that writes back its fields on every change makes a lead's stream long.
 func TestUpdateLead_LongLead(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
@@ -83,22 +83,21 @@ func TestUpdateLead_LongLead(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	for i := range long {
+	for i := range manyEvents {
 		change(i)
 	}
 	log.events.Store(0)
-	change(long)
+	change(manyEvents)
 	require.LessOrEqual(t, log.events.Load(), int64(2))
 }
 
-// Reading a stream of half a million events takes longer than a decision may take. A lead that cannot be read must still be
-// forgotten, and joined.
+// Reading a stream of half a million events exceeds the timeout of a decision. Such a lead must still be erased and joined.
 func TestJoinLeads_LongLead(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
 	var ids []string
 	for _, phone := range []string{"+919876500001", "+919876500002"} {
-		for range long {
+		for range manyEvents {
 			captured := p.captured(t, `{"phone":"`+phone+`","metadata":{"source":"website"}}`)
 			if !captured.Merged {
 				ids = append(ids, captured.Lead.ID)
@@ -119,7 +118,7 @@ func TestJoinLeads_LongLead(t *testing.T) {
 	require.Equal(t, erased.Position, again.Position)
 }
 
-// What was remembered of the lead has gone with the person, so its stream would be read from the beginning.
+// The erasure drops the lead from the cache of folded leads, so a read of its stream would start at the beginning.
 func TestCapture_AfterErasureReadsNoErasedLead(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
@@ -142,12 +141,12 @@ func TestEraseLead_LooksUpVisitorsOnce(t *testing.T) {
 	for i := range 30 {
 		visitor := fmt.Sprint("v-", i)
 		captured = p.captured(t, `{"phone":"+919876500001","metadata":{"source":"website"},"visitorId":"`+visitor+`"}`)
-		log.gone.shown[claim.NewNames(claimKey()).Visitor("acme", visitor)] = true
+		log.external.shown[claim.NewNames(claimKey()).Visitor("acme", visitor)] = true
 	}
 	erased, err := p.eraseLead(t.Context(), captured.Lead.ID)
 	require.NoError(t, err)
 	require.Equal(t, 30, erased.Visitors)
-	require.EqualValues(t, 1, log.gone.times.Load())
+	require.EqualValues(t, 1, log.external.queries.Load())
 }
 
 func TestTestWebhook_LongEndpoint(t *testing.T) {
@@ -159,7 +158,7 @@ func TestTestWebhook_LongEndpoint(t *testing.T) {
 		_, err := p.TestWebhookEndpoint(t.Context(), command.TestWebhookEndpoint{Caller: owner, WebhookID: registered.ID})
 		require.NoError(t, err)
 	}
-	for range long {
+	for range manyEvents {
 		test()
 	}
 	log.events.Store(0)

@@ -26,7 +26,7 @@ func TestCapture_RemovedStageStaysValid(t *testing.T) {
 		captured := p.captured(t, `{"phone":"9876543210","status":"sold","metadata":{"source":"website"}}`)
 		require.Equal(t, "Sold", captured.Lead.Status)
 		_, err := p.capture(t.Context(), `{"phone":"9876543219","status":"sold"}`)
-		require.ErrorAs(t, err, &field.Errors{}, "only field errors get there")
+		require.ErrorAs(t, err, &field.Errors{}, "a new lead cannot have a removed stage")
 	}
 }
 
@@ -34,7 +34,7 @@ func TestCapture_CustomFieldsTooLarge(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
-	// A Hangul syllable in three characters of three bytes counts as one: fifty of the longest are over any event.
+	// A Hangul syllable of three code points of three bytes counts as one character: fifty of the longest fields exceed any event.
 	syllables := strings.Repeat("\u1112\u1161\u11ab", 2000)
 	fields := make([]string, 50)
 	for i := range fields {
@@ -51,7 +51,7 @@ func TestCapture_LargestArrival(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
-	syllables := strings.Repeat("\u1112\u1161\u11ab", 2000) // in nine bytes a character
+	syllables := strings.Repeat("\u1112\u1161\u11ab", 2000) // nine bytes per character
 	fields := make([]string, 39)
 	for i := range fields {
 		fields[i] = fmt.Sprintf(`"k%d":"%s"`, i, syllables)
@@ -87,30 +87,30 @@ func TestDeleteWebhook_RetriesSecret(t *testing.T) {
 		Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/in"},
 	})
 	require.NoError(t, err)
-	there := func() bool { _, ok := kept.kept.Load(registered.ID); return ok }
-	require.True(t, there())
+	exists := func() bool { _, ok := kept.kept.Load(registered.ID); return ok }
+	require.True(t, exists())
 
 	kept.fails = true
 	del := command.DeleteWebhookEndpoint{Caller: owner, WebhookID: registered.ID}
 	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
 	require.NoError(t, err)
-	require.True(t, there())
+	require.True(t, exists())
 	kept.fails = false
 	_, err = handlers.DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{
 		Caller: command.Caller{Account: "other"}, WebhookID: registered.ID,
 	})
 	require.ErrorIs(t, err, webhook.ErrNotFound)
-	require.True(t, there(), "another account destroys nothing")
+	require.True(t, exists(), "another account destroys nothing")
 	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
 	require.ErrorIs(t, err, webhook.ErrNotFound)
-	require.False(t, there())
+	require.False(t, exists())
 }
 
 func TestFixClaimKey_RefusesOtherKey(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	one, same := start(t, url), start(t, url)
-	for _, err := range atOnce(8, func(i int) error { return []process{one, same}[i%2].FixClaimKey(t.Context()) }) {
+	for _, err := range concurrently(8, func(i int) error { return []process{one, same}[i%2].FixClaimKey(t.Context()) }) {
 		require.NoError(t, err)
 	}
 	other := command.NewHandlers(command.Options{Store: one.store, Claims: claim.NewNames([]byte("another")), Log: quiet()})

@@ -19,17 +19,17 @@ import (
 
 const intakeID = "01JQKXZ8V4W9H6M3T2R5N7P0AG"
 
-var doorkeeper = command.Caller{Account: "acme", Actor: "system:intake", Credential: "intake:" + intakeID, RequestID: "r-2"}
+var intakeCaller = command.Caller{Account: "acme", Actor: "system:intake", Credential: "intake:" + intakeID, RequestID: "r-2"}
 
-// arriving is a post at the intake of source website that every world has.
-func arriving(body string) command.ReceiveArrival {
+// receiveCommand is a request to the intake of every world, whose source is website.
+func receiveCommand(body string) command.ReceiveArrival {
 	return command.ReceiveArrival{
-		Caller: doorkeeper, IntakeID: intakeID, Intake: eventstore.Check(event.IntakeStream(intakeID), eventstore.At(0)), Source: "website",
+		Caller: intakeCaller, IntakeID: intakeID, Intake: eventstore.Check(event.IntakeStream(intakeID), eventstore.At(0)), Source: "website",
 		Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody([]byte(body)), Mapped: command.Mapped{Body: members(body)},
 	}
 }
 
-// stream returns the types of the events of an arrival.
+// stream returns the event types of an arrival.
 func (w *world) stream(id string) (types []string) {
 	for _, r := range w.events() {
 		if r.Stream == event.ArrivalStream(id) {
@@ -39,7 +39,7 @@ func (w *world) stream(id string) (types []string) {
 	return types
 }
 
-// arrival is the fold of an arrival.
+// arrival returns the state of an arrival.
 func (w *world) arrival(id string) arrival.Arrival {
 	state, _, err := eventstore.Load(w.t.Context(), w.log, event.ArrivalStream(id), arrival.Evolve)
 	require.NoError(w.t, err)
@@ -54,7 +54,7 @@ func TestReceiveArrival_Outcomes(t *testing.T) {
 		change func(*command.ReceiveArrival)
 		state  string
 		events string
-		others string // that are appended beside those of the arrival
+		others string // types of the events on other streams
 	}{
 		"new lead":   {`{"phone":"+919876512345"}`, nil, arrival.Captured, "received captured", "claim.taken lead.created"},
 		"known lead": {`{"phone":"+919876500002"}`, nil, arrival.Captured, "received captured", "lead.merged"},
@@ -70,10 +70,10 @@ func TestReceiveArrival_Outcomes(t *testing.T) {
 			t.Run(name+" "+delivery, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
-				log := &recording{Store: w.log}
+				log := &appendRecorder{Store: w.log}
 				p := w.processOn(log)
 				before := len(w.events())
-				cmd := arriving(c.body)
+				cmd := receiveCommand(c.body)
 				cmd.DeliveryID = delivery
 				if c.change != nil {
 					c.change(&cmd)
@@ -81,7 +81,7 @@ func TestReceiveArrival_Outcomes(t *testing.T) {
 				answer, err := p.ReceiveArrival(t.Context(), cmd)
 				require.NoError(t, err)
 				require.Equal(t, c.state, answer.State)
-				if c.others != "lead.merged" && c.others != "lead.refused" { // others first try whether the person is new
+				if c.others != "lead.merged" && c.others != "lead.refused" { // these first try to create a lead
 					require.Len(t, log.appends, 1)
 				}
 				events := "arrival." + strings.ReplaceAll(c.events, " ", " arrival.")
@@ -110,7 +110,7 @@ func TestReceiveArrival_LeadNamesArrival(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.process()
-	answer, err := p.ReceiveArrival(t.Context(), arriving(`{"phone":"+919876512345","metadata":{"source":"chatbot"}}`))
+	answer, err := p.ReceiveArrival(t.Context(), receiveCommand(`{"phone":"+919876512345","metadata":{"source":"chatbot"}}`))
 	require.NoError(t, err)
 	events := w.events()
 	last, err := events[len(events)-1].Fact()
@@ -119,7 +119,7 @@ func TestReceiveArrival_LeadNamesArrival(t *testing.T) {
 	require.Equal(t, "website", created.Source)
 	require.Equal(t, intakeID, created.IntakeID)
 	require.Equal(t, answer.ID, created.ArrivalID)
-	require.Equal(t, doorkeeper.Credential, last.Metadata.Credential)
+	require.Equal(t, intakeCaller.Credential, last.Metadata.Credential)
 	state := w.arrival(answer.ID)
 	require.Equal(t, created.ReceivedAt, state.ReceivedAt)
 	require.Equal(t, state.ReceivedAt.AddDate(0, 0, event.DefaultQuarantineDays), state.ExpiresAt)
@@ -127,7 +127,7 @@ func TestReceiveArrival_LeadNamesArrival(t *testing.T) {
 	require.Equal(t, last.ID.String(), state.EventID)
 }
 
-func TestReceiveArrival_DeliveredAtOnce(t *testing.T) {
+func TestReceiveArrival_ConcurrentDeliveries(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
@@ -138,7 +138,7 @@ func TestReceiveArrival_DeliveredAtOnce(t *testing.T) {
 	var running sync.WaitGroup
 	for i := range answers {
 		running.Go(func() {
-			cmd := arriving(fmt.Sprintf(`{"phone":"+9198765123%02d"}`, i))
+			cmd := receiveCommand(fmt.Sprintf(`{"phone":"+9198765123%02d"}`, i))
 			cmd.DeliveryID = "d-1"
 			answer, err := processes[i%len(processes)].ReceiveArrival(t.Context(), cmd)
 			if err == nil {
@@ -160,14 +160,14 @@ func TestReceiveArrival_DeliveredAtOnce(t *testing.T) {
 func TestReceiveArrival_AsksPerson(t *testing.T) {
 	t.Parallel()
 	for body, fields := range map[string][]string{
-		`{}`:                                {"phone"},
-		`{"email":"nobody"}`:                {"email"},
-		`{"phone":"12","email":"nobody"}`:   {"phone", "email"},
-		`{"phone":"12","customFields":"x"}`: {"phone"},
+		`{}`:                                  {"phone"},
+		`{"email":"no address"}`:              {"email"},
+		`{"phone":"12","email":"no address"}`: {"phone", "email"},
+		`{"phone":"12","customFields":"x"}`:   {"phone"},
 	} {
 		w := newWorld(t)
 		before := len(w.events())
-		cmd := arriving(body)
+		cmd := receiveCommand(body)
 		cmd.AskPerson = true
 		_, err := w.process().ReceiveArrival(t.Context(), cmd)
 		wrong, is := err.(field.Errors)
@@ -180,7 +180,7 @@ func TestReceiveArrival_AsksPerson(t *testing.T) {
 		require.Len(t, w.events(), before)
 	}
 	w := newWorld(t)
-	cmd := arriving(`{"phone":"+919876512345","customFields":"x"}`)
+	cmd := receiveCommand(`{"phone":"+919876512345","customFields":"x"}`)
 	cmd.AskPerson = true
 	answer, err := w.process().ReceiveArrival(t.Context(), cmd)
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestReceiveArrival_FeatureDisabled(t *testing.T) {
 	w := newWorld(t)
 	p := w.process()
 	p.configure(t, account.Settings{Features: []string{}})
-	answer, err := w.process().ReceiveArrival(t.Context(), arriving(`{"phone":"+919876512345"}`))
+	answer, err := w.process().ReceiveArrival(t.Context(), receiveCommand(`{"phone":"+919876512345"}`))
 	require.NoError(t, err)
 	require.Equal(t, arrival.Quarantined, answer.State)
 }
@@ -201,7 +201,7 @@ func TestReceiveArrival_IntakeChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, body := range []string{`{"phone":"+919876512345"}`, `{"phone":"+919876500002"}`, `{"phone":"12"}`} {
-		cmd := arriving(body)
+		cmd := receiveCommand(body)
 		cmd.Intake.Expect = eventstore.At(3)
 		before := len(w.events())
 		_, err := w.process().ReceiveArrival(t.Context(), cmd)
@@ -213,7 +213,7 @@ func TestReceiveArrival_IntakeChanged(t *testing.T) {
 func TestReceiveArrival_TooLarge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cmd := arriving(`{"phone":"+919876512345"}`)
+	cmd := receiveCommand(`{"phone":"+919876512345"}`)
 	cmd.Raw = cmd.Raw.WithBody(incompressible())
 	_, err := w.process().ReceiveArrival(t.Context(), cmd)
 	require.ErrorIs(t, err, command.ErrArrivalTooLarge)
@@ -233,11 +233,11 @@ func incompressible() []byte {
 	return random
 }
 
-// Senders choose the names of custom fields, and anyone who may list arrivals sees reasons.
+// Reasons are visible in lists of arrivals, so they must not have the names of custom fields, which senders choose.
 func TestReceiveArrival_ReasonsHaveNoValues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cmd := arriving(`{"phone":"+919876512345"}`)
+	cmd := receiveCommand(`{"phone":"+919876512345"}`)
 	cmd.Mapped.Body = members(`{"phone":"9876 secret","email":"secret@","customFields":{"secret@example.com":"` + strings.Repeat("x", 3000) + `"}}`)
 	answer, err := w.process().ReceiveArrival(t.Context(), cmd)
 	require.NoError(t, err)

@@ -27,13 +27,13 @@ func (p process) act(ctx context.Context, visitor, body string) (command.Activit
 	return p.RecordActivity(ctx, command.RecordActivity{Admission: admission, VisitorID: visitor, Body: members(body)})
 }
 
-// actByToken records an activity with what is cached of an API token.
+// actByToken records an activity with a cached admission.
 func (p process) actByToken(ctx context.Context, admission command.Admission) error {
 	_, err := p.RecordActivity(ctx, command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`)})
 	return err
 }
 
-// admitToken is the admission of a caller who bears a token, as this process believes it now.
+// admitToken returns the admission of a caller with a token, from the cache of this process.
 func (p process) admitToken(t *testing.T, issued command.TokenIssued) command.Admission {
 	t.Helper()
 	cached, err := p.directory.ConfirmToken(t.Context(), issued.Value)
@@ -43,7 +43,7 @@ func (p process) admitToken(t *testing.T, issued command.TokenIssued) command.Ad
 	return admission.ByToken(issued.Value, cached)
 }
 
-// activities are the facts on a visitor's stream.
+// activities returns the events of a visitor's stream.
 func (p process) activities(t *testing.T, visitor string) []eventstore.Recorded {
 	t.Helper()
 	var all []eventstore.Recorded
@@ -70,7 +70,7 @@ func TestRecordActivity_Stream(t *testing.T) {
 	require.Equal(t, owner.Actor, fact.Metadata.Actor)
 	require.Equal(t, "acme", fact.Metadata.Account)
 	require.NotContains(t, all[0].Stream, "ann")
-	require.False(t, recorded.Activity.At.Before(before.Truncate(time.Millisecond)), "it was now")
+	require.False(t, recorded.Activity.At.Before(before.Truncate(time.Millisecond)), "the default time is now")
 }
 
 func TestRecordActivity_Concurrent(t *testing.T) {
@@ -79,7 +79,7 @@ func TestRecordActivity_Concurrent(t *testing.T) {
 	processes := []process{start(t, url), start(t, url)}
 	processes[0].provision(t)
 	const each = 8
-	for _, err := range atOnce(32, func(i int) error {
+	for _, err := range concurrently(32, func(i int) error {
 		for n := range each {
 			if _, err := processes[i%2].act(t.Context(), "v", fmt.Sprintf(`{"type":"page_view","title":"%d %d"}`, i, n)); err != nil {
 				return err
@@ -98,7 +98,7 @@ func TestRecordActivity_Concurrent(t *testing.T) {
 		require.NoError(t, err)
 		seen[fact.Data.(event.VisitorActed).Title] = true
 	}
-	require.Len(t, seen, 32*each, "each once")
+	require.Len(t, seen, 32*each, "every activity is recorded once")
 }
 
 func TestRecordActivity_Authorization(t *testing.T) {
@@ -111,13 +111,13 @@ func TestRecordActivity_Authorization(t *testing.T) {
 	require.NoError(t, other.actByToken(t.Context(), admission))
 
 	one.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Name: "renamed"})
-	require.NoError(t, other.actByToken(t.Context(), admission), "a change that is none of its business")
+	require.NoError(t, other.actByToken(t.Context(), admission), "an unrelated change")
 
 	_, err := one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
 	require.NoError(t, err)
 	require.ErrorIs(t, other.actByToken(t.Context(), admission), command.ErrUnauthorized)
 	_, err = other.RecordActivity(t.Context(), command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{}`)})
-	require.ErrorIs(t, err, command.ErrUnauthorized, "nor does it learn what was wrong")
+	require.ErrorIs(t, err, command.ErrUnauthorized, "a revoked token gets no validation errors")
 
 	admitted, err := other.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
@@ -138,40 +138,40 @@ func TestRecordActivity_Invalid(t *testing.T) {
 	require.Empty(t, p.activities(t, "v"))
 }
 
-// One process forgets a visitor while another, which has not heard of it, records what the visitor does.
+// One process destroys the key of a visitor while another one, which has cached the key, records activity.
 func TestRecordActivity_AfterForgetting(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	near, far := start(t, url), start(t, url)
-	near.provision(t)
+	p, other := start(t, url), start(t, url)
+	p.provision(t)
 	for range 2 { // from the second on the key is cached
-		_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+		_, err := other.act(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 	}
-	require.NoError(t, near.store.(*sealed.Store).Destroy(t.Context(), claim.NewNames(claimKey()).Visitor("acme", "v")))
-	recorded, err := far.act(t.Context(), "v", `{"type":"page_view","title":"Prices"}`)
+	require.NoError(t, p.store.(*sealed.Store).Destroy(t.Context(), claim.NewNames(claimKey()).Visitor("acme", "v")))
+	recorded, err := other.act(t.Context(), "v", `{"type":"page_view","title":"Prices"}`)
 	require.NoError(t, err)
-	all := near.activities(t, "v")
+	all := p.activities(t, "v")
 	require.Equal(t, recorded.ID, all[len(all)-1].ID.String())
 	require.False(t, all[len(all)-1].Erased)
 }
 
-// amnesia forgets a visitor, who does something whenever that has just been done.
-type amnesia struct {
+// hookedKeyStore calls then after each Destroy.
+type hookedKeyStore struct {
 	*sealed.Store
 	forget.Views
 	then func()
 }
 
-func (a amnesia) Destroy(ctx context.Context, streams ...string) error {
-	err := a.Store.Destroy(ctx, streams...)
-	a.then()
+func (k hookedKeyStore) Destroy(ctx context.Context, streams ...string) error {
+	err := k.Store.Destroy(ctx, streams...)
+	k.then()
 	return err
 }
 
-func (amnesia) Await(context.Context, eventstore.Position) error { return nil }
+func (hookedKeyStore) Await(context.Context, eventstore.Position) error { return nil }
 
-func (amnesia) Linked(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
+func (hookedKeyStore) Linked(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
 	linked := map[string]bool{}
 	for _, stream := range streams {
 		linked[stream] = false
@@ -179,22 +179,22 @@ func (amnesia) Linked(_ context.Context, _ string, streams []string, _ eventstor
 	return linked, nil
 }
 
-func (amnesia) Arrivals(context.Context, string, []string) ([]string, error) { return nil, nil }
+func (hookedKeyStore) Arrivals(context.Context, string, []string) ([]string, error) { return nil, nil }
 
-func (amnesia) Sweep(context.Context, forget.Forgotten) error { return nil }
+func (hookedKeyStore) Sweep(context.Context, forget.Forgotten) error { return nil }
 
 func TestRecordActivity_DuringForgetting(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	near, far := start(t, url), start(t, url)
-	near.provision(t)
-	_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+	p, other := start(t, url), start(t, url)
+	p.provision(t)
+	_, err := other.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	captured := near.captured(t, `{"phone":"9876543210","visitorId":"v"}`)
-	left := 3
-	e := newEraser(near.store, amnesia{Store: near.store.(*sealed.Store), then: func() {
-		if left--; left >= 0 {
-			_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+	captured := p.captured(t, `{"phone":"9876543210","visitorId":"v"}`)
+	remaining := 3
+	e := newEraser(p.store, hookedKeyStore{Store: p.store.(*sealed.Store), then: func() {
+		if remaining--; remaining >= 0 {
+			_, err := other.act(t.Context(), "v", `{"type":"click"}`)
 			require.NoError(t, err)
 		}
 	}})

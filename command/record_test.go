@@ -15,20 +15,20 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// blocked is a store whose appends fail, or wait until they are let through.
-type blocked struct {
+// gatedStore fails appends while down is set, and otherwise blocks them until pass is closed.
+type gatedStore struct {
 	eventstore.Store
 	down atomic.Bool
 	pass chan struct{}
 }
 
-func (b *blocked) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
-	if b.down.Load() {
+func (s *gatedStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if s.down.Load() {
 		return 0, eventstore.ErrUnavailable
 	}
 	select {
-	case <-b.pass:
-		return b.Store.Append(ctx, writes...)
+	case <-s.pass:
+		return s.Store.Append(ctx, writes...)
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
@@ -47,7 +47,7 @@ func TestReading_RecordedOncePerMinute(t *testing.T) {
 	lead, other := ulid.Make().String(), ulid.Make().String()
 	read := func(actor, id string) {
 		t.Helper()
-		for _, err := range atOnce(20, func(i int) error {
+		for _, err := range concurrently(20, func(i int) error {
 			caller := command.Caller{Account: "acme", Actor: actor, RequestID: "r"}
 			return processes[i%2].Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: id})
 		}) {
@@ -67,12 +67,12 @@ func TestReading_RecordedOncePerMinute(t *testing.T) {
 	require.Equal(t, 4, recorded())
 }
 
-// A search is answered while the log does not take its record, which follows. What is unmasked or exported is not shown.
+// A search is answered while the log is down, and recorded later. A reveal or an export fails.
 func TestReading_WhileLogIsDown(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	pool := pgtest.Pool(t, url)
-	store := &blocked{Store: start(t, url).store, pass: make(chan struct{})}
+	store := &gatedStore{Store: start(t, url).store, pass: make(chan struct{})}
 	handlers := command.NewHandlers(command.Options{Store: store, Log: quiet(), Now: func() time.Time { return noon }})
 	caller := command.Caller{Account: "acme", Actor: "user:ann", RequestID: "r"}
 	handlers.Search(t.Context(), caller, "leads", "phone") // returns
@@ -88,14 +88,14 @@ func TestReading_WhileLogIsDown(t *testing.T) {
 	_, err := handlers.BeginExport(t.Context(), caller, "leads", "csv", nil)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	store.down.Store(false)
-	require.NoError(t, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}), "what failed is tried again")
+	require.NoError(t, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}), "a failed record is retried")
 	require.Equal(t, 1, pgtest.Value[int](t, pool, `SELECT count(*)::int FROM log.event WHERE type = 'data.revealed.v1'`))
 }
 
-// What must be on the log before it is shown says so when the log cannot be written.
+// A read that must be recorded first fails with ErrNotRecorded while the log is down.
 func TestReading_NotRecorded(t *testing.T) {
 	t.Parallel()
-	store := &blocked{Store: storetest.Memory(), pass: make(chan struct{})}
+	store := &gatedStore{Store: storetest.Memory(), pass: make(chan struct{})}
 	store.down.Store(true)
 	handlers := command.NewHandlers(command.Options{Store: store, Log: quiet()})
 	caller := command.Caller{Account: "acme", Actor: "user:ann", RequestID: "r"}

@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// append puts a fact of the account acme at the end of a stream.
+// append appends a fact of the account acme to a stream.
 func (w *world) append(stream string, data event.Data) {
 	e := eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: "acme"}}
 	var err error
@@ -30,7 +30,7 @@ func (w *world) append(stream string, data event.Data) {
 	require.NoError(w.t, err)
 }
 
-// settings are those of an intake that takes the fields of a capture by their names.
+// settings are the settings of an intake that maps the fields of a capture by name.
 var settings = event.IntakeSettings{
 	Kind: intake.StandardWebhooks, Source: "website", Enabled: true, Mapping: map[string]string{"skip": `"skip" in body`},
 }
@@ -47,9 +47,9 @@ func (p process) resubmit(ctx context.Context, id, set string) (command.LeadCapt
 	return p.ResubmitArrival(ctx, cmd)
 }
 
-// quarantined returns an arrival at an intake that is quarantined.
+// quarantined receives an arrival that must be quarantined.
 func (w *world) quarantined(p process, body string) command.ArrivalReceived {
-	answer, err := p.ReceiveArrival(w.t.Context(), arriving(body))
+	answer, err := p.ReceiveArrival(w.t.Context(), receiveCommand(body))
 	require.NoError(w.t, err)
 	require.Equal(w.t, arrival.Quarantined, answer.State)
 	return answer
@@ -76,11 +76,11 @@ func TestResubmitArrival_CapturesOnce(t *testing.T) {
 	first, err := p.resubmit(t.Context(), kept.ID, `{"phone":"+919876512345"}`)
 	require.NoError(t, err)
 	require.Equal(t, "Asha", first.Lead.Name)
-	require.Equal(t, "chatbot", first.Lead.Source, "that of the intake's present settings")
+	require.Equal(t, "chatbot", first.Lead.Source, "the source of the current settings")
 	entry := first.Lead.Sources[0]
 	require.Equal(t, received.ReceivedAt, entry.FirstSeenAt)
-	require.Equal(t, doorkeeper.Credential, entry.Credential)
-	require.Equal(t, doorkeeper.RequestID, entry.RequestID)
+	require.Equal(t, intakeCaller.Credential, entry.Credential)
+	require.Equal(t, intakeCaller.RequestID, entry.RequestID)
 	for _, r := range w.events() {
 		if r.Stream == event.ArrivalStream(kept.ID) && r.Type == (event.ArrivalResubmitted{}).EventType() {
 			require.Equal(t, owner.Actor, r.Metadata.Actor)
@@ -95,7 +95,7 @@ func TestResubmitArrival_CapturesOnce(t *testing.T) {
 	require.Len(t, w.events(), before)
 }
 
-func TestResubmitArrival_AtOnce(t *testing.T) {
+func TestResubmitArrival_Concurrent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	processes := []process{w.process(), w.process()}
@@ -126,7 +126,7 @@ func TestResubmitArrival_Refused(t *testing.T) {
 		w.append(event.IntakeStream(intakeID), event.IntakeChanged{IntakeSettings: changed})
 	}
 	from("api")
-	cmd := arriving(`{"phone":"+919876500001","email":"three@example.com"}`)
+	cmd := receiveCommand(`{"phone":"+919876500001","email":"three@example.com"}`)
 	cmd.Source, cmd.Intake.Expect = "api", eventstore.At(1)
 	answer, err := p.ReceiveArrival(t.Context(), cmd)
 	require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestResubmitArrival_FetchesAgain(t *testing.T) {
 	finish(expired)
 
 	_, err := p.resubmit(t.Context(), id, `{"name":"Asha"}`)
-	require.ErrorAs(t, err, new(*command.Quarantined), "a name alone is no lead")
+	require.ErrorAs(t, err, new(*command.Quarantined), "a name is no contact")
 	for range 2 { // the second has no effect
 		_, err = p.resubmit(t.Context(), id, "")
 		require.ErrorIs(t, err, arrival.ErrPending)
@@ -192,7 +192,7 @@ func TestResubmitArrival_FetchesAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "asha@example.com", captured.Lead.Email)
 	require.Equal(t, received, captured.Lead.Sources[0].FirstSeenAt)
-	require.Equal(t, doorkeeper.Credential, captured.Lead.Sources[0].Credential)
+	require.Equal(t, intakeCaller.Credential, captured.Lead.Sources[0].Credential)
 	require.Equal(t, "received quarantined resubmitted quarantined resubmitted fetched captured",
 		strings.ReplaceAll(strings.Join(w.stream(id), " "), "arrival.", ""))
 }
@@ -247,7 +247,7 @@ func TestResubmitArrival_NotCaptured(t *testing.T) {
 }
 
 func (w *world) received(p process, change func(*command.ReceiveArrival)) string {
-	cmd := arriving(`{"phone":"+919876512345"}`)
+	cmd := receiveCommand(`{"phone":"+919876512345"}`)
 	change(&cmd)
 	answer, err := p.ReceiveArrival(w.t.Context(), cmd)
 	require.NoError(w.t, err)
@@ -309,7 +309,7 @@ func TestCapture_QuarantineByAPI(t *testing.T) {
 	}
 	before := len(w.events())
 	_, kept := errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Keep: true}))
-	require.False(t, kept, "the account does not want it")
+	require.False(t, kept, "quarantine is disabled in the account")
 	require.Len(t, w.events(), before)
 
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Quarantine: new(true), QuarantineDays: new(7)})

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// process is one leadlog process on a database: its store, its beliefs, its handlers.
+// process is one leadlog process on a database: its store, its caches, its handlers.
 type process struct {
 	*command.Handlers
 	store     eventstore.Store
@@ -38,7 +38,7 @@ func (p process) eraseLead(ctx context.Context, id string) (forget.LeadErased, e
 	return p.eraser.EraseLead(ctx, p.Erasure(owner), id)
 }
 
-// database returns the URL of a migrated database of the test's own.
+// database returns the URL of a migrated database for this test.
 func database(t *testing.T) string {
 	return pgtest.DatabaseFrom(t, "log", postgres.Migrate)
 }
@@ -48,7 +48,7 @@ func start(t *testing.T, url string) process {
 	return startOn(t, url, func(store eventstore.Store) eventstore.Store { return store })
 }
 
-// startOn starts a process on a store over the one of the database.
+// startOn starts a process whose store is wrapped by over.
 func startOn(t *testing.T, url string, over func(eventstore.Store) eventstore.Store) process {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: quiet()})
@@ -61,7 +61,7 @@ func startOn(t *testing.T, url string, over func(eventstore.Store) eventstore.St
 	return startSealed(t, sealed.Wrap(over(store), vault, true, quiet()))
 }
 
-// startSealed starts a process on a log whose persons have keys.
+// startSealed starts a process on a sealed store.
 func startSealed(t *testing.T, store *sealed.Store) process {
 	t.Helper()
 	directory := command.NewDirectory(store, time.Now)
@@ -79,7 +79,7 @@ func claimKey() []byte {
 	return key
 }
 
-// secrets keeps what a test's handlers put into it.
+// secrets is an in-memory store of secrets.
 type secrets struct{ kept, headers sync.Map }
 
 func (s *secrets) Put(_ context.Context, id, secret string) error {
@@ -95,11 +95,11 @@ func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time) (kep
 }
 
 func (s *secrets) SetHeaders(_ context.Context, id string, headers map[string]string, _ time.Time) (bool, error) {
-	_, there := s.kept.Load(id)
-	if there {
+	_, exists := s.kept.Load(id)
+	if exists {
 		s.headers.Store(id, headers)
 	}
-	return there, nil
+	return exists, nil
 }
 
 func (s *secrets) Destroy(_ context.Context, id string) error {
@@ -110,7 +110,7 @@ func (s *secrets) Destroy(_ context.Context, id string) error {
 var owner = command.Caller{Account: "acme", Actor: "user:owner", Credential: "jwt:owner", RequestID: "r-1", ReadsLeads: true,
 	IP: "203.0.113.7", UserAgent: "a browser"}
 
-// provision gives the account acme the feature to capture.
+// provision enables the API feature of the account acme.
 func (p process) provision(t *testing.T) {
 	t.Helper()
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}})
@@ -122,7 +122,7 @@ func (p process) configure(t *testing.T, settings account.Settings) {
 	require.NoError(t, err)
 }
 
-// capture pushes one body as the owner, by JWT.
+// capture captures one body as the owner, by JWT.
 func (p process) capture(ctx context.Context, body string) (command.LeadCaptured, error) {
 	admission, err := p.directory.Admit(ctx, owner)
 	if err != nil {
@@ -131,7 +131,7 @@ func (p process) capture(ctx context.Context, body string) (command.LeadCaptured
 	return p.CaptureLead(ctx, command.CaptureLead{Admission: admission, Body: members(body)})
 }
 
-// captured is capture of what must be taken in.
+// captured captures a body that must be accepted.
 func (p process) captured(t *testing.T, body string) command.LeadCaptured {
 	t.Helper()
 	captured, err := p.capture(t.Context(), body)
@@ -147,7 +147,7 @@ func (p process) issue(t *testing.T) command.TokenIssued {
 	return issued
 }
 
-// captureByToken pushes one body with an API token.
+// captureByToken captures one body with an API token.
 func (p process) captureByToken(ctx context.Context, issued command.TokenIssued, body string) error {
 	caller := command.Caller{Account: "acme", Actor: "token:" + issued.ID, Credential: "token:" + issued.ID}
 	admission, err := p.admit(ctx, caller, &issued)
@@ -157,7 +157,7 @@ func (p process) captureByToken(ctx context.Context, issued command.TokenIssued,
 	return err
 }
 
-// admit lets a caller in, by the value of a token or, without one, by JWT.
+// admit admits a caller by the value of a token or, without one, by JWT.
 func (p process) admit(ctx context.Context, caller command.Caller, by *command.TokenIssued) (command.Admission, error) {
 	admission, err := p.directory.Admit(ctx, caller)
 	if err != nil || by == nil {
@@ -180,8 +180,8 @@ func members(body string) map[string]jsontext.Value {
 	return m
 }
 
-// atOnce runs n calls that start together and returns their errors.
-func atOnce(n int, call func(i int) error) []error {
+// concurrently runs n calls that start together, and returns their errors.
+func concurrently(n int, call func(i int) error) []error {
 	errs := make([]error, n)
 	begin := make(chan struct{})
 	var group sync.WaitGroup

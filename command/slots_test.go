@@ -15,14 +15,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// abreast is a store that lets claims be read when so many readers have come.
-type abreast struct {
+// barrierStore blocks reads of claims until missing readers have arrived.
+type barrierStore struct {
 	eventstore.Store
 	missing atomic.Int64
 	all     chan struct{}
 }
 
-func (s *abreast) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s *barrierStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	if strings.HasPrefix(stream, "claim-") {
 		if s.missing.Add(-1) == 0 {
 			close(s.all)
@@ -35,9 +35,9 @@ func (s *abreast) Read(ctx context.Context, stream string, from eventstore.Revis
 	return s.Store.Read(ctx, stream, from)
 }
 
-// Creators of an account's tokens wait in line. On a busy machine the last of a dozen waited for longer than a decision may
-// take, while each before it read ten streams one after the other, and was answered 503.
-func TestCreateToken_ReadsSlotsTogether(t *testing.T) {
+// Creations of an account's tokens are serialized. On a busy machine the last of a dozen timed out with 503 while each before
+// it read ten streams sequentially.
+func TestCreateToken_ReadsSlotsConcurrently(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	one := start(t, url)
@@ -49,7 +49,7 @@ func TestCreateToken_ReadsSlotsTogether(t *testing.T) {
 	for n := range token.MaxPerAccount {
 		require.NoError(t, create(one, fmt.Sprint(n)))
 	}
-	store := &abreast{all: make(chan struct{})}
+	store := &barrierStore{all: make(chan struct{})}
 	store.missing.Store(token.MaxPerAccount)
 	p := startOn(t, url, func(below eventstore.Store) eventstore.Store {
 		store.Store = below

@@ -17,10 +17,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// noon is when the uses of these tests begin.
+// noon is the time of the first use.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// sampler is one process that samples uses, with a clock of its own.
+// sampler samples uses in one process, with its own clock.
 type sampler struct {
 	*command.Uses
 	now time.Time
@@ -30,11 +30,11 @@ func newSampler(t *testing.T, store eventstore.Store) *sampler {
 	t.Helper()
 	s := &sampler{now: noon}
 	s.Uses = command.NewUses(store, func() time.Time { return s.now }, quiet())
-	s.Timeout(time.Minute) // a limit, never a measure
+	s.Timeout(time.Minute) // never reached
 	return s
 }
 
-// flush records what was noted.
+// flush records the pending samples.
 func (s *sampler) flush() {
 	ended, end := context.WithCancel(context.Background())
 	end()
@@ -42,15 +42,15 @@ func (s *sampler) flush() {
 }
 
 func (s *sampler) count(eventType string) (recorded, dropped uint64) {
-	s.Counts(func(counted string, r, d uint64) {
-		if counted == eventType {
+	s.Counts(func(name string, r, d uint64) {
+		if name == eventType {
 			recorded, dropped = r, d
 		}
 	})
 	return recorded, dropped
 }
 
-// facts lists the events of a stream: types, times and metadata.
+// facts formats the events of a stream: types, times and metadata.
 func facts(t *testing.T, store eventstore.Store, stream string) (lines []string) {
 	t.Helper()
 	for e, err := range store.Read(t.Context(), stream, 0) {
@@ -67,7 +67,7 @@ var rotated = &command.RefusedUse{Account: "acme", TokenID: "T", Prefix: "leadlo
 func TestUses_OncePerMinute(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	stranger := command.Caller{IP: "198.51.100.9", RequestID: "r-9", UserAgent: "curl"}
+	caller := command.Caller{IP: "198.51.100.9", RequestID: "r-9", UserAgent: "curl"}
 	processes := []*sampler{newSampler(t, start(t, url).store), newSampler(t, start(t, url).store)}
 	for minute := range 3 {
 		var racing sync.WaitGroup
@@ -75,13 +75,13 @@ func TestUses_OncePerMinute(t *testing.T) {
 			p.now = noon.Add(time.Duration(minute) * time.Minute)
 			for range 50 {
 				p.Used("acme", "T")
-				p.Refused(stranger, rotated)
+				p.Refused(caller, rotated)
 			}
 			racing.Go(p.flush)
 		}
 		racing.Wait()
 	}
-	late := newSampler(t, start(t, url).store) // a process that starts later and knows nothing
+	late := newSampler(t, start(t, url).store) // a process that starts later, with an empty cache
 	late.now = noon.Add(2 * time.Minute).Add(time.Second)
 	late.Used("acme", "T")
 	late.flush()
@@ -93,7 +93,7 @@ func TestUses_OncePerMinute(t *testing.T) {
 	}, facts(t, start(t, url).store, "tokenuse-T-2026-03-01"))
 }
 
-// A process that looks for one of its samples meets all that others have appended, and has more of its own to record.
+// A process that looks for one of its samples reads the samples of others as well, and has further samples to record.
 func TestUses_OtherProcess(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -101,7 +101,7 @@ func TestUses_OtherProcess(t *testing.T) {
 	for range 3 {
 		for _, s := range []*sampler{one, other} {
 			samples := []func(){func() { s.Used("acme", "T") }, func() { s.Refused(command.Caller{}, rotated) }}
-			if s == other { // in the same order they would stand where they stand already
+			if s == other { // in the same order they would be found at once
 				slices.Reverse(samples)
 			}
 			for _, sample := range samples {
@@ -131,7 +131,7 @@ func TestUses_StreamPerDay(t *testing.T) {
 func TestUses_DropsAndCounts(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, start(t, database(t)).store)
-	for i := range 1500 { // not recorded
+	for i := range 1500 { // without a flush
 		s.Used("acme", fmt.Sprint(i))
 	}
 	recorded, dropped := s.count("token.used")
@@ -142,13 +142,13 @@ func TestUses_DropsAndCounts(t *testing.T) {
 	require.EqualValues(t, 1024, recorded)
 }
 
-// failing is a log that cannot be written to for a while.
-type failing struct {
+// unavailableStore fails appends while down is set.
+type unavailableStore struct {
 	eventstore.Store
 	down bool
 }
 
-func (f *failing) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+func (f *unavailableStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if f.down {
 		return 0, eventstore.ErrUnavailable
 	}
@@ -157,7 +157,7 @@ func (f *failing) Append(ctx context.Context, writes ...eventstore.Write) (event
 
 func TestUses_ResamplesAfterDrop(t *testing.T) {
 	t.Parallel()
-	store := &failing{Store: start(t, database(t)).store, down: true}
+	store := &unavailableStore{Store: start(t, database(t)).store, down: true}
 	s := newSampler(t, store)
 	s.Used("acme", "T")
 	s.flush()
@@ -174,7 +174,7 @@ func TestConfirmToken_RefusalReason(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	issued := p.issue(t)
-	made, err := token.NewValue(issued.ID, zeros{})
+	forged, err := token.NewValue(issued.ID, zeros{})
 	require.NoError(t, err)
 	refused := func(value token.Value) *command.RefusedUse {
 		var use *command.RefusedUse
@@ -186,7 +186,7 @@ func TestConfirmToken_RefusalReason(t *testing.T) {
 		}
 		return use
 	}
-	require.Nil(t, refused(made), "a made-up value of a token that is there")
+	require.Nil(t, refused(forged), "a value that was never issued, of an existing token")
 	again, err := p.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
 	require.NoError(t, err)
 	require.Equal(t, &command.RefusedUse{Account: "acme", TokenID: issued.ID, Prefix: issued.Value.Prefix(), Reason: "rotated"}, refused(issued.Value))
@@ -194,10 +194,10 @@ func TestConfirmToken_RefusalReason(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, "rotated", refused(issued.Value).Reason)
 	require.EqualValues(t, "deleted", refused(again.Value).Reason)
-	require.Nil(t, refused(made))
+	require.Nil(t, refused(forged))
 }
 
-// zeros is randomness for a value that was never issued.
+// zeros is the randomness of a value that was never issued.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }

@@ -21,7 +21,7 @@ func (p process) register(t *testing.T) (id string) {
 	return registered.ID
 }
 
-// history lists an endpoint's events, as type and actor.
+// history returns type and actor of an endpoint's events.
 func (p process) history(t *testing.T, id string) (types []string) {
 	t.Helper()
 	for recorded, err := range p.store.Read(t.Context(), event.WebhookStream(id), 0) {
@@ -37,7 +37,7 @@ func TestDisableWebhook_Once(t *testing.T) {
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
 	id := processes[0].register(t)
-	for _, err := range atOnce(16, func(i int) error {
+	for _, err := range concurrently(16, func(i int) error {
 		return processes[i%2].DisableWebhookEndpoint(t.Context(), command.DisableWebhookEndpoint{
 			WebhookID: id, Reason: webhook.Gone, URL: "https://hooks.example.com/in", SeenFrom: time.Now(),
 		})
@@ -66,7 +66,7 @@ func TestReplay_TwoProcessesAtOnce(t *testing.T) {
 	id := processes[0].register(t)
 	for generation := 1; generation <= 3; generation++ {
 		accepted := 0
-		for _, err := range atOnce(8, func(i int) error {
+		for _, err := range concurrently(8, func(i int) error {
 			_, err := processes[i%2].ReplayWebhookEndpoint(t.Context(), command.ReplayWebhookEndpoint{Caller: owner, WebhookID: id, Since: time.Now().Add(-time.Hour)})
 			return err
 		}) {
@@ -77,7 +77,7 @@ func TestReplay_TwoProcessesAtOnce(t *testing.T) {
 			}
 		}
 		require.Equal(t, 1, accepted)
-		for _, err := range atOnce(4, func(i int) error {
+		for _, err := range concurrently(4, func(i int) error {
 			return processes[i%2].EndReplay(t.Context(), command.EndReplay{WebhookID: id, Generation: generation})
 		}) {
 			require.NoError(t, err)
@@ -106,13 +106,13 @@ func TestRotateSecret_ReplacesCurrent(t *testing.T) {
 	require.ErrorIs(t, err, webhook.ErrNotFound)
 }
 
-// deleting are secrets that are destroyed with their endpoint just when a rotation comes to them.
-type deleting struct {
+// racingSecrets calls remove before each rotation.
+type racingSecrets struct {
 	*secrets
 	remove func()
 }
 
-func (d deleting) Rotate(ctx context.Context, id, secret string, until time.Time) (bool, error) {
+func (d racingSecrets) Rotate(ctx context.Context, id, secret string, until time.Time) (bool, error) {
 	d.remove()
 	return d.secrets.Rotate(ctx, id, secret, until)
 }
@@ -128,15 +128,15 @@ func TestRotateSecret_LostSecret(t *testing.T) {
 	kept, _ := w.secrets.kept.Load(id)
 	require.Equal(t, rotated.Secret, kept)
 
-	meanwhile := func() {
+	remove := func() {
 		_, err := w.process().DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{Caller: owner, WebhookID: id})
 		require.NoError(t, err)
 	}
-	late := command.NewHandlers(command.Options{Store: w.log, Secrets: deleting{w.secrets, meanwhile}, Log: quiet()})
-	_, err = late.RotateWebhookSecret(t.Context(), rotate)
+	handlers := command.NewHandlers(command.Options{Store: w.log, Secrets: racingSecrets{w.secrets, remove}, Log: quiet()})
+	_, err = handlers.RotateWebhookSecret(t.Context(), rotate)
 	require.ErrorIs(t, err, webhook.ErrNotFound)
-	_, left := w.secrets.kept.Load(id)
-	require.False(t, left)
+	_, exists := w.secrets.kept.Load(id)
+	require.False(t, exists)
 }
 
 func TestUpdateWebhook_NoChange(t *testing.T) {

@@ -24,54 +24,54 @@ import (
 	"github.com/leadlog/leadlog/projection/forget"
 )
 
-// errKilled is the error of a process that was stopped in the middle of a command.
+// errKilled is the error of every call of a process that was killed during a command.
 var errKilled = errors.New("killed")
 
-// stoppable is what one process sees of a store. Before each call it asks whether the process still runs.
-type stoppable struct {
+// killableStore is the store of one process. It calls before ahead of each call, and fails with its error.
+type killableStore struct {
 	eventstore.Store
 	before func() error
 }
 
-func (s stoppable) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+func (s killableStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := s.before(); err != nil {
 		return 0, err
 	}
 	return s.Store.Append(ctx, writes...)
 }
 
-func (s stoppable) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s killableStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	if err := s.before(); err != nil {
 		return func(yield func(eventstore.Recorded, error) bool) { yield(eventstore.Recorded{}, err) }
 	}
 	return s.Store.Read(ctx, stream, from)
 }
 
-func (s stoppable) Head(ctx context.Context) (eventstore.Position, error) {
+func (s killableStore) Head(ctx context.Context) (eventstore.Position, error) {
 	if err := s.before(); err != nil {
 		return 0, err
 	}
 	return s.Store.Head(ctx)
 }
 
-// world is a log in memory with an account and some leads.
+// world is an in-memory log with an account and some leads.
 type world struct {
-	t       *testing.T
-	log     eventstore.Store
-	secrets *secrets
-	gone    *oblivion
-	arrived []captured
+	t        *testing.T
+	log      eventstore.Store
+	secrets  *secrets
+	external *externalData
+	results  []captureResult
 }
 
-// captured is the answer to a capture.
-type captured struct {
+// captureResult is the result of a capture.
+type captureResult struct {
 	answer command.LeadCaptured
 	err    error
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, log: storetest.Memory(), secrets: &secrets{}, gone: &oblivion{}}
+	w := &world{t: t, log: storetest.Memory(), secrets: &secrets{}, external: &externalData{}}
 	p := w.process()
 	p.provision(t)
 	w.append(event.IntakeStream(intakeID), event.IntakeCreated{IntakeSettings: settings, Slot: 1})
@@ -80,7 +80,7 @@ func newWorld(t *testing.T) *world {
 		`{"phone":"+919876500002","metadata":{"source":"website"}}`,
 		`{"email":"three@example.com"}`,
 	} {
-		w.arrived = append(w.arrived, w.capture(p, body, ""))
+		w.results = append(w.results, w.capture(p, body, ""))
 	}
 	return w
 }
@@ -91,17 +91,17 @@ func (w *world) processOn(store eventstore.Store) process {
 	directory := command.NewDirectory(store, time.Now)
 	return process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
-	}), eraser: forget.Eraser{Keys: unstopped(w.gone), Views: unstopped(w.gone)}}
+	}), eraser: forget.Eraser{Keys: withoutFaults(w.external), Views: withoutFaults(w.external)}}
 }
 
-func (w *world) capture(p process, body, key string) (c captured) {
+func (w *world) capture(p process, body, key string) (c captureResult) {
 	admission, err := p.directory.Admit(w.t.Context(), owner)
 	require.NoError(w.t, err)
 	c.answer, c.err = p.CaptureLead(w.t.Context(), command.CaptureLead{Admission: admission, Body: members(body), IdempotencyKey: key})
 	return c
 }
 
-// events is the whole log.
+// events returns all events of the log.
 func (w *world) events() []eventstore.Recorded {
 	head, err := w.log.Head(w.t.Context())
 	require.NoError(w.t, err)
@@ -113,25 +113,25 @@ func (w *world) events() []eventstore.Recorded {
 	return all
 }
 
-// held is what every claim on the log says.
-func (w *world) held() map[string]claim.State {
-	held := map[string]claim.State{}
+// claims returns the state of every claim by stream.
+func (w *world) claims() map[string]claim.State {
+	claims := map[string]claim.State{}
 	for _, r := range w.events() {
 		if fact, err := r.Fact(); (eventstore.Filter{StreamPrefixes: []string{event.ClaimPrefix}}).Matches(r.Stream, r.Type) {
 			require.NoError(w.t, err)
-			held[r.Stream] = claim.Evolve(held[r.Stream], fact)
+			claims[r.Stream] = claim.Evolve(claims[r.Stream], fact)
 		}
 	}
-	return held
+	return claims
 }
 
-// recording is a store that keeps the appends that write something.
-type recording struct {
+// appendRecorder records the appends that have events.
+type appendRecorder struct {
 	eventstore.Store
 	appends [][]eventstore.Write
 }
 
-func (r *recording) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+func (r *appendRecorder) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	for _, w := range writes {
 		if len(w.Events) > 0 {
 			r.appends = append(r.appends, writes)
@@ -144,10 +144,10 @@ func (r *recording) Append(ctx context.Context, writes ...eventstore.Write) (eve
 func TestCommands_OneAppend(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	log := &recording{Store: w.log}
+	log := &appendRecorder{Store: w.log}
 	p := w.processOn(log)
 	ctx := t.Context()
-	one, two := w.arrived[0].answer.Lead.ID, w.arrived[1].answer.Lead.ID
+	one, two := w.results[0].answer.Lead.ID, w.results[1].answer.Lead.ID
 	var issued command.TokenIssued
 	var registered command.WebhookRegistered
 	for _, c := range []struct {
@@ -163,7 +163,7 @@ func TestCommands_OneAppend(t *testing.T) {
 			issued, err = p.CreateToken(ctx, command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 30})
 			return err
 		}},
-		{"its end", 2, func() error {
+		{"a deleted token", 2, func() error {
 			_, err := p.DeleteToken(ctx, command.DeleteToken{Caller: owner, TokenID: issued.ID})
 			return err
 		}},
@@ -173,7 +173,7 @@ func TestCommands_OneAppend(t *testing.T) {
 			})
 			return err
 		}},
-		{"its end", 2, func() error {
+		{"a deleted endpoint", 2, func() error {
 			_, err := p.DeleteWebhookEndpoint(ctx, command.DeleteWebhookEndpoint{Caller: owner, WebhookID: registered.ID})
 			return err
 		}},
@@ -199,16 +199,15 @@ func TestCommands_OneAppend(t *testing.T) {
 		}
 		require.Equal(t, c.events, events, c.name)
 	}
-	for stream, c := range w.held() {
+	for stream, c := range w.claims() {
 		require.NotContains(t, []string{one, two, issued.ID, registered.ID}, c.Holder, stream)
 	}
 }
 
-// The largest lead that there can be fits into one append of at most 1 MiB, sealed, when it is joined into another and when it is
-// erased.
+// The join and the erasure of the largest possible lead each fit into one append of at most 1 MiB after sealing.
 func TestLargestLead_FitsOneAppend(t *testing.T) {
 	t.Parallel()
-	for _, contacts := range []int{400, lead.MaxContacts} { // phones, and as many emails; the most are erased, and not joined
+	for _, contacts := range []int{400, lead.MaxContacts} { // phones and emails; a lead with the maximum is erased without a join
 		t.Run(fmt.Sprint(contacts), func(t *testing.T) {
 			t.Parallel()
 			fitsOneAppend(t, contacts)
@@ -238,7 +237,7 @@ func fitsOneAppend(t *testing.T, contacts int) {
 	}
 	number := func(i int) string { return fmt.Sprintf("+91700000%04d", i) }
 	address := func(i int) string {
-		return fmt.Sprintf("somebody.with.a.long.name.%04d@a-long-name-of-a-company.example.com", i)
+		return fmt.Sprintf("a.person.with.a.long.name.%04d@a-long-name-of-a-company.example.com", i)
 	}
 	add(event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Phone: number(0), Email: address(0), Name: "A", Status: "new", CustomFields: fields}, Source: "website"})
 	for i := 1; i < contacts; i++ {
@@ -248,7 +247,7 @@ func fitsOneAppend(t *testing.T, contacts int) {
 		add(names.Stream("acme", claim.Phone, number(i)), event.ClaimTaken{Kind: "phone", Holder: id})
 		add(names.Stream("acme", claim.Email, address(i)), event.ClaimTaken{Kind: "email", Holder: id})
 	}
-	log := &recording{Store: w.log}
+	log := &appendRecorder{Store: w.log}
 	p := w.processOn(log)
 	fits := func() {
 		t.Helper()
@@ -258,7 +257,7 @@ func fitsOneAppend(t *testing.T, contacts int) {
 			sealed[i].Events = slices.Clone(sealed[i].Events)
 			for j := range sealed[i].Events {
 				e := &sealed[i].Events[j]
-				if strings.HasPrefix(sealed[i].Stream, event.LeadPrefix) { // four bytes of three
+				if strings.HasPrefix(sealed[i].Stream, event.LeadPrefix) { // base64 has four bytes for three
 					e.Data = append(slices.Clone(e.Data), make([]byte, len(e.Data)/3+100)...)
 				}
 			}
@@ -270,7 +269,7 @@ func fitsOneAppend(t *testing.T, contacts int) {
 		if contacts == lead.MaxContacts {
 			return id
 		}
-		erased = w.arrived[0].answer.Lead.ID
+		erased = w.results[0].answer.Lead.ID
 		_, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: erased, Body: members(`{"from":"` + id + `"}`)})
 		require.NoError(t, err)
 		fits()
@@ -279,7 +278,7 @@ func fitsOneAppend(t *testing.T, contacts int) {
 	_, err := p.eraseLead(t.Context(), joined())
 	require.NoError(t, err)
 	fits()
-	for stream, c := range w.held() {
+	for stream, c := range w.claims() {
 		require.NotEqual(t, id, c.Holder, stream)
 	}
 }
