@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// queries notes what is asked batcher. Each query takes a second, or as long as its context.
+// queries records the queries of a batcher. Each query takes one second, unless its context ends.
 type queries struct {
 	mu    sync.Mutex
-	asked [][]int
+	calls [][]int
 	fails func(questions []int) error
 }
 
@@ -23,7 +23,7 @@ var errRefused = errors.New("refused")
 
 func (q *queries) ask(ctx context.Context, questions []int) ([]string, error) {
 	q.mu.Lock()
-	q.asked = append(q.asked, questions)
+	q.calls = append(q.calls, questions)
 	q.mu.Unlock()
 	select {
 	case <-time.After(time.Second):
@@ -42,8 +42,8 @@ func (q *queries) ask(ctx context.Context, questions []int) ([]string, error) {
 	return answers, nil
 }
 
-func (q *queries) batcher(concurrency, most int) *Batcher[int, string] {
-	return &Batcher[int, string]{Ask: q.ask, Concurrency: concurrency, MaxBatch: most, Timeout: time.Minute}
+func (q *queries) batcher(concurrency, maxBatch int) *Batcher[int, string] {
+	return &Batcher[int, string]{Ask: q.ask, Concurrency: concurrency, MaxBatch: maxBatch, Timeout: time.Minute}
 }
 
 func TestBatcher_SharesQueries(t *testing.T) {
@@ -62,15 +62,15 @@ func TestBatcher_SharesQueries(t *testing.T) {
 			synctest.Wait()
 		}
 		callers.Wait()
-		require.Equal(t, [][]int{{0}, {1}}, q.asked[:2], "a query that may be made is made at once")
-		require.ElementsMatch(t, [][]int{{2, 3, 4, 5}, {6, 7, 8}}, q.asked[2:])
+		require.Equal(t, [][]int{{0}, {1}}, q.calls[:2], "a query below the concurrency limit is made at once")
+		require.ElementsMatch(t, [][]int{{2, 3, 4, 5}, {6, 7, 8}}, q.calls[2:])
 		synctest.Wait()
 		require.Zero(t, batcher.busy)
 		require.Empty(t, batcher.waiting)
 	})
 }
 
-func TestBatcher_AsksAfterTheCall(t *testing.T) {
+func TestBatcher_JoinsNoRunningQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var q queries
@@ -80,7 +80,7 @@ func TestBatcher_AsksAfterTheCall(t *testing.T) {
 		again := start(func() error { _, err := batcher.Answer(t.Context(), 1); return err })
 		require.NoError(t, <-first)
 		require.NoError(t, <-again)
-		require.Equal(t, [][]int{{1}, {1}}, q.asked, "what is asked while a query is under way is not answered by it")
+		require.Equal(t, [][]int{{1}, {1}}, q.calls, "a question is not answered by a query that began before it")
 	})
 }
 
@@ -102,7 +102,7 @@ func TestBatcher_ErrorOfOneQuestion(t *testing.T) {
 				answer, err := batcher.Answer(t.Context(), n)
 				if n == 2 {
 					if !errors.Is(err, errRefused) {
-						t.Errorf("the bad question: %v", err)
+						t.Errorf("the invalid question: %v", err)
 					}
 				} else if err != nil || answer != fmt.Sprint("answer ", n) {
 					t.Errorf("question %d: %s, %v", n, answer, err)
@@ -111,7 +111,7 @@ func TestBatcher_ErrorOfOneQuestion(t *testing.T) {
 			synctest.Wait()
 		}
 		callers.Wait()
-		require.ElementsMatch(t, [][]int{{0}, {1, 2, 3}, {1}, {2}, {3}}, q.asked)
+		require.ElementsMatch(t, [][]int{{0}, {1, 2, 3}, {1}, {2}, {3}}, q.calls)
 	})
 }
 
@@ -121,17 +121,17 @@ func TestBatcher_SingleErrorIsFinal(t *testing.T) {
 		q := queries{fails: func([]int) error { return errRefused }}
 		_, err := q.batcher(1, 10).Answer(t.Context(), 1)
 		require.ErrorIs(t, err, errRefused)
-		require.Len(t, q.asked, 1)
+		require.Len(t, q.calls, 1)
 	})
 }
 
 func TestBatcher_CancelsAbandonedQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queries{fails: func([]int) error { panic("it went on") }}
+		q := queries{fails: func([]int) error { panic("the query was not cancelled") }}
 		batcher := q.batcher(1, 10)
 		begin := time.Now()
-		busy := start(func() error { // is under way for a while, so that those after it share a query
+		busy := start(func() error { // occupies the batcher, so that the next questions share a query
 			return batcher.until(t.Context(), begin.Add(500*time.Millisecond), 0)
 		})
 		synctest.Wait()
@@ -142,18 +142,18 @@ func TestBatcher_CancelsAbandonedQuery(t *testing.T) {
 			require.ErrorIs(t, <-caller, context.DeadlineExceeded)
 		}
 		synctest.Wait()
-		require.Equal(t, 900*time.Millisecond, time.Since(begin), "the next could begin at once")
-		require.Len(t, q.asked, 2)
-		require.ElementsMatch(t, []int{1, 2}, q.asked[1], "who left before the query is not asked for")
+		require.Equal(t, 900*time.Millisecond, time.Since(begin), "the query was cancelled with its last caller")
+		require.Len(t, q.calls, 2)
+		require.ElementsMatch(t, []int{1, 2}, q.calls[1], "a question that was cancelled in the queue is skipped")
 		require.Zero(t, batcher.busy)
 		require.Empty(t, batcher.waiting)
 	})
 }
 
-func (b *Batcher[Q, A]) until(ctx context.Context, deadline time.Time, asked Q) error {
+func (b *Batcher[Q, A]) until(ctx context.Context, deadline time.Time, question Q) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	_, err := b.Answer(ctx, asked)
+	_, err := b.Answer(ctx, question)
 	return err
 }
 

@@ -21,12 +21,12 @@ func TestConflict_WrappedError(t *testing.T) {
 
 func TestConflictError_Message(t *testing.T) {
 	t.Parallel()
-	for says, conflict := range map[string]eventstore.ConflictError{
+	for message, conflict := range map[string]eventstore.ConflictError{
 		"stream lead-1 is at revision 2, expected no stream":    {Stream: "lead-1", Expected: eventstore.NoStream, Actual: eventstore.At(2)},
 		"stream lead-1 is at no stream, expected revision 0":    {Stream: "lead-1", Expected: eventstore.At(0), Actual: eventstore.NoStream},
 		"stream token-1 is at revision 12, expected revision 3": {Stream: "token-1", Expected: eventstore.At(3), Actual: eventstore.At(12)},
 	} {
-		require.EqualError(t, &conflict, says)
+		require.EqualError(t, &conflict, message)
 	}
 	require.Equal(t, "any", eventstore.Any.String())
 }
@@ -34,7 +34,7 @@ func TestConflictError_Message(t *testing.T) {
 func TestFilter_Matches(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		says   string
+		name   string
 		filter eventstore.Filter
 		want   bool // of lead-1, lead.created.v1
 	}{
@@ -44,12 +44,12 @@ func TestFilter_Matches(t *testing.T) {
 		{"another prefix", eventstore.Filter{StreamPrefixes: []string{"token-"}}, false},
 		{"text inside a name is no prefix", eventstore.Filter{StreamPrefixes: []string{"ead-"}}, false},
 		{"a type", eventstore.Filter{Types: []string{"lead.created.v1"}}, true},
-		{"the beginning of a type is another", eventstore.Filter{Types: []string{"lead.created"}}, false},
+		{"a prefix of a type is another type", eventstore.Filter{Types: []string{"lead.created"}}, false},
 		{"both", eventstore.Filter{StreamPrefixes: []string{"lead-"}, Types: []string{"x", "lead.created.v1"}}, true},
 		{"prefix without type", eventstore.Filter{StreamPrefixes: []string{"lead-"}, Types: []string{"x"}}, false},
 		{"type without prefix", eventstore.Filter{StreamPrefixes: []string{"x"}, Types: []string{"lead.created.v1"}}, false},
 	} {
-		t.Run(c.says, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, c.want, c.filter.Matches("lead-1", "lead.created.v1"))
 		})

@@ -14,10 +14,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// prefixes folds a stream to what it says, in order: no two histories come to the same.
+// prefixes folds a stream to the prefixes of its events, so that different histories have different folds.
 var prefixes = eventstore.FoldRules[[]string]{
-	Evolve: func(said []string, f event.Fact) []string { return append(said, f.Data.(event.TokenRotated).Prefix) },
-	Keep:   func(said []string) bool { return said[len(said)-1] != "not to be kept" },
+	Evolve: func(seen []string, f event.Fact) []string { return append(seen, f.Data.(event.TokenRotated).Prefix) },
+	Keep:   func(seen []string) bool { return seen[len(seen)-1] != "not cached" },
 	Long:   3, Memory: 8 << 10,
 }
 
@@ -31,35 +31,35 @@ func rotated(t *testing.T, prefixes ...string) history {
 	return h
 }
 
-// reads requires that a stream is loaded as by Load, and returns how many events were read.
+// reads requires that folds.Load returns the result of Load, and returns the number of events read.
 func reads(t *testing.T, folds *eventstore.Folds[[]string], h history) int {
 	t.Helper()
-	wanted, wantedEnd, err := eventstore.Load(t.Context(), h, "token-1", prefixes.Evolve)
+	want, wantEnd, err := eventstore.Load(t.Context(), h, "token-1", prefixes.Evolve)
 	require.NoError(t, err)
 	*h.read = 0
 	state, end, err := folds.Load(t.Context(), h, "token-1")
 	require.NoError(t, err)
-	require.Equal(t, wanted, state)
-	require.Equal(t, wantedEnd, end)
+	require.Equal(t, want, state)
+	require.Equal(t, wantEnd, end)
 	return *h.read
 }
 
 func TestFolds_ResumesLongStream(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
-	whole := rotated(t, "a", "b", "c", "d", "not to be kept", "f")
+	full := rotated(t, "a", "b", "c", "d", "not cached", "f")
 	upTo := func(n int) history {
-		h := whole
+		h := full
 		h.events = h.events[:n]
 		return h
 	}
 	require.Equal(t, 2, reads(t, folds, upTo(2)))
-	require.Equal(t, 2, reads(t, folds, upTo(2)), "a short stream is not worth remembering")
+	require.Equal(t, 2, reads(t, folds, upTo(2)), "a short stream is not cached")
 	require.Equal(t, 3, reads(t, folds, upTo(3)))
-	require.Equal(t, 1, reads(t, folds, upTo(3)), "the last event shows that the stream is the same")
+	require.Equal(t, 1, reads(t, folds, upTo(3)), "only the last event is read, to validate the cache")
 	require.Equal(t, 2, reads(t, folds, upTo(4)))
 	require.Equal(t, 2, reads(t, folds, upTo(5)))
-	require.Equal(t, 2, reads(t, folds, upTo(5)), "what is not to be kept is folded again")
+	require.Equal(t, 2, reads(t, folds, upTo(5)), "a state that is not cached is folded again")
 	require.Equal(t, 3, reads(t, folds, upTo(6)))
 	require.Equal(t, 1, reads(t, folds, upTo(6)))
 }
@@ -67,10 +67,10 @@ func TestFolds_ResumesLongStream(t *testing.T) {
 func TestFolds_DropsStaleState(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(h *history){
-		"another log":            func(h *history) { h.events[3].ID = ulid.Make() },
-		"a shorter log":          func(h *history) { h.events = h.events[:2] },
-		"an empty log":           func(h *history) { h.events = nil },
-		"a person was forgotten": func(h *history) { h.events[3].Erased = true },
+		"another log":         func(h *history) { h.events[3].ID = ulid.Make() },
+		"a shorter log":       func(h *history) { h.events = h.events[:2] },
+		"an empty log":        func(h *history) { h.events = nil },
+		"an event was erased": func(h *history) { h.events[3].Erased = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,11 +79,11 @@ func TestFolds_DropsStaleState(t *testing.T) {
 			reads(t, folds, h)
 			require.Equal(t, 1, reads(t, folds, h))
 			change(&h)
-			looked := 1 // at what is there instead
+			validated := 1 // the event that replaces the cached one
 			if len(h.events) < 4 {
-				looked = 0
+				validated = 0
 			}
-			require.Equal(t, looked+len(h.events), reads(t, folds, h))
+			require.Equal(t, validated+len(h.events), reads(t, folds, h))
 		})
 	}
 }
@@ -96,14 +96,14 @@ func TestFolds_SkipsLargeState(t *testing.T) {
 	require.Equal(t, 4, reads(t, folds, h))
 }
 
-// count folds a stream to how many events it has, and remembers three streams at most.
+// count folds a stream to its number of events, and caches at most three folds.
 var count = eventstore.FoldRules[int]{
 	Evolve: func(n int, _ event.Fact) int { return n + 1 },
 	Keep:   func(int) bool { return true },
 	Long:   1, Memory: 1000,
 }
 
-// readsTo loads a stream up to a revision, and returns how many events were read.
+// readsTo loads a stream up to a revision, and returns the number of events read.
 func readsTo(t *testing.T, folds *eventstore.Folds[int], h history, until eventstore.Revision) int {
 	t.Helper()
 	*h.read = 0
@@ -114,8 +114,7 @@ func readsTo(t *testing.T, folds *eventstore.Folds[int], h history, until events
 	return *h.read
 }
 
-// An endpoint that is far behind, or fails and is retried, has the service fold what a lead was long ago, in turn with
-// what it is now.
+// For an endpoint that is far behind or is retried, the service alternates between early and late states of a lead.
 func TestFolds_CachesEarlyAndLateFolds(t *testing.T) {
 	t.Parallel()
 	h := rotated(t, make([]string, 10_000)...)
@@ -126,9 +125,9 @@ func TestFolds_CachesEarlyAndLateFolds(t *testing.T) {
 		require.LessOrEqual(t, readsTo(t, folds, h, 101+i), 3)
 		require.LessOrEqual(t, readsTo(t, folds, h, 9001+i), 3)
 	}
-	require.Equal(t, 52, readsTo(t, folds, h, 50), "what came later is of no use, nor is it forgotten with it")
+	require.Equal(t, 52, readsTo(t, folds, h, 50), "a later fold cannot be used, and stays in the cache")
 	require.LessOrEqual(t, readsTo(t, folds, h, 9030), 12)
-	require.Equal(t, 4192-50+2, readsTo(t, folds, h, 4192), "the part before has something")
+	require.Equal(t, 4192-50+2, readsTo(t, folds, h, 4192), "a fold of the previous range is in the cache")
 	require.Equal(t, 4, readsTo(t, folds, h, 4194))
 }
 
@@ -142,16 +141,16 @@ func TestFolds_Bounded(t *testing.T) {
 	require.LessOrEqual(t, readsTo(t, folds, h, 101), 3)
 	require.LessOrEqual(t, readsTo(t, folds, h, 17_001), 3)
 	readsTo(t, folds, h, 5000)
-	require.Greater(t, readsTo(t, folds, h, 9001), 4000, "the one that was asked for longest ago is gone")
+	require.Greater(t, readsTo(t, folds, h, 9001), 4000, "the least recently used fold is evicted")
 }
 
-// A stream may be too long to read within a deadline.
+// A stream may be too long to read before a deadline.
 func TestFolds_KeepsInterruptedRead(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
 	h := rotated(t, "a", "b", "c", "d", "e")
 	cut := h
-	cut.events, cut.broken = h.events[:4], context.DeadlineExceeded
+	cut.events, cut.err = h.events[:4], context.DeadlineExceeded
 	_, _, err := folds.Load(t.Context(), cut, "token-1")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, 2, reads(t, folds, h))
@@ -162,31 +161,31 @@ func TestFolds_ReadErrorKeepsState(t *testing.T) {
 	folds := eventstore.NewFolds(prefixes)
 	h := rotated(t, "a", "b", "c")
 	reads(t, folds, h)
-	gone := h
-	gone.events, gone.broken = nil, errors.New("connection lost")
-	_, _, err := folds.Load(t.Context(), gone, "token-1")
-	require.ErrorIs(t, err, gone.broken)
+	failing := h
+	failing.events, failing.err = nil, errors.New("connection lost")
+	_, _, err := folds.Load(t.Context(), failing, "token-1")
+	require.ErrorIs(t, err, failing.err)
 	require.Equal(t, 1, reads(t, folds, h))
 }
 
-// Whatever is loaded in between, what is remembered is what Load says.
+// The result equals that of Load after any sequence of loads.
 func TestFolds_AgreeWithLoad(t *testing.T) {
 	t.Parallel()
-	whole := rotated(t, "a", "b", "not to be kept", "c", "d", "e", "not to be kept", "not to be kept", "f")
+	full := rotated(t, "a", "b", "not cached", "c", "d", "e", "not cached", "not cached", "f")
 	rapid.Check(t, func(r *rapid.T) {
 		folds := eventstore.NewFolds(prefixes)
-		for n := 0; n <= len(whole.events); n += rapid.IntRange(0, 3).Draw(r, "more") {
-			h := whole
+		for n := 0; n <= len(full.events); n += rapid.IntRange(0, 3).Draw(r, "more") {
+			h := full
 			h.events = h.events[:n]
 			reads(t, folds, h)
-			if rapid.Bool().Draw(r, "enough") {
+			if rapid.Bool().Draw(r, "stop") {
 				break
 			}
 		}
 	})
 }
 
-// timed has two events of each second.
+// timed returns a history with two events per second.
 func timed(t *testing.T, events int) history {
 	h := rotated(t, make([]string, events)...)
 	for i := range h.events {
@@ -197,7 +196,7 @@ func timed(t *testing.T, events int) history {
 
 func second(n int) time.Time { return time.Unix(1_700_000_000+int64(n), 0).UTC() }
 
-// readsAt loads a stream as it was at a second, requires that it is, and returns how many events were read.
+// readsAt loads a stream as of a second, requires the right state, and returns the number of events read.
 func readsAt(t require.TestingT, folds *eventstore.Folds[int], h history, n int) int {
 	*h.read = 0
 	counted, end, err := folds.LoadAt(context.Background(), h, "token-1", second(n))
@@ -213,17 +212,17 @@ func readsAt(t require.TestingT, folds *eventstore.Folds[int], h history, n int)
 
 func TestLoadAt_ResumesLongStream(t *testing.T) {
 	t.Parallel()
-	roomy := count
-	roomy.Memory = 1 << 20
-	folds, h := eventstore.NewFolds(roomy), timed(t, 1000)
-	require.Equal(t, 402+2, readsAt(t, folds, h, 200), "those until then, one behind and the last")
-	require.LessOrEqual(t, readsAt(t, folds, h, 200), 3, "only the event after the time and the last one are read")
-	require.Equal(t, 1000-401, readsAt(t, folds, h, 600), "what was not folded yet is folded once")
+	large := count
+	large.Memory = 1 << 20
+	folds, h := eventstore.NewFolds(large), timed(t, 1000)
+	require.Equal(t, 402+2, readsAt(t, folds, h, 200), "the events up to the time, the one after it and the last")
+	require.LessOrEqual(t, readsAt(t, folds, h, 200), 3, "the event after the time and the last one are read to validate the cache")
+	require.Equal(t, 1000-401, readsAt(t, folds, h, 600), "only the rest of the stream is read")
 	require.Equal(t, 1, readsAt(t, folds, h, 600))
 	for _, n := range []int{480, 300, 100, 2, 499, 350} {
 		require.LessOrEqual(t, readsAt(t, folds, h, n), 35)
 	}
-	require.LessOrEqual(t, readsAt(t, folds, h, -1), 35, "before there was anything")
+	require.LessOrEqual(t, readsAt(t, folds, h, -1), 35, "before the first event")
 }
 
 func TestLoadAt_DropsStaleState(t *testing.T) {
@@ -234,10 +233,10 @@ func TestLoadAt_DropsStaleState(t *testing.T) {
 				h.events[i].ID = ulid.Make()
 			}
 		},
-		"a shorter log":             func(h *history) { h.events = h.events[:300] },
-		"a log that is shorter yet": func(h *history) { h.events = h.events[:2] },
-		"an empty log":              func(h *history) { h.events = nil },
-		"a person was forgotten": func(h *history) {
+		"a shorter log":      func(h *history) { h.events = h.events[:300] },
+		"a much shorter log": func(h *history) { h.events = h.events[:2] },
+		"an empty log":       func(h *history) { h.events = nil },
+		"an event was erased": func(h *history) {
 			for i := range h.events {
 				h.events[i].Erased = true
 			}
@@ -256,14 +255,14 @@ func TestLoadAt_DropsStaleState(t *testing.T) {
 	}
 }
 
-// Whatever is loaded in between, by moment or revision, and however the stream grows.
+// The result equals that of Load after any sequence of loads by time or revision, while the stream grows.
 func TestLoadAt_AgreesWithLoad(t *testing.T) {
 	t.Parallel()
-	whole := timed(t, 1200)
+	full := timed(t, 1200)
 	rapid.Check(t, func(r *rapid.T) {
 		folds := eventstore.NewFolds(count)
-		for n := 0; n <= len(whole.events); n += rapid.IntRange(0, 300).Draw(r, "more") {
-			h := whole
+		for n := 0; n <= len(full.events); n += rapid.IntRange(0, 300).Draw(r, "more") {
+			h := full
 			h.events = h.events[:n]
 			readsAt(r, folds, h, rapid.IntRange(-1, 650).Draw(r, "second"))
 			if n > 0 && rapid.Bool().Draw(r, "by revision") {
@@ -272,15 +271,15 @@ func TestLoadAt_AgreesWithLoad(t *testing.T) {
 				require.NoError(r, err)
 				require.Equal(r, until+1, counted)
 			}
-			if rapid.Bool().Draw(r, "enough") {
+			if rapid.Bool().Draw(r, "stop") {
 				break
 			}
 		}
 	})
 }
 
-// Processes whose clocks differ append to one stream. What it was is then what stood there before anything later did, however
-// often it is asked for: an event was left out, and remembered as left out of what the stream is now.
+// Processes whose clocks differ append to one stream. The state at a time is the fold up to the first event with a later time,
+// also on repeated loads. An event was once left out of the cached current state, because it was left out of an earlier one.
 func TestLoadAt_NonMonotonicTimestamps(t *testing.T) {
 	t.Parallel()
 	folds, h := eventstore.NewFolds(count), rotated(t, make([]string, 200)...)
@@ -309,7 +308,7 @@ func TestLoadAt_NonMonotonicTimestamps(t *testing.T) {
 	grew.events = h.events[:150]
 	_, _, err := folds.Load(t.Context(), grew, "token-1")
 	require.NoError(t, err)
-	require.Equal(t, 200, now(), "read on from there")
+	require.Equal(t, 200, now(), "resumed from the cached fold")
 	require.Equal(t, []int{100, 100, 51, 200, 100}, []int{at(300), at(150), at(50), at(500), at(499)})
 	require.Equal(t, 200, now())
 }

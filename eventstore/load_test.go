@@ -13,13 +13,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// history is a store of one stream, of which only Read is asked.
+// history is a store of one stream, for reads only.
 type history struct {
 	eventstore.Store
 	stream string
 	events []eventstore.Recorded
-	broken error // yielded after the events
-	read   *int  // events
+	err    error // yielded after the events
+	read   *int  // number of events read
 }
 
 func (h history) Last(_ context.Context, stream string) (eventstore.Recorded, error) {
@@ -45,8 +45,8 @@ func (h history) Read(_ context.Context, stream string, from eventstore.Revision
 				return
 			}
 		}
-		if h.broken != nil {
-			yield(eventstore.Recorded{}, h.broken)
+		if h.err != nil {
+			yield(eventstore.Recorded{}, h.err)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func tokenHistory(t *testing.T, facts ...event.Data) history {
 	for i, fact := range facts {
 		eventType, data, err := event.Encode(fact)
 		require.NoError(t, err)
-		e := happened()
+		e := newEvent()
 		e.ID, e.Type, e.Data = ulid.Make(), eventType, data
 		h.events = append(h.events, eventstore.Recorded{
 			Event: e, Stream: "token-1", Revision: eventstore.Revision(i), Position: eventstore.Position(10 * i),
@@ -99,13 +99,13 @@ func TestLoad_UnknownType(t *testing.T) {
 	facts, _, err := eventstore.Load(t.Context(), store, "token-1", collectFacts)
 	require.ErrorIs(t, err, event.ErrUnknownType)
 	require.ErrorContains(t, err, "stream token-1 at revision 1")
-	require.Len(t, facts, 1, "what comes after the unknown fact must not be folded")
+	require.Len(t, facts, 1, "events after the unknown one are not folded")
 }
 
 func TestLoad_ReadError(t *testing.T) {
 	t.Parallel()
 	store := tokenHistory(t, event.TokenCreated{})
-	store.broken = errors.New("connection lost")
+	store.err = errors.New("connection lost")
 	_, _, err := eventstore.Load(t.Context(), store, "token-1", collectFacts)
-	require.ErrorIs(t, err, store.broken)
+	require.ErrorIs(t, err, store.err)
 }

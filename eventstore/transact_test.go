@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The clock of these tests is that of synctest: it stands still while anything can run, so that five seconds
-// of waiting take none, and who waits for whom is exact.
+// These tests use the fake clock of synctest, which advances only while all goroutines are blocked, so that times are exact.
 
 var errConflict = &ConflictError{Stream: "lead-1", Expected: NoStream, Actual: At(0)}
 
@@ -24,8 +23,8 @@ func always(err error) func(context.Context) error {
 func TestTransactor_RetriesConflicts(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
-	for says, end := range map[string]error{"success": nil, "an error": refused, "unavailable": ErrUnavailable} {
-		t.Run(says, func(t *testing.T) {
+	for name, end := range map[string]error{"success": nil, "an error": refused, "unavailable": ErrUnavailable} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var transactor Transactor
 			attempts := 0
@@ -47,12 +46,12 @@ func TestTransactor_QueuesSameStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
 		var callers sync.WaitGroup
-		inside, most := 0, 0 // unguarded: the queue is their lock, and the race detector sees to it
+		inside, maxInside := 0, 0 // without a lock: the race detector fails if the queue admits two callers
 		for range 32 {
 			callers.Go(func() {
 				err := transactor.Do(t.Context(), []string{"lead-1"}, func(context.Context) error {
 					inside++
-					most = max(most, inside)
+					maxInside = max(maxInside, inside)
 					time.Sleep(time.Millisecond)
 					inside--
 					return nil
@@ -63,12 +62,12 @@ func TestTransactor_QueuesSameStream(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		require.Equal(t, 1, most)
+		require.Equal(t, 1, maxInside)
 		require.Empty(t, transactor.queue)
 	})
 }
 
-func TestTransactor_OtherStreamsPass(t *testing.T) {
+func TestTransactor_OtherStreamsNotQueued(t *testing.T) {
 	t.Parallel()
 	var transactor Transactor
 	err := transactor.Do(t.Context(), []string{"lead-1"}, func(ctx context.Context) error {
@@ -86,7 +85,7 @@ func TestTransactor_NoStreams(t *testing.T) {
 		if attempts++; attempts == 1 {
 			return errConflict
 		}
-		return transactor.Do(ctx, nil, always(nil)) // no other has a turn that this would wait for
+		return transactor.Do(ctx, nil, always(nil)) // without streams there is no queue
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, attempts)
@@ -135,8 +134,8 @@ func TestTransactor_ConflictDeadline(t *testing.T) {
 		})
 		require.ErrorIs(t, err, ErrContended)
 		require.Equal(t, 5*time.Second, time.Since(begin))
-		require.Greater(t, attempts, 50, "pauses grow to 64 ms at most")
-		require.Less(t, attempts, 5000, "there are pauses")
+		require.Greater(t, attempts, 50, "the backoff is at most 64 ms")
+		require.Less(t, attempts, 5000, "retries back off")
 		require.Empty(t, transactor.queue)
 	})
 }
@@ -145,18 +144,18 @@ func TestTransactor_QueueDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
-		leave := make(chan struct{})
+		release := make(chan struct{})
 		first := start(func() error {
-			// Not bound to the context: an attempt that does not heed it must not hold others longer.
-			return transactor.Do(t.Context(), []string{"lead-1"}, func(context.Context) error { <-leave; return nil })
+			// An attempt that ignores its context must not delay the deadline of others.
+			return transactor.Do(t.Context(), []string{"lead-1"}, func(context.Context) error { <-release; return nil })
 		})
 		synctest.Wait()
 		begin := time.Now()
 		err := transactor.Do(t.Context(), []string{"lead-0", "lead-1"}, always(nil))
 		require.ErrorIs(t, err, ErrContended)
 		require.Equal(t, 15*time.Second, time.Since(begin))
-		require.Len(t, transactor.queue, 1, "lead-0 is free again, lead-1 is not")
-		close(leave)
+		require.Len(t, transactor.queue, 1, "lead-0 is released, lead-1 is not")
+		close(release)
 		require.NoError(t, <-first)
 		require.Empty(t, transactor.queue)
 	})
@@ -166,8 +165,8 @@ func TestTransactor_CancelledInQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
-		leave := make(chan struct{})
-		hold := func(context.Context) error { <-leave; return nil }
+		release := make(chan struct{})
+		hold := func(context.Context) error { <-release; return nil }
 		first := start(func() error { return transactor.Do(t.Context(), []string{"lead-1"}, hold) })
 		synctest.Wait()
 
@@ -179,8 +178,8 @@ func TestTransactor_CancelledInQueue(t *testing.T) {
 
 		cancel()
 		require.ErrorIs(t, <-second, context.Canceled)
-		require.NoError(t, transactor.Do(t.Context(), []string{"lead-0"}, always(nil)), "what the cancelled caller held is free")
-		close(leave)
+		require.NoError(t, transactor.Do(t.Context(), []string{"lead-0"}, always(nil)), "the cancelled caller released lead-0")
+		close(release)
 		require.NoError(t, <-first)
 		require.NoError(t, <-third)
 		require.Empty(t, transactor.queue)
@@ -235,7 +234,7 @@ func TestTransactor_Panic(t *testing.T) {
 	require.Empty(t, transactor.queue)
 }
 
-// start runs a function beside the test.
+// start runs a function in a goroutine.
 func start(run func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()

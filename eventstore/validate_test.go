@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func happened() eventstore.Event {
+func newEvent() eventstore.Event {
 	return eventstore.Event{
 		ID:       ulid.MustParse("01JQKXZ8V4W9H6M3T2R5N7P0AB"),
 		Type:     "test.happened.v1",
@@ -23,9 +23,9 @@ func happened() eventstore.Event {
 	}
 }
 
-// on makes a write of one event that was changed.
+// on returns a write of one event to which change was applied.
 func on(stream string, change func(*eventstore.Event)) eventstore.Write {
-	e := happened()
+	e := newEvent()
 	change(&e)
 	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{e}}
 }
@@ -34,7 +34,7 @@ func unchanged(*eventstore.Event) {}
 
 func TestValidate_Accepts(t *testing.T) {
 	t.Parallel()
-	for says, writes := range map[string][]eventstore.Write{
+	for name, writes := range map[string][]eventstore.Write{
 		"nothing":           nil,
 		"a check":           {eventstore.Check("lead-1", eventstore.At(3))},
 		"every expectation": {eventstore.Check("a", eventstore.NoStream), eventstore.Check("b", eventstore.Any), eventstore.Check("c", eventstore.At(0))},
@@ -50,12 +50,12 @@ func TestValidate_Accepts(t *testing.T) {
 		"data as large as allowed": {
 			on("lead-1", func(e *eventstore.Event) { e.Data = bytes.Repeat([]byte("1"), eventstore.MaxEventData) }),
 		},
-		"the first moment": {on("lead-1", func(e *eventstore.Event) { e.At = time.UnixMilli(0).UTC() })},
-		"the last moment": {
+		"the earliest time": {on("lead-1", func(e *eventstore.Event) { e.At = time.UnixMilli(0).UTC() })},
+		"the latest time": {
 			on("lead-1", func(e *eventstore.Event) { e.At = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC) }),
 		},
 	} {
-		t.Run(says, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.NoError(t, eventstore.Validate(writes))
 		})
@@ -64,7 +64,7 @@ func TestValidate_Accepts(t *testing.T) {
 
 func TestValidate_Rejects(t *testing.T) {
 	t.Parallel()
-	for says, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		writes  []eventstore.Write
 		message string
 	}{
@@ -78,25 +78,25 @@ func TestValidate_Rejects(t *testing.T) {
 		"a name that is not UTF-8":  {[]eventstore.Write{on("lead-\xff", unchanged)}, "not text"},
 		"a name with a zero byte":   {[]eventstore.Write{on("lead-\x00", unchanged)}, "not text"},
 		"an unknown expectation":    {[]eventstore.Write{eventstore.Check("lead-1", eventstore.Any-1)}, "expects -3"},
-		"no type":                   {spoiled(func(e *eventstore.Event) { e.Type = "" }), "type is not a name on stream lead-1"},
+		"no type":                   {withSecondEvent(func(e *eventstore.Event) { e.Type = "" }), "type is not a name on stream lead-1"},
 		"a type too long": {
-			spoiled(func(e *eventstore.Event) { e.Type = strings.Repeat("t", eventstore.MaxStreamName+1) }), "type is not a name",
+			withSecondEvent(func(e *eventstore.Event) { e.Type = strings.Repeat("t", eventstore.MaxStreamName+1) }), "type is not a name",
 		},
-		"a type that is not UTF-8":       {spoiled(func(e *eventstore.Event) { e.Type = "a\xff" }), "type is not a name"},
-		"a type with a zero byte":        {spoiled(func(e *eventstore.Event) { e.Type = "a\x00" }), "type is not a name"},
-		"no id":                          {spoiled(func(e *eventstore.Event) { e.ID = ulid.ULID{} }), "without an id on stream lead-1"},
-		"no time":                        {spoiled(func(e *eventstore.Event) { e.At = time.Time{} }), "without a time"},
-		"a time before 1970":             {spoiled(func(e *eventstore.Event) { e.At = time.UnixMilli(-1).UTC() }), "without a time"},
-		"a time after 9999":              {spoiled(func(e *eventstore.Event) { e.At = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }), "without a time"},
-		"a time finer than milliseconds": {spoiled(func(e *eventstore.Event) { e.At = e.At.Add(time.Microsecond) }), "not UTC in whole milliseconds"},
-		"a time of another zone":         {spoiled(func(e *eventstore.Event) { e.At = e.At.In(time.FixedZone("IST", 19800)) }), "not UTC in whole milliseconds"},
-		"no data":                        {spoiled(func(e *eventstore.Event) { e.Data = nil }), "without data"},
-		"empty data":                     {spoiled(func(e *eventstore.Event) { e.Data = []byte{} }), "without data"},
+		"a type that is not UTF-8":       {withSecondEvent(func(e *eventstore.Event) { e.Type = "a\xff" }), "type is not a name"},
+		"a type with a zero byte":        {withSecondEvent(func(e *eventstore.Event) { e.Type = "a\x00" }), "type is not a name"},
+		"no id":                          {withSecondEvent(func(e *eventstore.Event) { e.ID = ulid.ULID{} }), "without an id on stream lead-1"},
+		"no time":                        {withSecondEvent(func(e *eventstore.Event) { e.At = time.Time{} }), "without a time"},
+		"a time before 1970":             {withSecondEvent(func(e *eventstore.Event) { e.At = time.UnixMilli(-1).UTC() }), "without a time"},
+		"a time after 9999":              {withSecondEvent(func(e *eventstore.Event) { e.At = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }), "without a time"},
+		"a time finer than milliseconds": {withSecondEvent(func(e *eventstore.Event) { e.At = e.At.Add(time.Microsecond) }), "not UTC in whole milliseconds"},
+		"a time of another zone":         {withSecondEvent(func(e *eventstore.Event) { e.At = e.At.In(time.FixedZone("IST", 19800)) }), "not UTC in whole milliseconds"},
+		"no data":                        {withSecondEvent(func(e *eventstore.Event) { e.Data = nil }), "without data"},
+		"empty data":                     {withSecondEvent(func(e *eventstore.Event) { e.Data = []byte{} }), "without data"},
 		"data too large": {
-			spoiled(func(e *eventstore.Event) { e.Data = make([]byte, eventstore.MaxEventData+1) }), "1024001 bytes, at most 1024000",
+			withSecondEvent(func(e *eventstore.Event) { e.Data = make([]byte, eventstore.MaxEventData+1) }), "1024001 bytes, at most 1024000",
 		},
 	} {
-		t.Run(says, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := eventstore.Validate(c.writes)
 			require.ErrorIs(t, err, eventstore.ErrInvalid)
@@ -105,9 +105,9 @@ func TestValidate_Rejects(t *testing.T) {
 	}
 }
 
-// spoiled makes a write whose second event was changed: the first must not be all that is looked at.
-func spoiled(change func(*eventstore.Event)) []eventstore.Write {
+// withSecondEvent returns a write of two events to whose second one change was applied.
+func withSecondEvent(change func(*eventstore.Event)) []eventstore.Write {
 	w := on("lead-1", change)
-	w.Events = append([]eventstore.Event{happened()}, w.Events...)
+	w.Events = append([]eventstore.Event{newEvent()}, w.Events...)
 	return []eventstore.Write{w}
 }
