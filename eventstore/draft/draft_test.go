@@ -22,7 +22,7 @@ func events(texts ...string) (all []eventstore.Event) {
 	return all
 }
 
-// texts returns the data of a stream from a revision on.
+// texts returns the data of a stream's events from a revision on.
 func texts(t *testing.T, store eventstore.Store, stream string, from eventstore.Revision) (all []string) {
 	t.Helper()
 	next := from
@@ -73,11 +73,11 @@ func TestDraft_Conflicts(t *testing.T) {
 		{eventstore.Write{Stream: "new", Expect: eventstore.At(0), Events: events("x")}, eventstore.NoStream},
 		{eventstore.Check("old", eventstore.At(0)), 1},
 	} {
-		_, err := store.Append(t.Context(), eventstore.Write{Stream: "beside", Expect: eventstore.NoStream, Events: events("y")}, c.write)
+		_, err := store.Append(t.Context(), eventstore.Write{Stream: "other", Expect: eventstore.NoStream, Events: events("y")}, c.write)
 		conflict := eventstore.Conflict(err)
 		require.NotNil(t, conflict, "%v", c.write)
 		require.Equal(t, eventstore.ConflictError{Stream: c.write.Stream, Expected: c.write.Expect, Actual: c.actual}, *conflict)
-		require.Empty(t, texts(t, store, "beside", 0), "all or nothing")
+		require.Empty(t, texts(t, store, "other", 0), "a failed append writes nothing")
 	}
 	_, err := store.Append(t.Context(), eventstore.Write{Stream: "", Expect: eventstore.Any, Events: events("x")})
 	require.ErrorIs(t, err, eventstore.ErrInvalid)
