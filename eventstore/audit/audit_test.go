@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// recorded is the nth event of a token's life, over and over.
+// recorded returns the nth event of a log, which repeats four types of token events.
 func recorded(t testing.TB, n int) (eventstore.Recorded, event.Data) {
 	t.Helper()
 	at := time.Date(2026, 3, 1, 9, 0, n, 0, time.UTC)
@@ -40,13 +40,13 @@ func recorded(t testing.TB, n int) (eventstore.Recorded, event.Data) {
 	}, data
 }
 
-// exported is an export of so many events, line by line, and the tree over them.
-func exported(t testing.TB, events int) (lines []string, tree *audit.Edge) {
+// exported returns the lines of an export of n events, and the Merkle tree over them.
+func exported(t testing.TB, n int) (lines []string, tree *audit.Edge) {
 	t.Helper()
 	tree = &audit.Edge{}
-	for n := range events {
-		r, data := recorded(t, n)
-		entry, err := audit.NewEntry(r, data, int64(n))
+	for i := range n {
+		r, data := recorded(t, i)
+		entry, err := audit.NewEntry(r, data, int64(i))
 		require.NoError(t, err)
 		entry, err = entry.Sealed()
 		require.NoError(t, err)
@@ -107,21 +107,21 @@ func TestCheck_DetectsAnyChangedByte(t *testing.T) {
 	h := head(t, tree)
 	for k := range lines {
 		for i := range len(lines[k]) {
-			spoilt := slices.Clone(lines)
+			changed := slices.Clone(lines)
 			b := []byte(lines[k])
 			b[i] ^= 1
-			spoilt[k] = string(b)
-			found := check(t, h, strings.Join(spoilt, ""))
+			changed[k] = string(b)
+			found := check(t, h, strings.Join(changed, ""))
 			require.NotEmpty(t, found, "byte %d of %s", i, lines[k])
 			require.True(t, strings.HasPrefix(found[0], fmt.Sprintf("line %d", k+1)), "%s: byte %d of %s", found[0], i, lines[k])
 			if b[len(b)-1] == '\n' {
-				require.Len(t, found, 1, "the other lines are as they were: byte %d of %s", i, lines[k])
+				require.Len(t, found, 1, "only this line is reported: byte %d of %s", i, lines[k])
 			}
 		}
 	}
 }
 
-// An attacker who changes a line knows how its lineHash is computed.
+// An attacker can recompute the lineHash of a changed line.
 func FuzzCheck_Export(f *testing.F) {
 	lines, tree := exported(f, 4)
 	h := head(f, tree)
@@ -184,24 +184,24 @@ func TestCheck_MissingOrDuplicateEvents(t *testing.T) {
 	id := func(n int) string { return ulid.ULID{15: byte(n)}.String() }
 	for name, c := range map[string]struct {
 		lines []string
-		says  []string
+		want  []string
 	}{
 		"one is missing":  {[]string{lines[0], lines[2], lines[3], lines[4]}, []string{"line 2, event " + id(2) + ": is leaf 2 of the tree: leaf 1 is missing before it"}},
 		"two are missing": {[]string{lines[0], lines[3], lines[4]}, []string{"line 2, event " + id(3) + ": is leaf 3 of the tree: leaves 1 to 2 are missing before it"}},
 		"the last":        {lines[:4], []string{"the export ends early: leaf 4 of the tree, the last, is missing"}},
 		"the last two":    {lines[:3], []string{"the export ends early: leaves 3 to 4 of the tree are missing"}},
 		"all":             {nil, []string{"the export ends early: leaves 0 to 4 of the tree are missing"}},
-		"one is there twice": {[]string{lines[0], lines[1], lines[1], lines[2], lines[3], lines[4]}, []string{
+		"one is duplicated": {[]string{lines[0], lines[1], lines[1], lines[2], lines[3], lines[4]}, []string{
 			"line 3, event " + id(1) + ": is leaf 1 of the tree: it is out of order, or there twice",
 		}},
-		"two changed places": {[]string{lines[0], lines[2], lines[1], lines[3], lines[4]}, []string{
+		"two are swapped": {[]string{lines[0], lines[2], lines[1], lines[3], lines[4]}, []string{
 			"line 2, event " + id(2) + ": is leaf 2 of the tree: leaf 1 is missing before it",
 			"line 3, event " + id(1) + ": is leaf 1 of the tree: it is out of order, or there twice",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.says, check(t, h, strings.Join(c.lines, "")))
+			require.Equal(t, c.want, check(t, h, strings.Join(c.lines, "")))
 		})
 	}
 	_, shorter := exported(t, 4)
@@ -247,7 +247,7 @@ func TestEntry_Digest(t *testing.T) {
 	moved.Position++
 	same, err := audit.NewEntry(moved, data, 0)
 	require.NoError(t, err)
-	require.Equal(t, first.Digest, same.Digest, "a copied log keeps its proofs")
+	require.Equal(t, first.Digest, same.Digest, "the position is not part of the digest, so a copied log keeps its proofs")
 	for name, change := range map[string]func(*eventstore.Recorded){
 		"id": func(r *eventstore.Recorded) { r.ID[3]++ }, "stream": func(r *eventstore.Recorded) { r.Stream += "x" },
 		"revision": func(r *eventstore.Recorded) { r.Revision++ }, "type": func(r *eventstore.Recorded) { r.Type = "token.created.v2" },
@@ -265,7 +265,7 @@ func TestEntry_Digest(t *testing.T) {
 	}
 }
 
-// The hash was worked out by another program: heads that auditors keep are held against what later versions make of the log.
+// The hash was computed by another program. Auditors compare stored heads with those of later versions.
 func TestEdge_KnownRoot(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
@@ -302,7 +302,7 @@ func TestEdge_AgreesWithTree(t *testing.T) {
 			stored = append(stored, more...)
 			require.Equal(t, n+1, audit.SizeOf(int64(len(stored)-1)))
 		}
-		require.Equal(t, bits.OnesCount64(uint64(tree.Size())), tree.Peaks(), "it holds no more than it needs")
+		require.Equal(t, bits.OnesCount64(uint64(tree.Size())), tree.Peaks(), "the edge holds one hash per peak")
 		want, err := tlog.TreeHash(tree.Size(), reader)
 		require.NoError(t, err)
 		root, err := tree.Root()

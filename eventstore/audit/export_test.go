@@ -1,4 +1,4 @@
 package audit
 
-// Peaks is how many hashes an edge holds.
+// Peaks returns the number of hashes of an edge.
 func (e *Edge) Peaks() int { return len(e.peaks) }

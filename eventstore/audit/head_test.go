@@ -25,9 +25,9 @@ func TestHead_RoundTrip(t *testing.T) {
 	h, s := head(t, tree), signer(t, 1)
 	text, err := s.SignHead(h)
 	require.NoError(t, err)
-	answer, err := json.Marshal(map[string]any{"success": true, "data": map[string]any{"head": text, "size": 3}})
+	response, err := json.Marshal(map[string]any{"success": true, "data": map[string]any{"head": text, "size": 3}})
 	require.NoError(t, err)
-	for name, given := range map[string][]byte{"as text": []byte(text), "in an answer": answer} {
+	for name, given := range map[string][]byte{"as text": []byte(text), "in a response": response} {
 		for _, key := range []string{s.PublicKey(), ""} {
 			opened, by, err := audit.OpenHead(given, key)
 			require.NoError(t, err, name)
@@ -51,14 +51,14 @@ func TestOpenHead_RejectsForgery(t *testing.T) {
 	_, _, err = audit.OpenHead([]byte(strings.Replace(text, "acme", "acne", 1)), s.PublicKey())
 	require.ErrorIs(t, err, audit.ErrSignature)
 	for i := range len(text) {
-		spoilt := []byte(text)
-		spoilt[i] ^= 1
-		_, _, err := audit.OpenHead(spoilt, s.PublicKey())
+		changed := []byte(text)
+		changed[i] ^= 1
+		_, _, err := audit.OpenHead(changed, s.PublicKey())
 		require.Error(t, err, "byte %d", i)
 	}
-	for _, nothing := range []string{"", "{}", "x", `{"data":{}}`, "leadlog/acme\n1\n"} {
-		_, _, err := audit.OpenHead([]byte(nothing), s.PublicKey())
-		require.ErrorIs(t, err, audit.ErrHead, "%q", nothing)
+	for _, invalid := range []string{"", "{}", "x", `{"data":{}}`, "leadlog/acme\n1\n"} {
+		_, _, err := audit.OpenHead([]byte(invalid), s.PublicKey())
+		require.ErrorIs(t, err, audit.ErrHead, "%q", invalid)
 	}
 	_, _, err = audit.OpenHead([]byte(`{"data":{}}`), s.PublicKey())
 	require.ErrorContains(t, err, "JSON without data.head")

@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Heads that were kept are compared with what later versions make of the log. The hashes were worked out by another
-// program, from what deploy/docs/audit.md says.
+// Stored heads are compared with those of later versions. The hashes were computed by another program according to
+// deploy/docs/audit.md.
 func TestLog_KnownRoot(t *testing.T) {
 	t.Parallel()
 	first := eventstore.Recorded{Stream: "lead-1", Revision: 3, Position: 9, Event: eventstore.Event{
@@ -49,20 +49,20 @@ func TestLogLeaf_Fields(t *testing.T) {
 	same := leaf(func(*eventstore.Recorded) {})
 	require.Equal(t, same, leaf(func(e *eventstore.Recorded) { e.Position = 7 }))
 	for what, change := range map[string]func(*eventstore.Recorded){
-		"id":                      func(e *eventstore.Recorded) { e.ID[15]++ },
-		"time":                    func(e *eventstore.Recorded) { e.At = e.At.Add(time.Microsecond) },
-		"revision":                func(e *eventstore.Recorded) { e.Revision++ },
-		"stream":                  func(e *eventstore.Recorded) { e.Stream = "lead-2" },
-		"type":                    func(e *eventstore.Recorded) { e.Type = "lead.merged.v1" },
-		"metadata":                func(e *eventstore.Recorded) { e.Metadata.IP = "192.0.2.1" },
-		"data":                    func(e *eventstore.Recorded) { e.Data = []byte("{ }") },
-		"of one text to the next": func(e *eventstore.Recorded) { e.Stream, e.Type = "lead-1l", "ead.created.v1" },
+		"id":                          func(e *eventstore.Recorded) { e.ID[15]++ },
+		"time":                        func(e *eventstore.Recorded) { e.At = e.At.Add(time.Microsecond) },
+		"revision":                    func(e *eventstore.Recorded) { e.Revision++ },
+		"stream":                      func(e *eventstore.Recorded) { e.Stream = "lead-2" },
+		"type":                        func(e *eventstore.Recorded) { e.Type = "lead.merged.v1" },
+		"metadata":                    func(e *eventstore.Recorded) { e.Metadata.IP = "192.0.2.1" },
+		"data":                        func(e *eventstore.Recorded) { e.Data = []byte("{ }") },
+		"a byte moved between fields": func(e *eventstore.Recorded) { e.Stream, e.Type = "lead-1l", "ead.created.v1" },
 	} {
 		require.NotEqual(t, same, leaf(change), what)
 	}
 }
 
-// The hasher keeps what events of one append share. Nothing of one event may show in the leaf of another.
+// The hasher caches the fields that events of one append share. The leaf of an event must not depend on other events.
 func TestLeafHasher_AnyOrder(t *testing.T) {
 	t.Parallel()
 	long := eventstore.Recorded{Stream: "lead-1", Revision: 12, Event: eventstore.Event{

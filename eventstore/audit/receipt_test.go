@@ -38,7 +38,7 @@ func newWitness(t testing.TB, seed byte) *torchwood.CosignatureSigner {
 	return witness
 }
 
-// erased is the fact of an erasure, as it is stored.
+// erased returns the stored event of an erasure.
 func erased(t testing.TB) eventstore.Recorded {
 	t.Helper()
 	lead, joined := ulid.ULID{15: 1}.String(), ulid.ULID{15: 2}.String()
@@ -56,7 +56,7 @@ func erased(t testing.TB) eventstore.Recorded {
 	}
 }
 
-// receiptOf makes the receipt of an event in a log of seven, cosigned by witnesses, and what it must be signed by.
+// receiptOf returns the receipt of an event in a log of seven events, cosigned by witnesses, and the keys to verify it.
 func receiptOf(t testing.TB, e eventstore.Recorded, witnesses ...*torchwood.CosignatureSigner) (string, audit.Trust) {
 	t.Helper()
 	const size, index = 7, 4
@@ -107,7 +107,7 @@ func TestReceipt_Opens(t *testing.T) {
 	require.True(t, r.Cosignatures[0].Verified)
 	require.WithinDuration(t, time.Now(), r.Cosignatures[0].At, time.Hour)
 
-	// The library that other programs use accepts it too.
+	// torchwood, the library of other programs, accepts the receipt, too.
 	leaf, err := torchwood.ProofExtraData([]byte(text))
 	require.NoError(t, err)
 	key, err := note.NewVerifier(trust.PublicKey)
@@ -124,24 +124,24 @@ func TestReceipt_Trust(t *testing.T) {
 		trust audit.Trust
 		err   error
 	}{
-		"the log alone":           {audit.Trust{PublicKey: trust.PublicKey}, nil},
-		"one of two":              {audit.Trust{trust.PublicKey, []string{witness, other}, 1}, nil},
-		"two of two":              {audit.Trust{trust.PublicKey, []string{witness, other}, 2}, audit.ErrCosignatures},
-		"another witness":         {audit.Trust{trust.PublicKey, []string{other}, 1}, audit.ErrCosignatures},
-		"another key":             {audit.Trust{PublicKey: newLogSigner(t, logOrigin, 2).PublicKey()}, audit.ErrSignature},
-		"another origin":          {audit.Trust{PublicKey: newLogSigner(t, "other.example", 1).PublicKey()}, audit.ErrSignature},
-		"the key of heads":        {audit.Trust{PublicKey: newLogSigner(t, "leadlog", 1).PublicKey()}, nil},
-		"another key of heads":    {audit.Trust{PublicKey: newLogSigner(t, "leadlog", 2).PublicKey()}, audit.ErrSignature},
-		"no key":                  {audit.Trust{}, audit.ErrPublicKey},
-		"a witness's for a log's": {audit.Trust{PublicKey: witness}, audit.ErrPublicKey},
-		"a log's for a witness's": {audit.Trust{trust.PublicKey, []string{trust.PublicKey}, 1}, audit.ErrWitnessKey},
+		"the log alone":          {audit.Trust{PublicKey: trust.PublicKey}, nil},
+		"one of two":             {audit.Trust{trust.PublicKey, []string{witness, other}, 1}, nil},
+		"two of two":             {audit.Trust{trust.PublicKey, []string{witness, other}, 2}, audit.ErrCosignatures},
+		"another witness":        {audit.Trust{trust.PublicKey, []string{other}, 1}, audit.ErrCosignatures},
+		"another key":            {audit.Trust{PublicKey: newLogSigner(t, logOrigin, 2).PublicKey()}, audit.ErrSignature},
+		"another origin":         {audit.Trust{PublicKey: newLogSigner(t, "other.example", 1).PublicKey()}, audit.ErrSignature},
+		"the key of heads":       {audit.Trust{PublicKey: newLogSigner(t, "leadlog", 1).PublicKey()}, nil},
+		"another key of heads":   {audit.Trust{PublicKey: newLogSigner(t, "leadlog", 2).PublicKey()}, audit.ErrSignature},
+		"no key":                 {audit.Trust{}, audit.ErrPublicKey},
+		"witness key as log key": {audit.Trust{PublicKey: witness}, audit.ErrPublicKey},
+		"log key as witness key": {audit.Trust{trust.PublicKey, []string{trust.PublicKey}, 1}, audit.ErrWitnessKey},
 	} {
 		_, err := audit.OpenReceipt([]byte(text), c.trust)
 		require.ErrorIs(t, err, c.err, name)
 	}
 }
 
-// Every bit counts, also those of base64 that mean nothing.
+// Also the unused bits of base64 must not change.
 func TestReceipt_RefusesAnyChange(t *testing.T) {
 	t.Parallel()
 	text, trust := receiptOf(t, erased(t), newWitness(t, 2))
@@ -168,8 +168,8 @@ func TestReceipt_RefusesAnyChange(t *testing.T) {
 	refused(strings.Replace(text, "index 4", "index 5", 1), "another index")
 }
 
-// The hash of a leaf is of its bytes, so there must be one spelling.
-func TestParseLeaf_OneForm(t *testing.T) {
+// The hash of a leaf covers its bytes, so there must be one encoding.
+func TestParseLeaf_OneEncoding(t *testing.T) {
 	t.Parallel()
 	record, err := audit.LogRecord(erased(t))
 	require.NoError(t, err)
@@ -265,7 +265,7 @@ func certificate(t testing.TB) (audit.Certificate, audit.Trust) {
 	return c, trust
 }
 
-func TestCertificate_OpensAndRefuses(t *testing.T) {
+func TestOpenCertificate_DetectsChanges(t *testing.T) {
 	t.Parallel()
 	c, trust := certificate(t)
 	written := func(v any) []byte {

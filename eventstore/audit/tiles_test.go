@@ -11,20 +11,20 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// kept is tiles as a database keeps them.
-type kept map[[2]int64][]byte
+// tileStore stores tiles as a database does.
+type tileStore map[[2]int64][]byte
 
-func (k kept) keep(tiles []audit.Tile) {
+func (k tileStore) put(tiles []audit.Tile) {
 	for _, t := range tiles {
 		k[[2]int64{int64(t.Level), t.Number}] = t.Hashes
 	}
 }
 
-// Every hash of every level of the tree is in its tile, whatever was written and read again in between.
+// Every hash of every level of the tree is in its tile, for any sequence of writes and resumes.
 func TestTiles_AgreeWithTree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		tree, tiles := &audit.Tiles{}, kept{}
+		tree, tiles := &audit.Tiles{}, tileStore{}
 		var stored []tlog.Hash
 		reader := tlog.HashReaderFunc(func(indexes []int64) (hashes []tlog.Hash, err error) {
 			for _, i := range indexes {
@@ -41,7 +41,7 @@ func TestTiles_AgreeWithTree(t *testing.T) {
 				stored = append(stored, more...)
 				tree.Add(leaf)
 			}
-			tiles.keep(tree.Changed())
+			tiles.put(tree.Changed())
 			require.Empty(t, tree.Changed())
 			want, err := tlog.TreeHash(tree.Size(), reader)
 			require.NoError(t, err)
@@ -73,14 +73,14 @@ func TestTiles_AgreeWithTree(t *testing.T) {
 
 func TestTiles_ThirdLevel(t *testing.T) {
 	t.Parallel()
-	tree, plain, tiles := &audit.Tiles{}, &audit.Log{}, kept{}
+	tree, plain, tiles := &audit.Tiles{}, &audit.Log{}, tileStore{}
 	for n := range uint64(audit.TileWidth*audit.TileWidth + 3) {
 		leaf := tlog.RecordHash(binary.BigEndian.AppendUint64(nil, n))
 		tree.Add(leaf)
 		require.NoError(t, plain.Add(leaf))
 	}
-	tiles.keep(tree.Changed())
-	require.Len(t, tiles, audit.TileWidth+1+1+1, "full ones of levels 0 and 1, three leaves, and the root of the first 65,536")
+	tiles.put(tree.Changed())
+	require.Len(t, tiles, audit.TileWidth+1+1+1, "full tiles of levels 0 and 1, a tile of three leaves, and a tile with the root of the first 65,536")
 	head, err := plain.Head()
 	require.NoError(t, err)
 	root, err := tree.Root()
