@@ -21,7 +21,7 @@ func TestDecode_UnknownType(t *testing.T) {
 
 func TestDecode_InvalidData(t *testing.T) {
 	t.Parallel()
-	for says, data := range map[string]string{
+	for name, data := range map[string]string{
 		"nothing":            ``,
 		"cut off":            `{"kind":"phone"`,
 		"followed by more":   `{"kind":"phone"} {}`,
@@ -30,7 +30,7 @@ func TestDecode_InvalidData(t *testing.T) {
 		"a field twice":      `{"kind":"phone","kind":"email"}`,
 		"text not UTF-8":     "{\"kind\":\"\xff\"}",
 	} {
-		t.Run(says, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			decoded, err := Decode(ClaimTaken{}.EventType(), []byte(data))
 			require.ErrorContains(t, err, "decode claim.taken.v1")
@@ -40,12 +40,12 @@ func TestDecode_InvalidData(t *testing.T) {
 	}
 }
 
-// A newer program of the same version of a type may have added fields; an older one still reads what it knows.
+// A newer program may have added fields to a type without a new version. An older program ignores them.
 func TestDecode_UnknownFields(t *testing.T) {
 	t.Parallel()
 	for _, sample := range samples() {
 		more := strings.Replace(string(golden(t, sample.EventType())), "{", `{"addedLater":{"deep":[1]},`, 1)
-		more = strings.Replace(more, ",}", "}", 1) // of a fact without fields
+		more = strings.Replace(more, ",}", "}", 1) // a fact without fields
 		decoded, err := Decode(sample.EventType(), []byte(more))
 		require.NoError(t, err, sample.EventType())
 		require.Equal(t, sample, decoded)
@@ -65,7 +65,7 @@ func TestEncode_Deterministic(t *testing.T) {
 		}
 		_, first, err := Encode(facts[0])
 		require.NoError(t, err)
-		for range 5 { // the order of a map changes from one walk to the next
+		for range 5 { // map iteration order is random
 			_, again, err := Encode(facts[1])
 			require.NoError(t, err)
 			require.Equal(t, string(first), string(again))
@@ -75,11 +75,11 @@ func TestEncode_Deterministic(t *testing.T) {
 
 func TestEncode_Invalid(t *testing.T) {
 	t.Parallel()
-	for says, fact := range map[string]Data{
+	for name, fact := range map[string]Data{
 		"text not UTF-8":   ClaimTaken{Kind: "\xff"},
 		"a value not JSON": LeadCreated{LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`{`)}}},
 	} {
-		t.Run(says, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, _, err := Encode(fact)
 			require.ErrorContains(t, err, "encode "+fact.EventType())
@@ -138,7 +138,7 @@ func TestStream_RoundTrip(t *testing.T) {
 	require.Equal(t, "lead-account-7", AccountID("account-lead-account-7"))
 }
 
-// Prefixes select kinds of streams, so none may begin another.
+// Prefixes select kinds of streams, so none may be a prefix of another.
 func TestPrefixes_Distinct(t *testing.T) {
 	t.Parallel()
 	prefixes := []string{LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, ArrivalPrefix, VisitorPrefix, ClaimPrefix}

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzDecode holds that reading any bytes under any type ends in a fact or an error, and that a fact that was read
-// is stored in one form: reading and storing it again changes nothing.
+// FuzzDecode requires that decoding returns a fact or an error for any input, and that encoding a decoded fact is
+// idempotent.
 func FuzzDecode(f *testing.F) {
 	for _, sample := range samples() {
 		f.Add(sample.EventType(), golden(f, sample.EventType()))

@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeMissing makes the golden file of a new type. There is no flag that overwrites one: logs out there hold
-// what it says, so a type that must change gets a new version.
+// writeMissing creates the golden file of a new type. No flag overwrites a file, because production logs have events of this
+// form: a changed type gets a new version.
 var writeMissing = flag.Bool("write-missing", false, "write golden files of types that have none")
 
-// samples has one fact of each type, with a value in every field.
+// samples returns one fact of each type, with a value in every field.
 func samples() []Data {
 	at := time.Date(2025, 3, 30, 1, 2, 3, 45e6, time.UTC)
 	rate, burst := 2.5, 40
@@ -177,7 +177,7 @@ func samples() []Data {
 
 func goldenPath(eventType string) string { return filepath.Join("testdata", eventType+".json") }
 
-// golden returns what a log holds of a type's sample: the file without its last line break.
+// golden returns the stored form of a type's sample: its file without the final line break.
 func golden(t testing.TB, eventType string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(goldenPath(eventType))
@@ -222,7 +222,7 @@ func TestCatalogue_Complete(t *testing.T) {
 	catalogue := slices.Sorted(maps.Keys(catalogue))
 	sampled := Types(samples()...)
 	slices.Sort(sampled)
-	require.Equal(t, catalogue, sampled, "an entry of the catalogue without a sample, or a sample without an entry")
+	require.Equal(t, catalogue, sampled, "a type without a sample, or a sample without a type")
 
 	files, err := filepath.Glob(goldenPath("*"))
 	require.NoError(t, err)
@@ -230,10 +230,10 @@ func TestCatalogue_Complete(t *testing.T) {
 	for _, file := range files {
 		stored = append(stored, strings.TrimSuffix(filepath.Base(file), ".json"))
 	}
-	require.Equal(t, catalogue, stored, "a type without a golden file, or a file whose type is gone: logs still hold it")
+	require.Equal(t, catalogue, stored, "a type without a golden file, or a golden file of a removed type, which logs still have")
 }
 
-// A field that a sample leaves empty is one whose JSON name is not checked.
+// The JSON name of a field that is empty in the sample is not tested.
 func TestSamples_FillEveryField(t *testing.T) {
 	t.Parallel()
 	for _, sample := range samples() {
