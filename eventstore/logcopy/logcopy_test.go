@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func inEventStoreDB(t *testing.T) eventstore.Store {
+func openEventStoreDB(t *testing.T) eventstore.Store {
 	t.Helper()
 	store, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Empty(t), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func inEventStoreDB(t *testing.T) eventstore.Store {
 	return store
 }
 
-func inPostgreSQL(t *testing.T) eventstore.Store {
+func openPostgreSQL(t *testing.T) eventstore.Store {
 	t.Helper()
 	url := pgtest.DatabaseFrom(t, "log", postgres.Migrate)
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 4, Log: slog.New(slog.DiscardHandler)})
@@ -43,12 +43,12 @@ func inPostgreSQL(t *testing.T) eventstore.Store {
 	return store
 }
 
-// directions are the ways that a log may go.
+// directions are the pairs of source and target.
 var directions = map[string]struct {
 	from, to func(*testing.T) eventstore.Store
 }{
-	"to EventStoreDB": {inPostgreSQL, inEventStoreDB},
-	"and back":        {inEventStoreDB, inPostgreSQL},
+	"to EventStoreDB": {openPostgreSQL, openEventStoreDB},
+	"to PostgreSQL":   {openEventStoreDB, openPostgreSQL},
 }
 
 func newEvent(data string) eventstore.Event {
@@ -59,7 +59,7 @@ func newEvent(data string) eventstore.Event {
 	}
 }
 
-// grow appends events here and there: single ones, runs on a stream, and large ones.
+// grow appends single events, several events to one stream, and large events to random streams.
 func grow(t *testing.T, store eventstore.Store, appends int) {
 	t.Helper()
 	for range appends {
@@ -70,20 +70,20 @@ func grow(t *testing.T, store eventstore.Store, appends int) {
 		case 1:
 			events = []eventstore.Event{newEvent(`"` + strings.Repeat("x", 600<<10) + `"`)}
 		}
-		put(t, store, fmt.Sprintf("test-%d", rand.N(30)), events...)
+		appendTo(t, store, fmt.Sprintf("test-%d", rand.N(30)), events...)
 	}
 }
 
-func put(t *testing.T, store eventstore.Store, stream string, events ...eventstore.Event) {
+func appendTo(t *testing.T, store eventstore.Store, stream string, events ...eventstore.Event) {
 	t.Helper()
 	storetest.Append(t, store, eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: events})
 }
 
-func bring(ctx context.Context, from, to eventstore.Store) error {
+func runCopy(ctx context.Context, from, to eventstore.Store) error {
 	return logcopy.Copy{From: from, To: to, Progress: func(_, _ eventstore.Position) {}}.Run(ctx)
 }
 
-// pair is where one event stands in the source and in the copy.
+// pair is the positions of one event in the source and in the copy.
 type pair struct{ from, to eventstore.Position }
 
 func compare(ctx context.Context, from, to eventstore.Store) (audit.Head, []pair, error) {
@@ -97,20 +97,20 @@ func compare(ctx context.Context, from, to eventstore.Store) (audit.Head, []pair
 
 func TestCopy_SameLog(t *testing.T) {
 	t.Parallel()
-	for name, way := range directions {
+	for name, direction := range directions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			from, to := way.from(t), way.to(t)
-			require.NoError(t, bring(t.Context(), from, to), "nothing, of nothing")
-			for range 3 { // and it goes on as the source grows
+			from, to := direction.from(t), direction.to(t)
+			require.NoError(t, runCopy(t.Context(), from, to), "an empty source")
+			for range 3 { // resumes after the source grew
 				grow(t, from, 100)
-				require.NoError(t, bring(t.Context(), from, to))
+				require.NoError(t, runCopy(t.Context(), from, to))
 				digest, pairs, err := compare(t.Context(), from, to)
 				require.NoError(t, err)
 				require.EqualValues(t, len(pairs), digest.Size)
-				back, _, err := compare(t.Context(), to, from)
+				reversed, _, err := compare(t.Context(), to, from)
 				require.NoError(t, err)
-				require.Equal(t, digest, back)
+				require.Equal(t, digest, reversed)
 				for i := 1; i < len(pairs); i++ {
 					require.Greater(t, pairs[i].from, pairs[i-1].from)
 					require.Greater(t, pairs[i].to, pairs[i-1].to)
@@ -120,36 +120,36 @@ func TestCopy_SameLog(t *testing.T) {
 	}
 }
 
-// Who has the longest name that there may be has done one thing after another to the same lead.
+// An actor with the longest possible name appends many events to one stream.
 func TestCopy_LargeMetadata(t *testing.T) {
 	t.Parallel()
-	from, to := inPostgreSQL(t), inEventStoreDB(t)
-	who := strings.Repeat("😀", 255)
+	from, to := openPostgreSQL(t), openEventStoreDB(t)
+	longest := strings.Repeat("😀", 255)
 	for range 300 {
 		e := newEvent(`{}`)
-		e.Metadata.Actor, e.Metadata.Credential = "user:"+who, "jwt:"+who
+		e.Metadata.Actor, e.Metadata.Credential = "user:"+longest, "jwt:"+longest
 		e.Metadata.UserAgent = strings.Repeat(`"`, 1<<10)
-		put(t, from, "test-1", e)
+		appendTo(t, from, "test-1", e)
 	}
-	require.NoError(t, bring(t.Context(), from, to))
+	require.NoError(t, runCopy(t.Context(), from, to))
 	_, _, err := compare(t.Context(), from, to)
 	require.NoError(t, err)
 }
 
-// breaking is a store that breaks after so many writes, of which those before stay: what a killed process leaves.
-type breaking struct {
+// killedStore fails after a number of writes, and keeps the earlier writes of an append, like a killed process.
+type killedStore struct {
 	eventstore.Store
-	left int
+	remaining int
 }
 
-var errBroken = errors.New("killed")
+var errKilled = errors.New("killed")
 
-func (b *breaking) Append(ctx context.Context, writes ...eventstore.Write) (position eventstore.Position, err error) {
+func (s *killedStore) Append(ctx context.Context, writes ...eventstore.Write) (position eventstore.Position, err error) {
 	for _, w := range writes {
-		if b.left--; b.left < 0 {
-			return 0, errBroken
+		if s.remaining--; s.remaining < 0 {
+			return 0, errKilled
 		}
-		if position, err = b.Store.Append(ctx, w); err != nil {
+		if position, err = s.Store.Append(ctx, w); err != nil {
 			return 0, err
 		}
 	}
@@ -158,18 +158,18 @@ func (b *breaking) Append(ctx context.Context, writes ...eventstore.Write) (posi
 
 func TestCopy_Resumes(t *testing.T) {
 	t.Parallel()
-	for name, way := range directions {
+	for name, direction := range directions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			from, to := way.from(t), way.to(t)
+			from, to := direction.from(t), direction.to(t)
 			grow(t, from, 150)
 			for stops := 0; ; stops++ {
-				err := bring(t.Context(), from, &breaking{Store: to, left: 1 + rand.N(15)})
+				err := runCopy(t.Context(), from, &killedStore{Store: to, remaining: 1 + rand.N(15)})
 				if err == nil {
 					require.Greater(t, stops, 5)
 					break
 				}
-				require.ErrorIs(t, err, errBroken)
+				require.ErrorIs(t, err, errKilled)
 			}
 			_, _, err := compare(t.Context(), from, to)
 			require.NoError(t, err)
@@ -186,21 +186,21 @@ func TestCopy_RejectsOtherTarget(t *testing.T) {
 	later.At = later.At.Add(time.Millisecond)
 	other := shared
 	other.Metadata.Account = "umbrella"
-	for name, there := range map[string]func(*testing.T, eventstore.Store){
-		"another event":        func(t *testing.T, s eventstore.Store) { put(t, s, "test-1", newEvent(`{}`)) },
-		"another stream":       func(t *testing.T, s eventstore.Store) { put(t, s, "test-2", shared) },
-		"other data":           func(t *testing.T, s eventstore.Store) { put(t, s, "test-1", changed) },
-		"another time":         func(t *testing.T, s eventstore.Store) { put(t, s, "test-1", later) },
-		"other metadata":       func(t *testing.T, s eventstore.Store) { put(t, s, "test-1", other) },
-		"more than the source": func(t *testing.T, s eventstore.Store) { put(t, s, "test-1", shared); grow(t, s, 3) },
+	for name, fill := range map[string]func(*testing.T, eventstore.Store){
+		"another event":        func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", newEvent(`{}`)) },
+		"another stream":       func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-2", shared) },
+		"other data":           func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", changed) },
+		"another time":         func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", later) },
+		"other metadata":       func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", other) },
+		"more than the source": func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", shared); grow(t, s, 3) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			from, to := inEventStoreDB(t), inEventStoreDB(t)
-			put(t, from, "test-1", shared)
-			there(t, to)
+			from, to := openEventStoreDB(t), openEventStoreDB(t)
+			appendTo(t, from, "test-1", shared)
+			fill(t, to)
 			before := storetest.Head(t, to)
-			require.ErrorIs(t, bring(t.Context(), from, to), logcopy.ErrOther)
+			require.ErrorIs(t, runCopy(t.Context(), from, to), logcopy.ErrOther)
 			_, _, err := compare(t.Context(), from, to)
 			require.ErrorIs(t, err, logcopy.ErrDiffers)
 			after := storetest.Head(t, to)
@@ -209,24 +209,24 @@ func TestCopy_RejectsOtherTarget(t *testing.T) {
 	}
 }
 
-// intruder is a store to which another writer appends just before the first append.
-type intruder struct {
+// contendedStore appends an event of another writer before the first append.
+type contendedStore struct {
 	eventstore.Store
-	t    *testing.T
-	came bool
+	t        *testing.T
+	appended bool
 }
 
-func (i *intruder) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
-	if !i.came {
-		i.came = true
-		put(i.t, i.Store, writes[0].Stream, newEvent(`{}`))
+func (s *contendedStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if !s.appended {
+		s.appended = true
+		appendTo(s.t, s.Store, writes[0].Stream, newEvent(`{}`))
 	}
-	return i.Store.Append(ctx, writes...)
+	return s.Store.Append(ctx, writes...)
 }
 
 func TestCopy_DetectsOtherWriter(t *testing.T) {
 	t.Parallel()
-	from, to := inEventStoreDB(t), inEventStoreDB(t)
+	from, to := openEventStoreDB(t), openEventStoreDB(t)
 	grow(t, from, 5)
-	require.ErrorIs(t, bring(t.Context(), from, &intruder{Store: to, t: t}), logcopy.ErrOther)
+	require.ErrorIs(t, runCopy(t.Context(), from, &contendedStore{Store: to, t: t}), logcopy.ErrOther)
 }
