@@ -73,28 +73,28 @@ func TestConfiguration_InvalidAddress(t *testing.T) {
 
 // Not parallel: it replaces the standard logger's output.
 func TestConfiguration_Logger(t *testing.T) {
-	var standard, ours bytes.Buffer
+	var standard, own bytes.Buffer
 	before := log.Writer()
 	log.SetOutput(&standard)
 	t.Cleanup(func() { log.SetOutput(before) })
-	config, err := configuration("esdb://db?unheardOf=1&keepAliveInterval=5", slog.New(slog.NewTextHandler(&ours, nil)))
+	config, err := configuration("esdb://db?unheardOf=1&keepAliveInterval=5", slog.New(slog.NewTextHandler(&own, nil)))
 	require.NoError(t, err)
-	config.Logger(client.LogWarn, "%s of %d", []any{"two", 2}) // as the library calls it in places
+	config.Logger(client.LogWarn, "%s of %d", []any{"two", 2}) // the form of some calls of the library
 	config.Logger(client.LogWarn, "%s of %d", "one", 1)
 	require.Empty(t, standard.String())
-	require.Contains(t, ours.String(), "parameter=unheardOf")
-	require.Contains(t, ours.String(), "two of 2")
-	require.Contains(t, ours.String(), "one of 1")
+	require.Contains(t, own.String(), "parameter=unheardOf")
+	require.Contains(t, own.String(), "two of 2")
+	require.Contains(t, own.String(), "one of 1")
 
-	const unsent = "the user is not sent"
+	const warning = "the user is not sent"
 	for address, warned := range map[string]bool{
 		"esdb://u:changeit@db?tls=false": true, "esdb://u:changeit@db": false, "esdb://db?tls=false": false,
 	} {
-		ours.Reset()
-		_, err := configuration(address, slog.New(slog.NewTextHandler(&ours, nil)))
+		own.Reset()
+		_, err := configuration(address, slog.New(slog.NewTextHandler(&own, nil)))
 		require.NoError(t, err)
-		require.Equal(t, warned, strings.Contains(ours.String(), unsent), address)
-		require.NotContains(t, ours.String(), "change")
+		require.Equal(t, warned, strings.Contains(own.String(), warning), address)
+		require.NotContains(t, own.String(), "change")
 	}
 }
 

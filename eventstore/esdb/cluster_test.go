@@ -17,31 +17,31 @@ import (
 func TestCluster_ReadsFromLeader(t *testing.T) {
 	t.Parallel()
 	leader := esdbtest.Start(t)
-	behind := leader.Follower(t)
+	follower := leader.Follower(t)
 	writer := open(t, esdb.Options{URL: leader.URL()})
 	mustAppend(t, writer, start("token-1", fact(`{}`)))
-	behind.Freeze()
-	moved := mustAppend(t, writer, eventstore.Write{Stream: "token-1", Expect: 0, Events: []eventstore.Event{fact(`{}`)}})
+	follower.Freeze()
+	position := mustAppend(t, writer, eventstore.Write{Stream: "token-1", Expect: 0, Events: []eventstore.Event{fact(`{}`)}})
 
-	onFollower := func() *esdb.Store { return open(t, esdb.Options{URL: behind.URL() + "&nodePreference=follower"}) }
+	onFollower := func() *esdb.Store { return open(t, esdb.Options{URL: follower.URL() + "&nodePreference=follower"}) }
 	_, err := onFollower().Append(within(t), eventstore.Check("token-1", 0), start("lead-1", fact(`{}`)))
 	require.Equal(t, &eventstore.ConflictError{Stream: "token-1", Expected: 0, Actual: 1}, eventstore.Conflict(err))
 	require.Len(t, read(t, onFollower(), "token-1"), 2)
 	head, err := onFollower().Head(within(t))
 	require.NoError(t, err)
-	require.Equal(t, moved, head)
+	require.Equal(t, position, head)
 }
 
-// The race detector finds a race of the client library here, and only here: after a send that failed it reads the headers of the call,
-// while gRPC, whose connection the client closes as it goes to the new leader, writes them as it ends the call. The result is an error
-// that the store retries either way.
+// This test runs without the race detector because of a race in the client library: after a failed send it reads the headers of the
+// call while gRPC writes them, because the client closes the connection to switch to the new leader. The store retries the error in
+// either case.
 func TestCluster_LeaderChanges(t *testing.T) {
 	t.Parallel()
 	first := esdbtest.Start(t)
 	second := first.Follower(t)
 	for name, url := range map[string]string{
-		"of several seeds": first.ClusterURL(second),
-		"found by DNS":     strings.Replace(first.DiscoverURL(), "esdb", "kurrentdb", 1),
+		"several seeds": first.ClusterURL(second),
+		"DNS discovery": strings.Replace(first.DiscoverURL(), "esdb", "kurrentdb", 1),
 	} {
 		t.Run(name, func(t *testing.T) { followLeaders(t, open(t, esdb.Options{URL: url + oneDiscovery}), first, second) })
 		second.Reopen()
@@ -53,10 +53,10 @@ func followLeaders(t *testing.T, store *esdb.Store, first, second *esdbtest.Serv
 	ctx := within(t)
 	const changes = 20
 	n := 0
-	next := func() {
+	electNext := func() {
 		[]*esdbtest.Server{second, first}[n%2].Elect()
 		if n == changes {
-			second.Shut() // the node of the connection; it never leads again
+			second.Shut() // the connected node, which is not elected again
 			first.Elect()
 		}
 		mustAppend(t, store, start(fmt.Sprintf("%s-%d", t.Name(), n), fact(`{}`)))
@@ -64,7 +64,7 @@ func followLeaders(t *testing.T, store *esdb.Store, first, second *esdbtest.Serv
 	}
 	begin, err := store.Head(ctx)
 	require.NoError(t, err)
-	next()
+	electNext()
 	for page, err := range store.Subscribe(ctx, begin, eventstore.Filter{}) {
 		require.NoError(t, err)
 		if len(page.Events) == 0 {
@@ -75,6 +75,6 @@ func followLeaders(t *testing.T, store *esdb.Store, first, second *esdbtest.Serv
 		if n > changes {
 			break
 		}
-		next()
+		electNext()
 	}
 }

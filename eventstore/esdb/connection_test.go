@@ -20,19 +20,19 @@ func TestConnection_ClientPanics(t *testing.T) {
 	store, err := Open(t.Context(), Options{URL: esdbtest.Start(t).URL(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	for _, broken := range []string{"send on closed channel", "unreachable code"} {
-		_, err = ask(t.Context(), store.conn, func(context.Context, *client.Client) (int, error) { panic(broken) })
+	for _, text := range []string{"send on closed channel", "unreachable code"} {
+		_, err = ask(t.Context(), store.conn, func(context.Context, *client.Client) (int, error) { panic(text) })
 		require.ErrorIs(t, err, errLost)
-		require.ErrorContains(t, err, broken)
-		require.ErrorIs(t, safely(func() message { panic(broken) }).err, errLost)
+		require.ErrorContains(t, err, text)
+		require.ErrorIs(t, safely(func() message { panic(text) }).err, errLost)
 	}
-	head, err := store.Head(t.Context()) // another client takes its place
+	head, err := store.Head(t.Context()) // by a new client
 	require.NoError(t, err)
 	require.Zero(t, head)
 }
 
-// A subscription stays in a client that is replaced. When the client is closed, the library panics in the subscription, or never
-// answers again.
+// A subscription keeps using a client that was replaced. When the client is closed, the library panics in the subscription or
+// blocks it.
 func TestConnection_ClosesReplacedClient(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
@@ -63,14 +63,14 @@ func TestConnection_ClosesReplacedClient(t *testing.T) {
 			break
 		}
 		store.conn.mu.Lock()
-		given := store.conn.current
-		store.conn.replace(given, errLost)
+		replaced := store.conn.current
+		store.conn.replace(replaced, errLost)
 		store.conn.mu.Unlock()
 		require.Eventually(t, func() bool {
 			store.conn.mu.Lock()
 			defer store.conn.mu.Unlock()
-			return given.users == 0
-		}, time.Minute, time.Millisecond, "the close ends the subscription's visit")
+			return replaced.users == 0
+		}, time.Minute, time.Millisecond, "closing the client ends its use by the subscription")
 		append(seen)
 	}
 	require.Equal(t, rounds, seen)

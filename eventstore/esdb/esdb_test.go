@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// testTimeout bounds every wait of these tests. Only a broken store reaches it.
+// testTimeout bounds every wait of these tests, and is only reached by a failing test.
 const testTimeout = 3 * time.Minute
 
 func open(t testing.TB, options esdb.Options) *esdb.Store {
@@ -44,15 +44,15 @@ func start(stream string, events ...eventstore.Event) eventstore.Write {
 	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events}
 }
 
-// Many writers append fewer events here, where the race detector makes ten thousand take minutes. TestStore_ConformanceOnSharedServer
-// appends them all, and runs the rest of the suite.
+// The number of events is reduced, because the race detector makes ten thousand take minutes. TestStore_ConformanceOnSharedServer
+// appends all of them and runs the rest of the suite.
 func TestStore_ConcurrentConformance(t *testing.T) {
 	t.Parallel()
 	storetest.RunConcurrent(t, func(t testing.TB) eventstore.Store { return open(t, esdb.Options{URL: esdbtest.Empty(t)}) },
 		storetest.Capabilities{Events: 2_000})
 }
 
-// TestStore_ConformanceOnRealServer runs the suite on a server that is not the double, if there is one.
+// TestStore_ConformanceOnRealServer runs the suite on the server at esdbtest.URLVariable, if it is set.
 func TestStore_ConformanceOnRealServer(t *testing.T) {
 	t.Parallel()
 	if address := os.Getenv(esdbtest.URLVariable); address != "" {

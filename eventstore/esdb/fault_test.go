@@ -45,50 +45,50 @@ func read(t testing.TB, store eventstore.Store, stream string) []eventstore.Reco
 func TestStore_RecoversAfterFailedDiscovery(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
-	hurried := open(t, esdb.Options{URL: server.URL() + oneDiscovery, Timeout: 200 * time.Millisecond})
-	patient := open(t, esdb.Options{URL: server.URL() + oneDiscovery})
+	impatientStore := open(t, esdb.Options{URL: server.URL() + oneDiscovery, Timeout: 200 * time.Millisecond})
+	store := open(t, esdb.Options{URL: server.URL() + oneDiscovery})
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
 	var following errgroup.Group
 	following.Go(func() error {
-		_, err := follow(ctx, patient, eventstore.Filter{}, "last")
+		_, err := follow(ctx, store, eventstore.Filter{}, "last")
 		return err
 	})
-	mustAppend(t, patient, start("before", fact(`{}`)))
+	mustAppend(t, store, start("before", fact(`{}`)))
 
 	server.Shut()
 	during := start("during", fact(`{}`))
-	_, err := hurried.Append(ctx, during)
+	_, err := impatientStore.Append(ctx, during)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	require.Nil(t, eventstore.Conflict(err))
-	_, err = hurried.Head(ctx)
+	_, err = impatientStore.Head(ctx)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
-	_, err = hurried.Epoch(ctx)
+	_, err = impatientStore.Epoch(ctx)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
-	for _, err := range hurried.Read(ctx, "before", 0) {
+	for _, err := range impatientStore.Read(ctx, "before", 0) {
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	}
-	for page, err := range hurried.Subscribe(ctx, 0, eventstore.Filter{}) {
+	for page, err := range impatientStore.Subscribe(ctx, 0, eventstore.Filter{}) {
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
 		require.Zero(t, page)
 	}
 
-	// Concurrent calls while clients fail: none may wait forever.
+	// Concurrent calls while clients fail must not block forever.
 	var callers errgroup.Group
 	for i := range 32 {
 		callers.Go(func() error {
-			_, err := patient.Append(ctx, start(fmt.Sprintf("waiting-%d", i), fact(`{}`)))
+			_, err := store.Append(ctx, start(fmt.Sprintf("waiting-%d", i), fact(`{}`)))
 			return err
 		})
 	}
-	_, err = hurried.Append(ctx, during)
+	_, err = impatientStore.Append(ctx, during)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	server.Reopen()
 	require.NoError(t, callers.Wait())
-	mustAppend(t, patient, during)
-	mustAppend(t, patient, start("last", fact(`{}`)))
+	mustAppend(t, store, during)
+	mustAppend(t, store, start("last", fact(`{}`)))
 	require.NoError(t, following.Wait())
-	require.Len(t, read(t, patient, "during"), 1)
+	require.Len(t, read(t, store, "during"), 1)
 }
 
 func TestStore_ConcurrentLostCalls(t *testing.T) {
@@ -96,12 +96,12 @@ func TestStore_ConcurrentLostCalls(t *testing.T) {
 	server := esdbtest.Start(t)
 	store := open(t, esdb.Options{URL: server.URL()})
 	position := mustAppend(t, store, start("s", fact(`{}`)))
-	const together = 16
+	const concurrent = 16
 	calls := server.Calls()
 	release := server.Hold()
 	defer release()
 	var callers errgroup.Group
-	for range together {
+	for range concurrent {
 		callers.Go(func() error {
 			again, err := store.Append(within(t), eventstore.Check("s", 0))
 			if err == nil && again != position {
@@ -110,14 +110,14 @@ func TestStore_ConcurrentLostCalls(t *testing.T) {
 			return err
 		})
 	}
-	require.Eventually(t, func() bool { return server.Calls() >= calls+together }, testTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return server.Calls() >= calls+concurrent }, testTimeout, time.Millisecond)
 	server.Drop()
 	release()
 	require.NoError(t, callers.Wait())
 }
 
-// An append is sent again after its answer was lost: by the store itself, by its caller, and by another process, when a restarted server
-// has no ids in memory. It is stored once, and each answer has its position.
+// An append is resent after its response was lost: by the store, by its caller, and by another process after a restart of the server,
+// which has no ids in memory then. It is stored once, and each response has its position.
 func TestAppend_Resend(t *testing.T) {
 	t.Parallel()
 	any := func(stream string) eventstore.Write {
@@ -127,19 +127,19 @@ func TestAppend_Resend(t *testing.T) {
 		return eventstore.Write{Stream: stream, Expect: 0, Events: []eventstore.Event{fact(`{}`), fact(`{}`)}}
 	}
 	for name, writes := range map[string]func() []eventstore.Write{
-		"to a new stream":   func() []eventstore.Write { return []eventstore.Write{start("new", fact(`{}`), fact(`{}`))} },
-		"at a revision":     func() []eventstore.Write { return []eventstore.Write{atZero("old")} },
-		"expecting nothing": func() []eventstore.Write { return []eventstore.Write{any("old")} },
+		"to a new stream": func() []eventstore.Write { return []eventstore.Write{start("new", fact(`{}`), fact(`{}`))} },
+		"at a revision":   func() []eventstore.Write { return []eventstore.Write{atZero("old")} },
+		"at any revision": func() []eventstore.Write { return []eventstore.Write{any("old")} },
 		"to three streams": func() []eventstore.Write {
 			return []eventstore.Write{eventstore.Check("checked", 0), atZero("old"), start("new", fact(`{}`)), start("newer", fact(`{}`))}
 		},
-		"to three streams, expecting nothing": func() []eventstore.Write {
+		"to three streams at any revision": func() []eventstore.Write {
 			return []eventstore.Write{any("old"), any("new"), any("newer")}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for lost := range 8 { // answers: of the locks, and of the events
+			for lost := range 8 { // responses to the locks and to the events
 				server := esdbtest.Start(t)
 				store := open(t, esdb.Options{URL: server.URL()})
 				before := mustAppend(t, store, start("checked", fact(`{}`)), start("old", fact(`{}`)))
@@ -171,7 +171,7 @@ func TestAppend_Resend(t *testing.T) {
 	}
 }
 
-func TestAppend_UnknownAnswer(t *testing.T) {
+func TestAppend_UnknownResponse(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	store := open(t, esdb.Options{URL: server.URL()})
@@ -180,7 +180,7 @@ func TestAppend_UnknownAnswer(t *testing.T) {
 		position := mustAppend(t, store, eventstore.Write{Stream: "s", Expect: expect, Events: []eventstore.Event{fact(`{}`)}})
 		require.Equal(t, read(t, store, "s")[i].Position, position)
 	}
-	// The same answer to an append that is not stored: the stream is not as expected.
+	// The same response to an append that is not stored: a conflict.
 	server.UnknownReplies(1)
 	_, err := store.Append(within(t), start("s", fact(`{}`)))
 	require.Equal(t, &eventstore.ConflictError{Stream: "s", Expected: eventstore.NoStream, Actual: 2}, eventstore.Conflict(err))
@@ -232,9 +232,9 @@ func TestRead_LostConnections(t *testing.T) {
 	require.Equal(t, eventstore.Revision(total), next)
 }
 
-func TestAppend_ResendExpectingNothing(t *testing.T) {
+func TestAppend_ResendAtAnyRevision(t *testing.T) {
 	t.Parallel()
-	for _, later := range []int{0, 1, 62, 500} { // 62: it begins before the page that is read first
+	for _, later := range []int{0, 1, 62, 500} { // 62: the append begins before the first page of the lookup
 		t.Run(fmt.Sprintf("%d events later", later), func(t *testing.T) {
 			t.Parallel()
 			server := esdbtest.Start(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// The store shares a server with other logs, and with system events before, between and after its own.
+// The store shares a server with other logs and with system events.
 func TestStore_ConformanceOnSharedServer(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)

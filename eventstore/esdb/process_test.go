@@ -12,15 +12,15 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// process is a store whose calls of the server a test schedules: it stops before one of them, resumes, or is killed.
+// process is a store whose calls to the server are scheduled by a test: it stops before one of them, resumes or is killed.
 type process struct {
 	*Store
-	mu     sync.Mutex
-	calls  int
-	stopAt int // the call before which it calls stop; 0: none
-	stop   func()
-	dead   int      // the first call that is not made; 0: none
-	trail  []string // its calls
+	mu       sync.Mutex
+	calls    int
+	stopAt   int // the call before which it calls stop; 0: none
+	stop     func()
+	killedAt int      // the first call that fails; 0: none
+	trail    []string // its calls
 }
 
 func startProcess(t *testing.T, options Options) *process {
@@ -43,14 +43,14 @@ func (p *process) before(what string) error {
 		p.trail = append(p.trail, "(stopped)")
 		p.stop()
 	}
-	if p.dead > 0 && p.calls >= p.dead {
+	if p.killedAt > 0 && p.calls >= p.killedAt {
 		return errKilled
 	}
 	p.trail = append(p.trail, what)
 	return nil
 }
 
-// sent is an append of a process, and its result.
+// sent is an append of a process with its result.
 type sent struct {
 	writes   []eventstore.Write
 	position eventstore.Position
@@ -75,7 +75,7 @@ func write(stream string, expect eventstore.Expected, n int) eventstore.Write {
 	return w
 }
 
-// readLog reads the whole log up to a new last event.
+// readLog appends an event and reads the log up to it.
 func readLog(t *testing.T, description string, store *Store) (log []eventstore.Recorded) {
 	t.Helper()
 	end, err := store.Append(t.Context(), write("end-"+ulid.Make().String(), eventstore.NoStream, 1))
@@ -87,12 +87,12 @@ func readLog(t *testing.T, description string, store *Store) (log []eventstore.R
 	return log
 }
 
-// judgeLog requires that the log is the result of its appends one after the other, and that these returned the right results.
-func judgeLog(t *testing.T, description string, store *Store, appends []*sent) {
+// requireSequential requires that the log and the results of the appends equal those of a sequential execution.
+func requireSequential(t *testing.T, description string, store *Store, appends []*sent) {
 	t.Helper()
 	log := readLog(t, description, store)
 	streams, index := map[string][]eventstore.Recorded{}, map[ulid.ULID]int{}
-	ends := make([]map[string]int, 0, len(log)) // of streams before each event
+	ends := make([]map[string]int, 0, len(log)) // lengths of streams before each event
 	for i, r := range log {
 		require.EqualValues(t, len(streams[r.Stream]), r.Revision, description)
 		_, twice := index[r.ID]
@@ -105,16 +105,16 @@ func judgeLog(t *testing.T, description string, store *Store, appends []*sent) {
 		streams[r.Stream], index[r.ID] = append(streams[r.Stream], r), i
 	}
 	for stream, events := range streams {
-		var there []eventstore.Recorded
+		var read []eventstore.Recorded
 		for r, err := range store.Read(t.Context(), stream, 0) {
 			require.NoError(t, err, description)
-			there = append(there, r)
+			read = append(read, r)
 		}
-		require.Equal(t, events, there, description)
+		require.Equal(t, events, read, description)
 	}
 	for _, a := range appends {
 		if a.made {
-			judgeAppend(t, description, a, log, ends, index)
+			requireAtomic(t, description, a, log, ends, index)
 		}
 	}
 	conflicts := 0
@@ -126,8 +126,8 @@ func judgeLog(t *testing.T, description string, store *Store, appends []*sent) {
 	require.Less(t, conflicts, len(appends), "all conflicted\n"+description)
 }
 
-// judgeAppend requires that all events of an append are on the log, contiguous and as expected, or none, and that its result says so.
-func judgeAppend(t *testing.T, description string, a *sent, log []eventstore.Recorded, ends []map[string]int, index map[ulid.ULID]int) {
+// requireAtomic requires that all events of an append or none are on the log, contiguous and as expected, and that its result agrees.
+func requireAtomic(t *testing.T, description string, a *sent, log []eventstore.Recorded, ends []map[string]int, index map[ulid.ULID]int) {
 	t.Helper()
 	var events []eventstore.Event
 	for _, w := range a.writes {
@@ -139,14 +139,14 @@ func judgeAppend(t *testing.T, description string, a *sent, log []eventstore.Rec
 			stored++
 		}
 	}
-	require.True(t, stored == 0 || stored == len(events), "a part of an append\n"+description)
+	require.True(t, stored == 0 || stored == len(events), "a partial append\n"+description)
 	switch {
 	case a.err == nil && len(events) > 0:
 		require.Equal(t, len(events), stored, description)
 		require.Equal(t, log[index[events[len(events)-1].ID]].Position, a.position, description)
 	case a.err == nil:
 	case eventstore.Conflict(a.err) != nil:
-		require.Zero(t, stored, "a conflict, but stored\n"+description)
+		require.Zero(t, stored, "stored in spite of a conflict\n"+description)
 	default:
 		require.ErrorIs(t, a.err, errClosed, description)
 	}

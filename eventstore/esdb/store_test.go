@@ -20,7 +20,7 @@ func TestStore_CancelledCalls(t *testing.T) {
 	server := esdbtest.Start(t)
 	store := open(t, esdb.Options{URL: server.URL()})
 	t.Cleanup(server.Hold())
-	for name, ask := range map[string]func(context.Context) error{
+	for name, call := range map[string]func(context.Context) error{
 		"append": func(ctx context.Context) error {
 			_, err := store.Append(ctx, start("s", fact(`{}`)))
 			return err
@@ -42,11 +42,11 @@ func TestStore_CancelledCalls(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(within(t))
 		calls := server.Calls()
-		answer := make(chan error, 1)
-		go func() { answer <- ask(ctx) }()
+		result := make(chan error, 1)
+		go func() { result <- call(ctx) }()
 		require.Eventually(t, func() bool { return server.Calls() > calls }, testTimeout, time.Millisecond)
 		cancel()
-		require.ErrorIs(t, <-answer, context.Canceled, name)
+		require.ErrorIs(t, <-result, context.Canceled, name)
 	}
 }
 
@@ -66,14 +66,14 @@ func TestClose_EndsWaitingCalls(t *testing.T) {
 	server := esdbtest.Start(t)
 	store := open(t, esdb.Options{URL: server.URL()})
 	t.Cleanup(server.Hold())
-	answer := make(chan error, 1)
+	result := make(chan error, 1)
 	go func() {
 		_, err := store.Append(t.Context(), start("s", fact(`{}`)))
-		answer <- err
+		result <- err
 	}()
 	require.Eventually(t, func() bool { return server.Calls() > 0 }, testTimeout, time.Millisecond)
 	store.Close()
-	err := <-answer
+	err := <-result
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	require.NotErrorIs(t, err, context.Canceled)
 }
@@ -109,7 +109,7 @@ func TestAppend_ServerCalls(t *testing.T) {
 	release := server.Hold()
 	var capturing sync.WaitGroup
 	capturing.Go(capture)
-	// Both locks are sent before either is answered.
+	// Both locks are sent before the first response.
 	require.Eventually(t, func() bool { return server.Calls() >= calls+2 }, testTimeout, time.Millisecond)
 	release()
 	capturing.Wait()
@@ -121,7 +121,7 @@ func TestAppend_ServerCalls(t *testing.T) {
 		eventstore.Write{Stream: "lead-1", Expect: 0, Events: []eventstore.Event{fact(`{}`)}})
 	require.Equal(t, calls+3, server.Calls(), "a merge: the event, and two checks")
 
-	// Another process has read what it decides on.
+	// Another process has read the streams.
 	other := open(t, esdb.Options{URL: server.URL()})
 	for _, stream := range []string{"token-1", "account-1", "lead-1"} {
 		read(t, other, stream)
@@ -146,7 +146,7 @@ func TestAppend_Invalid(t *testing.T) {
 		"the stream of the epoch":                start("leadlog-epoch", fact(`{}`)),
 		"a system type":                          start("s", typed),
 		"the type of locks":                      start("s", lock),
-		"the type that closes slots":             start("s", closed),
+		"the type of closed slots":               start("s", closed),
 	} {
 		_, err := store.Append(within(t), start("good", fact(`{}`)), w)
 		require.ErrorIs(t, err, eventstore.ErrInvalid, name)

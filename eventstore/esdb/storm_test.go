@@ -17,11 +17,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// Many callers in three processes write to few streams and check others; some are cancelled, or lose their answers. The log must be
-// the result of one append after the other, each as it expected, in the order of the answers. A concurrent subscription must yield it.
+// Many callers in three processes write to few streams and check others. Some calls are cancelled or lose their response. The log must
+// be linearizable: the result of a sequential execution in an order that agrees with real time. A concurrent subscription must yield it.
 func TestAppend_Storm(t *testing.T) {
 	t.Parallel()
-	const rounds = 30 // of each caller
+	const rounds = 30 // per caller
 	server := esdbtest.Start(t)
 	options := Options{URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond, Timeout: time.Minute}
 	names := []string{"a", "b", "c", "d", "e", "f"}
@@ -34,7 +34,7 @@ func TestAppend_Storm(t *testing.T) {
 	var all []*timed
 	var callers sync.WaitGroup
 	var live []eventstore.Recorded
-	last := func(e eventstore.Recorded) bool { return e.Stream == "last" } // events that tests read to may follow in its page
+	last := func(e eventstore.Recorded) bool { return e.Stream == "last" } // later events may be on the same page
 	following, cancel := context.WithCancel(t.Context())
 	var follower sync.WaitGroup
 	for i := range 3 {
@@ -61,7 +61,7 @@ func TestAppend_Storm(t *testing.T) {
 					}
 					s.begun = clock.Add(1)
 					if s.position, s.err = store.Append(ctx, s.writes...); s.err != nil && eventstore.Conflict(s.err) == nil {
-						s.err = errors.Join(s.err, errClosed) // it may be stored or not
+						s.err = errors.Join(s.err, errClosed) // the outcome is unknown
 					}
 					s.ended = clock.Add(1)
 					cancel()
@@ -91,21 +91,21 @@ func TestAppend_Storm(t *testing.T) {
 	for i, s := range all {
 		appends[i] = &s.sent
 	}
-	judgeLog(t, "", fresh, appends)
+	requireSequential(t, "", fresh, appends)
 	follower.Wait()
 	cancel()
 	require.True(t, slices.ContainsFunc(live, last))
-	require.Equal(t, readLog(t, "", fresh)[:len(live)], live, "a live subscription yields what a cold store reads")
+	require.Equal(t, readLog(t, "", fresh)[:len(live)], live, "a live subscription yields the events that a new store reads")
 	for _, a := range all {
 		for _, b := range all {
 			if a.err == nil && b.err == nil && len(b.writes) > 0 && a.ended < b.begun && a.position >= b.position {
-				require.Less(t, a.position, b.position, "answered before the other began")
+				require.Less(t, a.position, b.position, "one append returned before the other began")
 			}
 		}
 	}
 }
 
-// drawWrites draws writes and checks whose expectations are right most of the time.
+// drawWrites returns random writes and checks, most with the right expectation.
 func drawWrites(t *testing.T, store *Store, names []string) (writes []eventstore.Write) {
 	order := rand.Perm(len(names))
 	n := 1 + rand.N(3)

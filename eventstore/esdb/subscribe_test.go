@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// follow collects events up to one on the stream named last. Events out of order are an error.
+// follow returns the events up to one on the stream named last, and fails on events out of order.
 func follow(ctx context.Context, store eventstore.Store, filter eventstore.Filter, last string) ([]eventstore.Recorded, error) {
 	var seen []eventstore.Recorded
 	var at eventstore.Position
@@ -41,10 +41,10 @@ func TestSubscribe_LostConnections(t *testing.T) {
 	t.Parallel()
 	const batches, size = 30, 100
 	for name, filter := range map[string]eventstore.Filter{
-		"everything":     {},
-		"by stream":      {StreamPrefixes: []string{"kept-"}},
-		"by type":        {Types: []string{"test.happened.v1"}},
-		"here and there": {StreamPrefixes: []string{"kept-1", "last"}},
+		"everything":  {},
+		"by stream":   {StreamPrefixes: []string{"kept-"}},
+		"by type":     {Types: []string{"test.happened.v1"}},
+		"few matches": {StreamPrefixes: []string{"kept-1", "last"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,7 +104,7 @@ func TestSubscribe_CheckpointAtEndOfLog(t *testing.T) {
 				}
 				return err
 			})
-			// It has subscribed, and reads beyond the server's checkpoint.
+			// The store has subscribed and reads beyond the server's checkpoint.
 			require.Eventually(t, func() bool { return server.Calls() >= calls+2 }, testTimeout, time.Millisecond)
 			mustAppend(t, store, start("s-1", fact(`{}`))) // the server does not send it
 			mustAppend(t, store, start("s-2", fact(`{}`)))
@@ -130,10 +130,10 @@ func TestHead_SkipsSystemEvents(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, position, head)
 	}
-	calls := server.Calls() // a subscription, which polls, starts only later
+	calls := server.Calls() // no subscription polls yet
 	_, err = store.Head(ctx)
 	require.NoError(t, err)
-	require.LessOrEqual(t, server.Calls()-calls, 1, "what was read once is not read again")
+	require.LessOrEqual(t, server.Calls()-calls, 1, "the end of the last search is cached")
 	seen, err := follow(ctx, store, eventstore.Filter{}, "s-2")
 	require.NoError(t, err)
 	require.Len(t, seen, 3)
@@ -147,7 +147,7 @@ func TestSubscribe_ProgressPastSystemEvents(t *testing.T) {
 	server.Noise(2000)
 	position := mustAppend(t, store, start("s-0", fact(`{}`)))
 	server.Noise(2000)
-	marks := 0
+	pages := 0
 	for page, err := range store.Subscribe(within(t), after, eventstore.Filter{StreamPrefixes: []string{"none-"}}) {
 		require.NoError(t, err)
 		require.Empty(t, page.Events)
@@ -155,10 +155,10 @@ func TestSubscribe_ProgressPastSystemEvents(t *testing.T) {
 		if page.Position < position {
 			continue
 		}
-		if marks++; marks == 5 {
+		if pages++; pages == 5 {
 			break
 		}
-		position = mustAppend(t, store, start(fmt.Sprintf("s-%d", marks), fact(`{}`)))
+		position = mustAppend(t, store, start(fmt.Sprintf("s-%d", pages), fact(`{}`)))
 		server.Noise(10)
 	}
 }

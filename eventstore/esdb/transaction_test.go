@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// A process stops between its locks and its commit record. A checkpoint that is taken meanwhile is after the locks.
+// A process stops between its locks and its commit record. A checkpoint of that time is after the locks.
 func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 	t.Parallel()
 	options := namespaced(t)
@@ -27,7 +27,7 @@ func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 	_, err := other.Append(t.Context(), write("t", eventstore.NoStream, 1), write("x", eventstore.NoStream, 1))
 	require.NoError(t, err)
 	var checkpoint eventstore.Position
-	slow.stopAt = 4 // after two tails were guessed, and two locks placed: the events
+	slow.stopAt = 4 // the call after two lookups of tails and two locks: the events
 	slow.stop = func() {
 		var err error
 		checkpoint, err = other.Append(t.Context(), write("between", eventstore.NoStream, 2))
@@ -46,8 +46,8 @@ func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 			events = all[i+1:]
 		}
 	}
-	require.Len(t, events, 5, "four of the append, and the last")
-	for i := range events { // also from each place within the append
+	require.Len(t, events, 5, "four events of the append and the last event")
+	for i := range events { // also from each position within the append
 		after := checkpoint
 		if i > 0 {
 			after = events[i-1].Position
@@ -61,30 +61,30 @@ func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 	}
 }
 
-// Before whichever call a process dies, its locks are soon released, and what it did not commit is never read.
-func TestAppend_DeadProcess(t *testing.T) {
+// A process is killed before each of its calls in turn. Its locks are soon released, and uncommitted events are never read.
+func TestAppend_KilledProcess(t *testing.T) {
 	t.Parallel()
 	require.Less(t, longestGrace, time.Second)
-	for died, committed := 1, false; !committed; died++ {
+	for call, committed := 1, false; !committed; call++ {
 		options := namespaced(t)
-		dead, other := startProcess(t, options), startProcess(t, options)
-		dead.dead = died
+		killed, other := startProcess(t, options), startProcess(t, options)
+		killed.killedAt = call
 		a, b := sent{}, sent{}
 		a.writes = []eventstore.Write{write("x", eventstore.NoStream, 1), write("y", eventstore.NoStream, 2), write("z", eventstore.NoStream, 1)}
 		b.writes = []eventstore.Write{write("z", eventstore.NoStream, 1), write("y", eventstore.NoStream, 1), write("x", eventstore.NoStream, 1)}
-		dead.send(&a)
+		killed.send(&a)
 		other.send(&b)
 		committed = a.err == nil
 		if !committed {
-			require.NoError(t, b.err, "%d: %q\n%q", died, dead.trail, other.trail)
+			require.NoError(t, b.err, "%d: %q\n%q", call, killed.trail, other.trail)
 		}
-		judgeLog(t, fmt.Sprint(died, dead.trail, other.trail), other.Store, []*sent{&a, &b})
-		dead.Close()
+		requireSequential(t, fmt.Sprint(call, killed.trail, other.trail), other.Store, []*sent{&a, &b})
+		killed.Close()
 		other.Close()
 	}
 }
 
-// A transaction commits between a reader's look-ups of its two locks on one stream. The reader makes no second look-up.
+// A transaction commits between a reader's lookups of its two locks on one stream. The reader must not make the second lookup.
 func TestRead_CommitDuringRead(t *testing.T) {
 	t.Parallel()
 	readers := map[string]func(*process) (int, error){
@@ -111,11 +111,11 @@ func TestRead_CommitDuringRead(t *testing.T) {
 			options, commit := stopBeforeCommit(t)
 			reader := startProcess(t, options)
 			t.Cleanup(reader.Close)
-			reader.stopAt = 3 // it has read the stream and looked up one lock
+			reader.stopAt = 3 // after reading the stream and looking up one lock
 			reader.stop = commit
 			n, err := read(reader)
 			require.NoError(t, err)
-			require.Contains(t, []int{0, 2}, n, "a part of an append")
+			require.Contains(t, []int{0, 2}, n, "a partial append")
 			n, err = read(reader)
 			require.NoError(t, err)
 			require.Equal(t, 2, n)
@@ -123,7 +123,7 @@ func TestRead_CommitDuringRead(t *testing.T) {
 	}
 }
 
-// A reader has read an undecided lock, and reads an event that was appended after the commit.
+// A reader has read a pending lock, and then reads an event that was appended after the commit.
 func TestResolver_EventAfterPendingLock(t *testing.T) {
 	t.Parallel()
 	options, commit := stopBeforeCommit(t)
@@ -145,8 +145,8 @@ func TestResolver_EventAfterPendingLock(t *testing.T) {
 	require.ErrorIs(t, err, errMoved)
 }
 
-// stopBeforeCommit stops a process whose transaction has two locks on the stream y. It returns the options of the store, and the
-// function that lets the process commit.
+// stopBeforeCommit stops a process whose transaction has two locks on the stream y before its commit. It returns the options of the
+// store and a function that resumes the process.
 func stopBeforeCommit(t *testing.T) (options Options, commit func()) {
 	t.Helper()
 	options = namespaced(t)
@@ -175,7 +175,7 @@ func stopBeforeCommit(t *testing.T) (options Options, commit func()) {
 	}
 }
 
-// A process is slow, but alive, and another closes its slot. It must not commit later.
+// Another process closes the slot of a slow one, which must not commit later.
 func TestAppend_ClosedSlot(t *testing.T) {
 	t.Parallel()
 	options := namespaced(t)
@@ -190,13 +190,13 @@ func TestAppend_ClosedSlot(t *testing.T) {
 	require.NoError(t, b.err)
 	require.Contains(t, strings.Join(other.trail, "\n"), closedType)
 	require.Equal(t, &eventstore.ConflictError{Stream: "x", Expected: eventstore.NoStream, Actual: 0}, eventstore.Conflict(a.err))
-	judgeLog(t, fmt.Sprint(slow.trail, other.trail), other.Store, []*sent{&a, &b})
+	requireSequential(t, fmt.Sprint(slow.trail, other.trail), other.Store, []*sent{&a, &b})
 }
 
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	s := &Store{shortestGrace: shortestGrace}
-	require.Equal(t, shortestGrace, s.grace("b.0", "", 0), "no locks: the whole grace, whichever append is older")
+	require.Equal(t, shortestGrace, s.grace("b.0", "", 0), "without locks the grace does not depend on the age")
 	require.Equal(t, shortestGrace, s.grace("b.0", "c.0", 0), "a younger holder")
 	require.Equal(t, shortestGrace/8, s.grace("b.0", "a.0", 0), "an older holder")
 	require.Equal(t, 4*shortestGrace, s.grace("b.0", "c.2", 2), "doubles with each failed attempt")
@@ -220,18 +220,18 @@ func TestCache_Bounded(t *testing.T) {
 		c.add(fmt.Sprintf("%03d", i%50), i)
 		require.LessOrEqual(t, c.bytes, c.limit)
 	}
-	value, known := c.get("049")
-	require.True(t, known)
+	value, found := c.get("049")
+	require.True(t, found)
 	require.Equal(t, 99, value)
 	c.add("large", 1<<20)
-	_, known = c.get("large")
-	require.False(t, known)
+	_, found = c.get("large")
+	require.False(t, found)
 	require.Zero(t, c.bytes)
 	require.Zero(t, c.known.Len())
 }
 
-// Consumers would take a mark beyond the head for that of another log.
-func TestSubscribe_MarksEndAtHead(t *testing.T) {
+// A consumer would treat a checkpoint beyond the head as one of another log.
+func TestSubscribe_CheckpointsUpToHead(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	store := startProcess(t, Options{URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: time.Minute})
@@ -250,7 +250,7 @@ func TestSubscribe_MarksEndAtHead(t *testing.T) {
 			for store.followers.running() == nil {
 				time.Sleep(time.Millisecond)
 			}
-			_, _ = store.Append(t.Context(), write("last", eventstore.NoStream, 1)) // a failure shows in the subscription
+			_, _ = store.Append(t.Context(), write("last", eventstore.NoStream, 1)) // a failure ends the subscription
 		}()
 	}
 }
