@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// node is a server by its address.
+// node is a client of a server.
 type node struct {
 	streams.StreamsClient
 	authorization string
@@ -33,7 +33,7 @@ func dial(t *testing.T, address string) node {
 	require.NoError(t, err)
 	transport := insecure.NewCredentials()
 	if !strings.EqualFold(u.Query().Get("tls"), "false") {
-		transport = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) // a test server's own certificate
+		transport = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) // self-signed
 	}
 	conn, err := grpc.NewClient(u.Host, grpc.WithTransportCredentials(transport))
 	require.NoError(t, err)
@@ -56,18 +56,18 @@ func (n node) context(t *testing.T) context.Context {
 
 func newStream() string { return "protocol-" + uuid.NewString() }
 
-// expectation sets what an append expects.
+// expectation sets the expected revision of an append.
 type expectation func(*streams.AppendReq_Options)
 
-func none(o *streams.AppendReq_Options) {
+func noStream(o *streams.AppendReq_Options) {
 	o.ExpectedStreamRevision = &streams.AppendReq_Options_NoStream{NoStream: &shared.Empty{}}
 }
 
-func anything(o *streams.AppendReq_Options) {
+func anyRevision(o *streams.AppendReq_Options) {
 	o.ExpectedStreamRevision = &streams.AppendReq_Options_Any{Any: &shared.Empty{}}
 }
 
-func exists(o *streams.AppendReq_Options) {
+func streamExists(o *streams.AppendReq_Options) {
 	o.ExpectedStreamRevision = &streams.AppendReq_Options_StreamExists{StreamExists: &shared.Empty{}}
 }
 
@@ -140,7 +140,7 @@ func allFromEnd(backwards bool, count uint64) *streams.ReadReq {
 	return &streams.ReadReq{Options: o}
 }
 
-// subscribeTo is a subscription from a position, with a large interval between checkpoints.
+// subscribeTo requests a subscription from a position, with a large interval between checkpoints.
 func subscribeTo(position uint64, filter *streams.ReadReq_Options_FilterOptions) *streams.ReadReq {
 	filter.Window = &streams.ReadReq_Options_FilterOptions_Max{Max: 100_000}
 	filter.CheckpointIntervalMultiplier = 1
@@ -165,13 +165,13 @@ func streamFrom(stream string, revision uint64, backwards bool, count uint64) *s
 	return &streams.ReadReq{Options: o}
 }
 
-// read receives up to so many messages.
-func (n node) read(t *testing.T, r *streams.ReadReq, most int) []*streams.ReadResp {
+// read returns up to limit messages.
+func (n node) read(t *testing.T, r *streams.ReadReq, limit int) []*streams.ReadResp {
 	t.Helper()
 	call, err := n.Read(n.context(t), r)
 	require.NoError(t, err)
 	var got []*streams.ReadResp
-	for len(got) < most {
+	for len(got) < limit {
 		m, err := call.Recv()
 		if errors.Is(err, io.EOF) {
 			break
