@@ -8,60 +8,60 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// fault names what is wrong with a memory store.
+// fault is a fault that is injected into a memory store.
 type fault string
 
 const (
-	noFault         fault = ""
-	wrongActual     fault = "reports the expected revision as the actual one"
-	lastConflict    fault = "reports the last conflict"
-	freshRetry      fault = "takes the same append as a conflict"
-	doubledRetry    fault = "writes the same append again"
-	retryAtHead     fault = "answers a retry with the head"
-	retryByChecks   fault = "compares the checks of a retry"
-	retryByPrefix   fault = "takes the beginning of an append for the whole"
-	halfAppend      fault = "leaves the writes before a conflict"
-	ignoredChecks   fault = "ignores checks"
-	lateCheck       fault = "lets a check see only every second append"
-	laxAny          fault = "compares an expectation of nothing"
-	firstPosition   fault = "answers with the position of the first event"
-	checkedToZero   fault = "answers checks with position zero"
-	unvalidated     fault = "writes what is not well formed"
-	gaps            fault = "leaves gaps between positions"
-	skipped         fault = "skips an event in a hundred"
-	doubled         fault = "delivers an event in a hundred twice"
-	shuffled        fault = "delivers two events in the wrong order"
-	noMarks         fault = "never marks progress"
-	farMarks        fault = "marks progress beyond the head"
-	eagerMarks      fault = "marks progress before the events"
-	patternPrefixes fault = "takes an underscore in a prefix for any character"
-	ignoredTypes    fault = "ignores the types of a filter"
-	localTimes      fault = "returns local times"
-	seconds         fault = "cuts times to seconds"
-	tidyData        fault = "tidies data"
-	lostMetadata    fault = "loses the user agent"
-	aliasedData     fault = "keeps the caller's slices"
+	noFault          fault = ""
+	wrongActual      fault = "reports the expected revision as the actual one"
+	lastConflict     fault = "reports the last conflict"
+	freshRetry       fault = "reports a conflict for a repeated append"
+	doubledRetry     fault = "writes a repeated append again"
+	retryAtHead      fault = "returns the head for a retry"
+	retryByChecks    fault = "compares the checks of a retry"
+	retryByPrefix    fault = "accepts the first event of an append as the whole append"
+	halfAppend       fault = "keeps the writes before a conflict"
+	ignoredChecks    fault = "ignores checks"
+	lateCheck        fault = "ignores the checks of every second append"
+	anyAsNoStream    fault = "treats any revision as no stream"
+	firstPosition    fault = "returns the position of the first event"
+	checkedToZero    fault = "returns position zero for checks"
+	unvalidated      fault = "does not validate appends"
+	gaps             fault = "leaves gaps between positions"
+	skipped          fault = "skips one event in a hundred"
+	doubled          fault = "delivers one event in a hundred twice"
+	shuffled         fault = "delivers two events in the wrong order"
+	noCheckpoints    fault = "sends no checkpoints"
+	farCheckpoints   fault = "sends checkpoints beyond the head"
+	eagerCheckpoints fault = "sends checkpoints before their events"
+	patternPrefixes  fault = "treats an underscore in a prefix as a wildcard"
+	ignoredTypes     fault = "ignores the types of a filter"
+	localTimes       fault = "returns local times"
+	seconds          fault = "truncates times to seconds"
+	tidyData         fault = "removes spaces from data"
+	lostMetadata     fault = "loses the user agent"
+	aliasedData      fault = "keeps the caller's slices"
 )
 
-// append is the model's, except for faults that answer instead of it or change its input.
+// append appends to the model with the fault.
 func (f fault) append(m *memory, writes []eventstore.Write) (eventstore.Position, error) {
 	before := slices.Clone(m.model.all)
-	stored, there := m.model.stored(writes)
-	if there {
-		if position, err, did := f.retry(&m.model, writes); did {
+	stored, isStored := m.model.stored(writes)
+	if isStored {
+		if position, err, handled := f.retry(&m.model, writes); handled {
 			return position, err
 		}
 	}
 	switch {
 	case f == retryByPrefix && len(writes) == 1 && len(writes[0].Events) > 1:
-		if at, begun := m.model.stored([]eventstore.Write{write(writes[0].Stream, writes[0].Expect, writes[0].Events[0])}); begun {
+		if at, isStored := m.model.stored([]eventstore.Write{write(writes[0].Stream, writes[0].Expect, writes[0].Events[0])}); isStored {
 			return at, nil
 		}
 	case f == unvalidated && eventstore.Validate(writes) != nil && writes[0].Stream != "":
 		return m.model.put(writes[0]), nil
 	case f == ignoredChecks, f == lateCheck && m.appends%2 == 0:
 		writes = slices.DeleteFunc(writes, func(w eventstore.Write) bool { return len(w.Events) == 0 })
-	case f == laxAny && !there:
+	case f == anyAsNoStream && !isStored:
 		for i, w := range writes {
 			if w.Expect == eventstore.Any {
 				writes[i].Expect = eventstore.NoStream
@@ -71,11 +71,11 @@ func (f fault) append(m *memory, writes []eventstore.Write) (eventstore.Position
 		slices.Reverse(writes)
 	}
 	position, err := m.model.append(writes)
-	return f.answer(m, writes, before, stored, position, err)
+	return f.result(m, writes, before, stored, position, err)
 }
 
-// retry answers an append that was stored before, if the fault is about retries.
-func (f fault) retry(m *model, writes []eventstore.Write) (_ eventstore.Position, _ error, did bool) {
+// retry returns the result of an append that is stored, and whether the fault affects retries.
+func (f fault) retry(m *model, writes []eventstore.Write) (_ eventstore.Position, _ error, handled bool) {
 	switch f {
 	case freshRetry:
 		position, err := m.allOrNothing(writes)
@@ -94,8 +94,8 @@ func (f fault) retry(m *model, writes []eventstore.Write) (_ eventstore.Position
 	return 0, nil, false
 }
 
-// answer changes the model's answer.
-func (f fault) answer(
+// result applies the fault to the result of the model.
+func (f fault) result(
 	m *memory, writes []eventstore.Write, before []eventstore.Recorded, stored, position eventstore.Position, err error,
 ) (eventstore.Position, error) {
 	conflict := eventstore.Conflict(err)
@@ -129,7 +129,7 @@ func (f fault) read(r eventstore.Recorded) eventstore.Recorded {
 	return r
 }
 
-// pages returns what a subscription yields of a part of the log.
+// pages returns the pages of a subscription for a range of the log.
 func (f fault) pages(read []eventstore.Recorded, after, head eventstore.Position, filter eventstore.Filter) []eventstore.Page {
 	var events []eventstore.Recorded
 	for _, r := range read {
@@ -147,13 +147,13 @@ func (f fault) pages(read []eventstore.Recorded, after, head eventstore.Position
 	switch {
 	case len(read) == 0:
 		return nil
-	case f == noMarks && len(events) == 0:
+	case f == noCheckpoints && len(events) == 0:
 		head = after
-	case f == noMarks:
+	case f == noCheckpoints:
 		head = events[len(events)-1].Position
-	case f == farMarks:
+	case f == farCheckpoints:
 		head++
-	case f == eagerMarks:
+	case f == eagerCheckpoints:
 		return []eventstore.Page{{Position: head}, {Events: events, Position: head}}
 	}
 	return []eventstore.Page{{Events: events, Position: head}}
@@ -174,7 +174,7 @@ func (f fault) matches(filter eventstore.Filter, r eventstore.Recorded) bool {
 	return filter.Matches(r.Stream, r.Type)
 }
 
-// matched fills the underscores of a pattern from a name.
+// matched replaces the underscores of a pattern by the characters of a name.
 func matched(pattern, name string) string {
 	filled := []byte(pattern)
 	for i := range filled {

@@ -21,7 +21,7 @@ func openMemory(faulty fault) func(testing.TB) eventstore.Store {
 	}
 }
 
-// TestMemory_Conformance passes, except in the processes that TestSuite_CatchesFaults starts.
+// TestMemory_Conformance passes, except in the subprocesses of TestSuite_DetectsFaults.
 func TestMemory_Conformance(t *testing.T) {
 	t.Parallel()
 	faulty, wait := fault(os.Getenv(faultVariable)), timeout
@@ -32,18 +32,18 @@ func TestMemory_Conformance(t *testing.T) {
 	suite{open: openMemory(faulty), can: can, timeout: wait}.run(t)
 }
 
-// faultVariable names the fault of the memory store in a process that a test starts.
+// faultVariable is the environment variable with the fault of a subprocess.
 const faultVariable = "LEADLOG_STORETEST_FAULT"
 
-// TestSuite_CatchesFaults runs the suite on stores with faults, each of which must fail a test.
-func TestSuite_CatchesFaults(t *testing.T) {
+// TestSuite_DetectsFaults runs the suite on stores with one fault each, which must fail a test.
+func TestSuite_DetectsFaults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fault fault
 		test  string // group and name
 	}{
 		{wrongActual, "expectations/conflict: later revision"},
-		{laxAny, "expectations/any revision"},
+		{anyAsNoStream, "expectations/any revision"},
 		{lastConflict, "streams/first conflict is reported"},
 		{halfAppend, "streams/conflict writes nothing"},
 		{ignoredChecks, "checks/check that fails"},
@@ -61,9 +61,9 @@ func TestSuite_CatchesFaults(t *testing.T) {
 		{skipped, "many writers/thousands of events to two subscribers"},
 		{doubled, "many writers/thousands of events to two subscribers"},
 		{shuffled, "subscriptions/from the start"},
-		{noMarks, "subscriptions/progress without matches"},
-		{farMarks, "subscriptions/progress without matches"},
-		{eagerMarks, "subscriptions/from the start"},
+		{noCheckpoints, "subscriptions/progress without matches"},
+		{farCheckpoints, "subscriptions/progress without matches"},
+		{eagerCheckpoints, "subscriptions/from the start"},
 		{patternPrefixes, "names/prefix is text"},
 		{ignoredTypes, "filters/type"},
 		{localTimes, "round trip/times"},
@@ -83,7 +83,7 @@ func TestSuite_CatchesFaults(t *testing.T) {
 	}
 }
 
-// runFaulty runs a test of this program in a process of its own, where the memory store has a fault.
+// runFaulty runs a test of this program in a subprocess, in which the memory store has a fault.
 func runFaulty(t *testing.T, faulty fault, path string) string {
 	t.Helper()
 	program, err := os.Executable()
