@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// batchWriter is a writer whose batches the test makes.
+// batchWriter returns a writer whose batches are made by the test.
 func batchWriter(t *testing.T) *writer {
 	t.Helper()
 	config, err := pgx.ParseConfig(pgtest.DatabaseFrom(t, "log", Migrate))
@@ -76,12 +76,12 @@ func TestBatch_OutcomePerAppend(t *testing.T) {
 	}
 	require.Equal(t, want, commit(t, w, batch...))
 	want[3].position = 6
-	require.Equal(t, want, commit(t, w, batch...), "the same batch again, as after a lost answer")
+	require.Equal(t, want, commit(t, w, batch...), "the same batch again, as after a lost response")
 }
 
-func TestBatch_InvalidAppendFailsAlone(t *testing.T) {
+func TestBatch_InvalidAppendIsolated(t *testing.T) {
 	t.Parallel()
-	for name, refusal := range map[string]string{
+	for name, constraint := range map[string]string{
 		"class 22": `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN IF NEW.type = 'bad' THEN PERFORM 1 / 0; END IF; RETURN NEW; END $$;
 			CREATE TRIGGER refuse BEFORE INSERT ON log.event FOR EACH ROW EXECUTE FUNCTION refuse()`,
@@ -91,7 +91,7 @@ func TestBatch_InvalidAppendFailsAlone(t *testing.T) {
 			t.Parallel()
 			w := batchWriter(t)
 			require.Equal(t, []outcome{{position: 1}}, commit(t, w, []eventstore.Write{events("first", eventstore.NoStream, "good")}))
-			pgtest.Exec(t, w.conn, refusal)
+			pgtest.Exec(t, w.conn, constraint)
 			batch := make([][]eventstore.Write, 20)
 			for i := range batch {
 				types := []string{"good", "good"}
@@ -140,7 +140,7 @@ func TestBatch_StoresKeys(t *testing.T) {
 		again,
 		[]eventstore.Write{events("keyless", eventstore.NoStream, "a"), keyed(2, events("stored", eventstore.NoStream, "a", "a"))},
 		[]eventstore.Write{keyed(3, events("refused", 7, "a"))},
-		[]eventstore.Write{keyed(4, events("beside", eventstore.NoStream, "a")), eventstore.Check("again", 5)},
+		[]eventstore.Write{keyed(4, events("unstored", eventstore.NoStream, "a")), eventstore.Check("again", 5)},
 		[]eventstore.Write{eventstore.Check("again", 0), keyed(5, events("last", eventstore.Any, "a"))},
 	)
 	require.Equal(t, []outcome{{position: 1}, {position: 4}}, outcomes[:2])
@@ -150,8 +150,8 @@ func TestBatch_StoresKeys(t *testing.T) {
 	require.Equal(t, map[string]int64{"stored": 2, "last": 5}, kept())
 }
 
-// An append that was answered as unavailable is not retried for ever: it would be written later, and delay other appends.
-func TestBatch_DroppedWhenAbandoned(t *testing.T) {
+// An append that timed out must not be retried forever: it would be written later and delay other appends.
+func TestBatch_DroppedAfterTimeout(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig("postgres://none@127.0.0.1:1/none")
 	require.NoError(t, err)
@@ -160,20 +160,20 @@ func TestBatch_DroppedWhenAbandoned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.append(t.Context(), r)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
-	over := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		w.commit([]*request{r})
-		close(over)
+		close(done)
 	}()
 	select {
-	case <-over:
+	case <-done:
 	case <-time.After(time.Minute):
-		require.Fail(t, "the batch is retried for ever")
+		require.Fail(t, "the batch is retried after its timeout")
 	}
 }
 
-// asked makes a request that writes and checks streams of one letter each.
-func asked(writes, checks string) *request {
+// newTestRequest returns a request that writes and checks streams, which are named by single letters.
+func newTestRequest(writes, checks string) *request {
 	r := &request{done: make(chan outcome, 1), bytes: 1}
 	for _, s := range writes {
 		r.writes = append(r.writes, eventstore.Write{Stream: string(s), Events: make([]eventstore.Event, 1)})
@@ -190,22 +190,22 @@ func TestSelection_DefersConflicting(t *testing.T) {
 		requests [][2]string // written, checked
 		batch    []int
 	}{
-		"streams of their own":                         {[][2]string{{"a", ""}, {"b", ""}, {"c", ""}}, []int{0, 1, 2}},
-		"checks are shared":                            {[][2]string{{"a", "t"}, {"b", "t"}, {"", "t"}}, []int{0, 1, 2}},
-		"one stream written twice":                     {[][2]string{{"a", ""}, {"ab", ""}, {"c", ""}}, []int{0, 2}},
-		"a check of what is written":                   {[][2]string{{"t", ""}, {"a", "t"}}, []int{0}},
-		"a write of what is checked":                   {[][2]string{{"a", "t"}, {"t", ""}}, []int{0}},
-		"behind a waiting write":                       {[][2]string{{"a", "t"}, {"t", ""}, {"b", "t"}}, []int{0}},
-		"behind another stream of a waiting append":    {[][2]string{{"a", ""}, {"ab", ""}, {"b", ""}}, []int{0}},
-		"a check beside a waiting append's same check": {[][2]string{{"a", ""}, {"a", "t"}, {"b", "t"}}, []int{0, 2}},
-		"a write behind a waiting append's check":      {[][2]string{{"a", ""}, {"a", "t"}, {"t", ""}}, []int{0}},
+		"different streams":                                 {[][2]string{{"a", ""}, {"b", ""}, {"c", ""}}, []int{0, 1, 2}},
+		"checks are shared":                                 {[][2]string{{"a", "t"}, {"b", "t"}, {"", "t"}}, []int{0, 1, 2}},
+		"one stream written twice":                          {[][2]string{{"a", ""}, {"ab", ""}, {"c", ""}}, []int{0, 2}},
+		"a check of a written stream":                       {[][2]string{{"t", ""}, {"a", "t"}}, []int{0}},
+		"a write of a checked stream":                       {[][2]string{{"a", "t"}, {"t", ""}}, []int{0}},
+		"after a deferred write":                            {[][2]string{{"a", "t"}, {"t", ""}, {"b", "t"}}, []int{0}},
+		"after another stream of a deferred append":         {[][2]string{{"a", ""}, {"ab", ""}, {"b", ""}}, []int{0}},
+		"the same check as a deferred append":               {[][2]string{{"a", ""}, {"a", "t"}, {"b", "t"}}, []int{0, 2}},
+		"a write of a stream that a deferred append checks": {[][2]string{{"a", ""}, {"a", "t"}, {"t", ""}}, []int{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := selection{streams: map[string]bool{}}
 			var requests, batch, deferred []*request
 			for _, r := range c.requests {
-				requests = append(requests, asked(r[0], r[1]))
+				requests = append(requests, newTestRequest(r[0], r[1]))
 			}
 			for i, r := range requests {
 				s.offer(r)
@@ -225,44 +225,44 @@ func TestSelection_Bounds(t *testing.T) {
 	t.Parallel()
 	s := selection{streams: map[string]bool{}}
 	for range maxBatch + 10 {
-		s.offer(asked("", "t"))
+		s.offer(newTestRequest("", "t"))
 	}
 	require.Len(t, s.batch, maxBatch)
 	require.Len(t, s.deferred, 10)
 	require.True(t, s.full())
 
 	s = selection{streams: map[string]bool{}}
-	small, large := asked("a", ""), asked("b", "")
+	small, large := newTestRequest("a", ""), newTestRequest("b", "")
 	large.bytes = maxBatchBytes
 	s.offer(small)
 	s.offer(large)
 	require.Equal(t, []*request{small}, s.batch)
 	s = selection{streams: map[string]bool{}}
 	s.offer(large)
-	require.Equal(t, []*request{large}, s.batch, "an append larger than a batch has a batch of its own")
+	require.Equal(t, []*request{large}, s.batch, "an append larger than a batch is a batch alone")
 	require.True(t, s.full())
 
 	s = selection{streams: map[string]bool{}}
-	s.offer(asked("a", ""))
+	s.offer(newTestRequest("a", ""))
 	for range maxDeferred {
 		require.False(t, s.full())
-		s.offer(asked("a", ""))
+		s.offer(newTestRequest("a", ""))
 	}
-	require.True(t, s.full(), "deferred appends have left the queue, and are bounded too")
+	require.True(t, s.full(), "the number of deferred appends is bounded")
 }
 
 func TestSelection_SkipsAbandoned(t *testing.T) {
 	t.Parallel()
 	s := selection{streams: map[string]bool{}}
-	first, next, last := asked("a", ""), asked("a", ""), asked("a", "")
-	require.True(t, first.abandon(), "certain not to happen")
-	require.True(t, last.abandon(), "certain not to happen")
+	first, next, last := newTestRequest("a", ""), newTestRequest("a", ""), newTestRequest("a", "")
+	require.True(t, first.abandon(), "not in a batch yet")
+	require.True(t, last.abandon(), "not in a batch yet")
 	s.offer(first)
 	s.offer(next)
 	s.offer(last)
 	require.Equal(t, []*request{next}, s.batch)
 	require.Empty(t, s.deferred)
-	require.False(t, next.abandon(), "may happen")
+	require.False(t, next.abandon(), "in a batch")
 }
 
 func TestBatch_Expectations(t *testing.T) {
@@ -309,7 +309,7 @@ func TestBatch_Expectations(t *testing.T) {
 	}
 }
 
-// A stored key is not replaced, and the events that come with another of the same id are stored.
+// A stored key is not replaced. Events with another key of the same id are stored.
 func TestBatch_KeepsExistingKey(t *testing.T) {
 	t.Parallel()
 	w := batchWriter(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// lock holds the lock that log.append takes, so that appends come together behind it.
+// lock takes the lock of log.append, so that appends queue until release.
 func lock(t *testing.T, url string) (release func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -34,7 +34,7 @@ func lock(t *testing.T, url string) (release func()) {
 	}
 }
 
-// awaitLocked returns when the store's writer waits behind lock.
+// awaitLocked waits until the store's writer waits for the lock.
 func awaitLocked(t *testing.T, url string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -54,12 +54,12 @@ func TestAppend_QueueFull(t *testing.T) {
 		_, err := store.Append(t.Context(), start(stream, fact(`{}`)))
 		errs <- err
 	}
-	go append("under way")
+	go append("in flight")
 	awaitLocked(t, url)
 	for i := range callers {
 		go append(fmt.Sprint(i))
 	}
-	for range callers - 1 { // one waits in the queue
+	for range callers - 1 { // one stays in the queue
 		require.ErrorIs(t, <-errs, eventstore.ErrUnavailable)
 	}
 	release()
@@ -72,7 +72,7 @@ func TestAppend_CancelledWhileQueued(t *testing.T) {
 	url := database(t)
 	store := open(t, postgres.Options{URL: url, AppendTimeout: testTimeout})
 	release := lock(t, url)
-	// Both write one stream, so whichever is second in the queue waits for the batch of the first.
+	// Both write one stream, so the second in the queue waits for the batch of the first.
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error, 2)
 	for range 2 {
@@ -92,8 +92,8 @@ func TestAppend_CancelledWhileQueued(t *testing.T) {
 		}
 	}
 	release()
-	require.LessOrEqual(t, unknown, 1, "only what was under way may have happened")
-	store.Close() // what is under way finishes
+	require.LessOrEqual(t, unknown, 1, "only the outcome of the append in flight is unknown")
+	store.Close() // waits for appends in flight
 	other := open(t, postgres.Options{URL: url})
 	head := storetest.Head(t, other)
 	require.EqualValues(t, unknown, head)
@@ -116,8 +116,8 @@ func TestAppend_Timeout(t *testing.T) {
 	require.EqualValues(t, 1, head)
 }
 
-// load appends from several callers until each has done its rounds or the load is stopped, and keeps what was
-// acknowledged: the position of each event.
+// load appends from several callers for a number of rounds or until it is stopped, and records the positions of acknowledged
+// events.
 type load struct {
 	group sync.WaitGroup
 	stop  atomic.Bool
@@ -129,13 +129,13 @@ type load struct {
 func (l *load) run(ctx context.Context, store eventstore.Store, name string, callers, rounds int) {
 	for caller := range callers {
 		l.group.Go(func() {
-			own := eventstore.NoStream
+			revision := eventstore.NoStream
 			for round := 0; round < rounds && !l.stop.Load(); round++ {
 				a, b := fact(`{"on":"own"}`), fact(`{"on":"new"}`)
 				position, err := store.Append(ctx,
-					eventstore.Write{Stream: fmt.Sprintf("%s-%d", name, caller), Expect: own, Events: []eventstore.Event{a}},
+					eventstore.Write{Stream: fmt.Sprintf("%s-%d", name, caller), Expect: revision, Events: []eventstore.Event{a}},
 					start("new-"+b.ID.String(), b))
-				own++
+				revision++
 				l.mu.Lock()
 				if err != nil {
 					l.errs = append(l.errs, err)
@@ -168,37 +168,37 @@ func TestAppend_TwoProcesses(t *testing.T) {
 	url := database(t)
 	reader := open(t, postgres.Options{URL: url})
 	seen := follow(t, reader, "last")
-	work := load{acked: map[ulid.ULID]eventstore.Position{}}
+	writes := load{acked: map[ulid.ULID]eventstore.Position{}}
 	first, second := open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})
-	seenByFirst, seenBySecond := follow(t, first, "last"), follow(t, second, "last") // who also write
-	work.run(t.Context(), first, "first", 8, 100)
-	work.run(t.Context(), second, "second", 8, 100)
-	work.group.Wait()
+	seenByFirst, seenBySecond := follow(t, first, "last"), follow(t, second, "last") // these stores also write
+	writes.run(t.Context(), first, "first", 8, 100)
+	writes.run(t.Context(), second, "second", 8, 100)
+	writes.group.Wait()
 	storetest.Append(t, first, start("last", fact(`{}`)))
 	events := seen()
 	require.Len(t, events, 2*8*100*2+1)
 	requireWhole(t, events)
-	work.requireIn(t, events)
+	writes.requireIn(t, events)
 	require.Equal(t, events, seenByFirst())
 	require.Equal(t, events, seenBySecond())
 }
 
-// One process's appends expect what another's have just changed.
+// Appends of two processes to one stream conflict.
 func TestAppend_ContendedStream(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	stores := []*postgres.Store{open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})}
-	const callers, wins = 4, 25
+	const callers, each = 4, 25
 	var group sync.WaitGroup
 	errs := make([]error, callers)
 	for i := range callers {
 		group.Go(func() {
 			expect := eventstore.NoStream
-			for won := 0; won < wins; {
+			for appended := 0; appended < each; {
 				_, err := stores[i%2].Append(t.Context(), eventstore.Write{Stream: "contended", Expect: expect, Events: []eventstore.Event{fact(`{}`)}})
 				switch conflict := eventstore.Conflict(err); {
 				case err == nil:
-					won, expect = won+1, expect+1
+					appended, expect = appended+1, expect+1
 				case conflict != nil:
 					expect = conflict.Actual
 				default:
@@ -214,7 +214,7 @@ func TestAppend_ContendedStream(t *testing.T) {
 	}
 	head, err := stores[0].Head(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, callers*wins, head)
+	require.EqualValues(t, callers*each, head)
 }
 
 func TestAppend_KilledConnections(t *testing.T) {
@@ -222,18 +222,18 @@ func TestAppend_KilledConnections(t *testing.T) {
 	url := database(t)
 	store := open(t, postgres.Options{URL: url, AppendTimeout: testTimeout})
 	seen := follow(t, store, "last")
-	work := load{acked: map[ulid.ULID]eventstore.Position{}}
-	work.run(t.Context(), store, "caller", 16, math.MaxInt)
+	writes := load{acked: map[ulid.ULID]eventstore.Position{}}
+	writes.run(t.Context(), store, "caller", 16, math.MaxInt)
 	for range 15 {
 		terminate(t, url, "writer")
 		terminate(t, url, "listener")
 		terminate(t, url, "notifier")
 	}
-	work.stop.Store(true)
-	work.group.Wait()
+	writes.stop.Store(true)
+	writes.group.Wait()
 	storetest.Append(t, store, start("last", fact(`{}`)))
 	events := seen()
-	require.Len(t, events, len(work.acked)+1)
+	require.Len(t, events, len(writes.acked)+1)
 	requireWhole(t, events)
-	work.requireIn(t, events)
+	writes.requireIn(t, events)
 }

@@ -26,17 +26,17 @@ func TestNotifier_RetriesAfterFailure(t *testing.T) {
 	}
 	n := newNotifier(config)
 	n.notify()
-	n.notify() // counts as one
+	n.notify() // coalesced with the first
 	require.Error(t, n.send(time.Minute))
 	first := attempts.Load()
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() { defer close(done); n.run(ended) }()
-	require.Eventually(t, func() bool { return attempts.Load() >= 3*first }, time.Minute, time.Millisecond, "it is owed again after the failure")
+	require.Eventually(t, func() bool { return attempts.Load() >= 3*first }, time.Minute, time.Millisecond, "a failed notification is retried")
 	close(ended)
 	<-done
 }
 
-// Any role may notify, as often as it likes.
+// Any role of the database may send any number of notifications.
 func TestListening_CoalescesNotifications(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -44,7 +44,7 @@ func TestListening_CoalescesNotifications(t *testing.T) {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	began, done, last := make(chan time.Time, 1), make(chan struct{}), make(chan struct{})
-	heard := 0
+	notified := 0
 	go func() {
 		defer close(done)
 		Listener{
@@ -52,7 +52,7 @@ func TestListening_CoalescesNotifications(t *testing.T) {
 			Ignore:   func(uint32) bool { return false },
 			OnListen: func() { began <- time.Now() },
 			OnNotified: func() {
-				if heard++; heard == 3 {
+				if notified++; notified == 3 {
 					close(last)
 				}
 			},
@@ -63,15 +63,15 @@ func TestListening_CoalescesNotifications(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
-	for round, over := 0, false; !over; round++ { // each in one transaction
+	for round, done := 0, false; !done; round++ { // each in one transaction
 		pgtest.Exec(t, conn, fmt.Sprintf(`SELECT pg_notify('junk', repeat('x', 7000) || '%d ' || n) FROM generate_series(1, 1000) AS n`, round))
 		select {
 		case <-last:
-			over = true
+			done = true
 		default:
 		}
 	}
 	stop()
 	<-done
-	require.LessOrEqual(t, heard, int(time.Since(start)/notifyInterval)+1)
+	require.LessOrEqual(t, notified, int(time.Since(start)/notifyInterval)+1)
 }

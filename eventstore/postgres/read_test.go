@@ -24,12 +24,12 @@ func TestRead_LargeEvents(t *testing.T) {
 	store := open(t, postgres.Options{URL: url})
 	large := fact(`"` + strings.Repeat("x", eventstore.MaxEventData-2) + `"`)
 	var ids []ulid.ULID
-	for range 25 { // more than two pages may hold
+	for range 25 { // more than two pages
 		large.ID = ulid.Make()
 		ids = append(ids, large.ID)
 		storetest.Append(t, store, eventstore.Write{Stream: "large", Expect: eventstore.Any, Events: []eventstore.Event{large}})
 	}
-	for i := range 6 { // pages behind, which are on their way before it turns out that those do not fit
+	for i := range 6 { // the next pages, which are prefetched before the size of the large ones is known
 		small := make([]eventstore.Event, 1000)
 		for i := range small {
 			small[i] = fact(`{}`)
@@ -51,7 +51,7 @@ func TestRead_LargeEvents(t *testing.T) {
 	require.Equal(t, ids, followed)
 }
 
-// fill appends a stream of so many events, each with a text of so many bytes.
+// fill appends a stream of events of the given size.
 func fill(t *testing.T, store eventstore.Store, stream string, events, size int) {
 	t.Helper()
 	var all []eventstore.Event
@@ -61,7 +61,7 @@ func fill(t *testing.T, store eventstore.Store, stream string, events, size int)
 	storetest.Append(t, store, start(stream, all...))
 }
 
-// readWhole reads a stream of so many events from a revision on. The error says what is wrong.
+// readWhole reads a stream with the given number of events from a revision on, and returns an error if the result is wrong.
 func readWhole(ctx context.Context, store eventstore.Store, stream string, events, from int) error {
 	next := from
 	for recorded, err := range store.Read(ctx, stream, eventstore.Revision(from)) {
@@ -100,7 +100,7 @@ func TestRead_SharedQuery(t *testing.T) {
 func TestRead_SharedQueryOfLargeStreams(t *testing.T) {
 	t.Parallel()
 	store := open(t, postgres.Options{URL: database(t), MaxReaders: 2})
-	for i := range 12 { // together more than a query gathers
+	for i := range 12 { // together more than the limit of a query
 		fill(t, store, fmt.Sprint("large-", i), 4, 250<<10)
 	}
 	fill(t, store, "small", 3, 10)
@@ -112,7 +112,7 @@ func TestRead_SharedQueryOfLargeStreams(t *testing.T) {
 	readers.Wait()
 }
 
-func TestRead_CancelledCallerFailsAlone(t *testing.T) {
+func TestRead_CancelledCallerIsolated(t *testing.T) {
 	t.Parallel()
 	store := open(t, postgres.Options{URL: database(t), MaxReaders: 2})
 	fill(t, store, "s", 3, 10)
@@ -123,8 +123,8 @@ func TestRead_CancelledCallerFailsAlone(t *testing.T) {
 				assert.NoError(t, readWhole(t.Context(), store, "s", 3, 0))
 				return
 			}
-			ctx, leave := context.WithCancel(t.Context())
-			go leave()
+			ctx, cancel := context.WithCancel(t.Context())
+			go cancel()
 			if err := readWhole(ctx, store, "s", 3, 0); err != nil {
 				assert.ErrorIs(t, err, eventstore.ErrUnavailable)
 				assert.ErrorIs(t, err, context.Canceled)
@@ -134,7 +134,7 @@ func TestRead_CancelledCallerFailsAlone(t *testing.T) {
 	readers.Wait()
 }
 
-// A page that was too large, or a consumer that stopped, once cost the connection of its query.
+// The connection of a query was once closed after a page that was too large and after a consumer that stopped.
 func TestRead_KeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -159,7 +159,7 @@ func TestRead_KeepsItsConnection(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for recorded, err := range store.Read(ctx, "mixed", 0) {
 			require.NoError(t, err)
-			if recorded.Revision == 40 { // the next page is on its way
+			if recorded.Revision == 40 { // the next page is being prefetched
 				break
 			}
 		}
@@ -169,7 +169,7 @@ func TestRead_KeepsItsConnection(t *testing.T) {
 	require.Equal(t, before, connections())
 }
 
-// write appends so many events of a size to a stream that ends as expected.
+// write returns a write of events of the given size.
 func write(stream string, expect eventstore.Expected, events, size int) eventstore.Write {
 	w := eventstore.Write{Stream: stream, Expect: expect}
 	for range events {

@@ -16,11 +16,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// A process has seen an event, in any way, and the database lacks it after a failover.
+// A process has seen an event that the database has lost in a failover.
 func TestDiverged_LostEvents(t *testing.T) {
 	t.Parallel()
 	const sessions = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
-	seen := map[string]func(testing.TB, *postgres.Store, string){
+	reads := map[string]func(testing.TB, *postgres.Store, string){
 		"written": func(t testing.TB, store *postgres.Store, _ string) {
 			storetest.Append(t, store, start("first", fact(`{}`)), start("last", fact(`{}`)))
 		},
@@ -33,7 +33,7 @@ func TestDiverged_LostEvents(t *testing.T) {
 			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
 			follow(t, store, "last")()
 		},
-		"head": func(t testing.TB, store *postgres.Store, url string) { // as a subscription whose filter does not select it
+		"head": func(t testing.TB, store *postgres.Store, url string) { // like a subscription whose filter does not match the event
 			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
 			_, err := store.Head(t.Context())
 			require.NoError(t, err)
@@ -44,12 +44,12 @@ func TestDiverged_LostEvents(t *testing.T) {
 		"event replaced": `UPDATE log.event SET event_id = gen_random_uuid() WHERE position = 2`,
 		"nothing lost":   `DELETE FROM log.event WHERE position = 3`,
 	}
-	for how, see := range seen {
+	for name, see := range reads {
 		for loss, lose := range losses {
-			t.Run(how+", "+loss, func(t *testing.T) {
+			t.Run(name+", "+loss, func(t *testing.T) {
 				t.Parallel()
 				url := database(t)
-				store := open(t, postgres.Options{URL: url, AppendTimeout: forever}) // misconfiguration is reported at once
+				store := open(t, postgres.Options{URL: url, AppendTimeout: forever}) // misconfiguration is reported without retries
 				see(t, store, url)
 				execute(t, url, lose)
 				execute(t, url, sessions)
@@ -58,7 +58,7 @@ func TestDiverged_LostEvents(t *testing.T) {
 					require.NoError(t, err)
 					select {
 					case <-store.Diverged():
-						require.Fail(t, "the log counts as another one")
+						require.Fail(t, "diverged although no seen event was lost")
 					default:
 					}
 					return
@@ -66,7 +66,7 @@ func TestDiverged_LostEvents(t *testing.T) {
 				require.ErrorIs(t, err, eventstore.ErrDiverged)
 				require.ErrorIs(t, err, eventstore.ErrUnavailable)
 				<-store.Diverged()
-				for err = nil; !errors.Is(err, eventstore.ErrDiverged); { // the first call meets the ended session
+				for err = nil; !errors.Is(err, eventstore.ErrDiverged); { // the first call may use a terminated session
 					_, err = store.Head(t.Context())
 					require.Error(t, err)
 				}
@@ -76,8 +76,8 @@ func TestDiverged_LostEvents(t *testing.T) {
 	}
 }
 
-// The synchronous standby is stopped, and the primary shows a commit that it lacks. Until the standby has it, no store returns it or
-// anything that follows from it. So when a failover loses it, no store has diverged.
+// The synchronous standby is stopped, and a commit that it lacks is visible on the primary. No store returns the commit or a result
+// that depends on it before the standby has it. So no store has diverged after a failover that loses it.
 func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 	t.Parallel()
 	for name, show := range map[string]func(testing.TB, *pgtest.Pair){
@@ -107,7 +107,7 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 			again.Expect = eventstore.Any
 			fresh := open(t, options)
 			for _, s := range []*postgres.Store{store, other, fresh} {
-				for name, answer := range map[string]func() error{
+				for name, result := range map[string]func() error{
 					"retry":                func() error { return appendError(t, s, lead) },
 					"retry of any":         func() error { return appendError(t, s, again) },
 					"conflict":             func() error { return appendError(t, s, start("lead", fact(`{}`))) },
@@ -118,11 +118,11 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 					"read":                 func() error { return readError(t, s, "lead") },
 					"subscription":         func() error { return subscribedTo(t, s, 1) },
 				} {
-					require.ErrorIs(t, answer(), eventstore.ErrUnavailable, name)
-					signalWaiting(t, pair, "pg_terminate_backend") // it may hold the lock that the next one would wait for
+					require.ErrorIs(t, result(), eventstore.ErrUnavailable, name)
+					signalWaiting(t, pair, "pg_terminate_backend") // it may hold a lock that the next call needs
 				}
 			}
-			require.NoError(t, readError(t, store, "first"), "events known to be replicated are read")
+			require.NoError(t, readError(t, store, "first"), "replicated events can be read")
 
 			pair.Failover(t)
 			for _, s := range []*postgres.Store{store, other} {
@@ -131,17 +131,17 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 				require.NoError(t, err)
 				select {
 				case <-s.Diverged():
-					t.Fatal("diverged, though no lost event was seen")
+					t.Fatal("diverged although no lost event was seen")
 				default:
 				}
 			}
 			require.EqualValues(t, 1, eventuallyAppended(t, store, first))
-			require.EqualValues(t, 2, eventuallyAppended(t, other, lead), "it was lost, and nothing is at its position")
+			require.EqualValues(t, 2, eventuallyAppended(t, other, lead), "the event was lost, and its position is free")
 		})
 	}
 }
 
-// PostgreSQL answers a call whose wait is cancelled as if it had been waited for, with a warning.
+// When the wait for the standby is cancelled, PostgreSQL reports success with a warning.
 func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	pair := migratedPair(t)
@@ -151,7 +151,7 @@ func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
 	pair.StopStandby(t)
 	appended := make(chan error, 1)
 	go func() { appended <- appendError(t, store, start("lead", fact(`{}`))) }()
-	for range 2 { // it is sent again, and waits again
+	for range 2 { // the append is retried and waits again
 		pair.AwaitWait(t)
 		require.Empty(t, appended)
 		signalWaiting(t, pair, "pg_cancel_backend")
@@ -169,9 +169,9 @@ func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
 	require.NoError(t, <-appended)
 }
 
-func TestStandby_RetryIsAnsweredOnReturn(t *testing.T) {
+func TestStandby_RetrySucceedsAfterReturn(t *testing.T) {
 	t.Parallel()
-	for name, cancel := range map[string]bool{"wait goes on": false, "wait cancelled": true} {
+	for name, cancel := range map[string]bool{"wait continues": false, "wait cancelled": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pair := migratedPair(t)
@@ -187,7 +187,7 @@ func TestStandby_RetryIsAnsweredOnReturn(t *testing.T) {
 			pair.AwaitWait(t)
 			if cancel {
 				signalWaiting(t, pair, "pg_cancel_backend")
-			} else { // reads go on, over the wait
+			} else { // reads do not wait
 				for _, s := range []*postgres.Store{store, other} {
 					head, err := s.Head(t.Context())
 					require.NoError(t, err)
@@ -223,8 +223,8 @@ func TestStandby_RequiredWhileRunning(t *testing.T) {
 	require.NoError(t, eventually(t, func() error { return readError(t, store, "lead") }))
 }
 
-// A standby may have the primary's settings. Its commits wait for nothing, and it cannot write.
-func TestStandby_IsReadItself(t *testing.T) {
+// A standby may have the settings of the primary, but it has no commits to wait for.
+func TestStandby_ReadsFromStandby(t *testing.T) {
 	t.Parallel()
 	pair := migratedPair(t)
 	storetest.Append(t, open(t, postgres.Options{URL: pair.URL(t)}), start("lead", fact(`{}`)))
@@ -244,20 +244,20 @@ func migratedPair(t *testing.T) *pgtest.Pair {
 	return pair
 }
 
-// signalWaiting cancels or terminates what waits for the standby, and returns when that does not wait any more.
-func signalWaiting(t testing.TB, pair *pgtest.Pair, how string) {
+// signalWaiting cancels or terminates all sessions that wait for the standby, and waits until they do not.
+func signalWaiting(t testing.TB, pair *pgtest.Pair, function string) {
 	t.Helper()
 	conn := pgtest.Connect(t, pair.Primary.AdminURL())
 	defer conn.Close(context.Background())
 	const waiting = `SELECT (pid, query_start)::text FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 	were := pgtest.Rows[string](t, conn, waiting)
-	pgtest.Exec(t, conn, `SELECT `+how+`(pid) FROM pg_stat_activity WHERE (pid, query_start)::text = ANY ($1)`, were)
+	pgtest.Exec(t, conn, `SELECT `+function+`(pid) FROM pg_stat_activity WHERE (pid, query_start)::text = ANY ($1)`, were)
 	require.Eventually(t, func() bool {
 		return !pgtest.Value[bool](t, conn, `SELECT EXISTS (`+waiting+` AND (pid, query_start)::text = ANY ($1))`, were)
 	}, testTimeout, 10*time.Millisecond)
 }
 
-// visible are the positions of the stream lead that a reader of the primary sees.
+// visible returns the positions of the stream lead that are visible on the primary.
 func visible(t testing.TB, pair *pgtest.Pair) []int64 {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), pair.Primary.AdminURL())
@@ -279,7 +279,7 @@ func readError(t testing.TB, store *postgres.Store, stream string) (failed error
 	return failed
 }
 
-// subscribedTo returns when a subscription has reached a position, or why it ended, or ErrUnavailable when it yields nothing more.
+// subscribedTo waits until a subscription has reached a position, and returns the error that ended it before.
 func subscribedTo(t testing.TB, store *postgres.Store, position eventstore.Position) error {
 	t.Helper()
 	for page, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {

@@ -21,8 +21,8 @@ import (
 func TestStore_UnavailableAndRecovers(t *testing.T) {
 	t.Parallel()
 	address := database(t)
-	way := pgtest.NewProxy(t, address)
-	store := open(t, postgres.Options{URL: way.URL(), AppendTimeout: 200 * time.Millisecond})
+	proxy := pgtest.NewProxy(t, address)
+	store := open(t, postgres.Options{URL: proxy.URL(), AppendTimeout: 200 * time.Millisecond})
 	before := start("before", fact(`{}`))
 	var err error
 	require.Eventually(t, func() bool { // the first connection may take longer than the timeout
@@ -30,7 +30,7 @@ func TestStore_UnavailableAndRecovers(t *testing.T) {
 		return err == nil
 	}, testTimeout, time.Millisecond)
 
-	way.Refuse()
+	proxy.Refuse()
 	during := start("during", fact(`{}`))
 	_, err = store.Append(t.Context(), during)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
@@ -45,13 +45,13 @@ func TestStore_UnavailableAndRecovers(t *testing.T) {
 	}
 	require.ErrorIs(t, ended, eventstore.ErrUnavailable)
 
-	way.Accept(t)
+	proxy.Accept(t)
 	require.Eventually(t, func() bool {
 		_, err = store.Append(t.Context(), during)
 		return err == nil
 	}, testTimeout, time.Millisecond)
 	head := storetest.Head(t, store)
-	require.EqualValues(t, 2, head, "the append that failed is the same one again")
+	require.EqualValues(t, 2, head, "the retry of the failed append is stored once")
 }
 
 func TestStore_Closed(t *testing.T) {
@@ -78,17 +78,17 @@ func TestStore_Closed(t *testing.T) {
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 }
 
-// testTimeout bounds how long tests wait for a condition.
+// testTimeout is the timeout for conditions.
 const testTimeout = time.Minute
 
-// forever is the interval of a poll that does not happen during a test.
+// forever is longer than any test.
 const forever = time.Hour
 
 func start(stream string, events ...eventstore.Event) eventstore.Write {
 	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events}
 }
 
-// execute runs a statement on the test's database, beside the stores.
+// execute runs a statement on the test's database in its own session.
 func execute(t testing.TB, url, statement string, arguments ...any) int64 {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -99,7 +99,7 @@ func execute(t testing.TB, url, statement string, arguments ...any) int64 {
 	return tag.RowsAffected()
 }
 
-// terminate ends the sessions of a task. It waits until there is one, because stores connect when they must.
+// terminate terminates the sessions of a task. It waits for one, because stores connect on demand.
 func terminate(t testing.TB, url, task string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -108,16 +108,16 @@ func terminate(t testing.TB, url, task string) {
 	}, testTimeout, time.Millisecond)
 }
 
-// The pool bounds how long connecting takes, and not the checks of a new connection.
+// The pool has a timeout for connecting, but none for the checks of a new connection.
 func TestPool_ConnectionCheckTimeout(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	store := open(t, postgres.Options{URL: url, MaxReaders: 1})
 	storetest.Append(t, store, start("s", fact(`{}`)))
-	silent, err := pgx.Connect(t.Context(), url)
+	locker, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
-	defer silent.Close(context.WithoutCancel(t.Context()))
-	_, err = silent.Exec(t.Context(), `BEGIN; LOCK TABLE log.event`)
+	defer locker.Close(context.WithoutCancel(t.Context()))
+	_, err = locker.Exec(t.Context(), `BEGIN; LOCK TABLE log.event`)
 	require.NoError(t, err)
 	_, err = store.Head(t.Context())
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
@@ -162,7 +162,7 @@ func TestEpoch_Unique(t *testing.T) {
 	t.Parallel()
 	var epochs []string
 	for range 2 {
-		url := pgtest.Database(t) // not a copy of one that is migrated, whose epoch would be copied too
+		url := pgtest.Database(t) // not a copy of a migrated database, which has the same epoch
 		require.NoError(t, postgres.Migrate(t.Context(), url))
 		epoch, err := open(t, postgres.Options{URL: url}).Epoch(t.Context())
 		require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestEpoch_Unique(t *testing.T) {
 
 func TestCurrent_OtherVersions(t *testing.T) {
 	t.Parallel()
-	empty := open(t, postgres.Options{URL: pgtest.Database(t), AppendTimeout: forever}) // it does not wait for a schema to come
+	empty := open(t, postgres.Options{URL: pgtest.Database(t), AppendTimeout: forever}) // it does not wait for a migration
 	require.ErrorIs(t, empty.Current(t.Context()), migration.ErrOld)
 	_, err := empty.Append(t.Context(), start("a", fact(`{}`)))
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
@@ -195,12 +195,12 @@ func TestEventReadable_JSON(t *testing.T) {
 	e.Metadata.Account = "acme"
 	storetest.Append(t, store, start("a", e, fact(`{"nul": "\u0000"}`), fact("\xff")))
 	require.EqualValues(t, 1, execute(t, url, `SELECT FROM log.event_readable WHERE data ->> 'name' = 'Zoë' AND metadata ->> 'account' = 'acme'`))
-	require.EqualValues(t, 3, execute(t, url, `SELECT data FROM log.event_readable`), "also what jsonb cannot hold")
+	require.EqualValues(t, 3, execute(t, url, `SELECT data FROM log.event_readable`), "data that is no valid jsonb is readable, too")
 }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// database returns the address of a database with an empty log.
+// database returns the URL of a database with an empty log.
 func database(t testing.TB) string {
 	t.Helper()
 	return pgtest.DatabaseFrom(t, "log", postgres.Migrate)

@@ -11,25 +11,25 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// wroteOne is a batch of one event after a position.
-func wroteOne(after eventstore.Position, bytes int) appended {
+// oneEvent returns a batch of one event after a position.
+func oneEvent(after eventstore.Position, bytes int) appended {
 	return appended{after: after, end: after + 1, bytes: bytes, runs: []run{{stream: "lead-1", first: after + 1, events: make([]eventstore.Event, 1)}}}
 }
 
 func TestRecent_Since(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		batches []eventstore.Position // each behind that position
+		batches []eventstore.Position // the position before each
 		after   eventstore.Position
 		want    []eventstore.Position
 		missing bool
 	}{
-		"nothing yet":                    {after: 3},
-		"all of it":                      {batches: []eventstore.Position{5, 6, 7}, after: 5, want: []eventstore.Position{6, 7, 8}},
-		"the rest":                       {batches: []eventstore.Position{5, 6, 7}, after: 7, want: []eventstore.Position{8}},
-		"all is known":                   {batches: []eventstore.Position{5, 6, 7}, after: 8},
-		"more than all is known":         {batches: []eventstore.Position{5, 6, 7}, after: 9},
-		"something is before it":         {batches: []eventstore.Position{5, 6, 7}, after: 4, missing: true},
+		"no batches":                     {after: 3},
+		"from the first":                 {batches: []eventstore.Position{5, 6, 7}, after: 5, want: []eventstore.Position{6, 7, 8}},
+		"from the last":                  {batches: []eventstore.Position{5, 6, 7}, after: 7, want: []eventstore.Position{8}},
+		"at the end":                     {batches: []eventstore.Position{5, 6, 7}, after: 8},
+		"after the end":                  {batches: []eventstore.Position{5, 6, 7}, after: 9},
+		"before the first":               {batches: []eventstore.Position{5, 6, 7}, after: 4, missing: true},
 		"another process appended":       {batches: []eventstore.Position{5, 6, 9}, after: 6, missing: true},
 		"after another process appended": {batches: []eventstore.Position{5, 6, 9}, after: 9, want: []eventstore.Position{10}},
 	} {
@@ -37,11 +37,11 @@ func TestRecent_Since(t *testing.T) {
 			t.Parallel()
 			var r recent
 			for _, after := range c.batches {
-				r.add(wroteOne(after, 1))
+				r.add(oneEvent(after, 1))
 			}
 			var got []eventstore.Position
-			batches, whole := r.since(c.after)
-			require.Equal(t, c.missing, !whole)
+			batches, complete := r.since(c.after)
+			require.Equal(t, c.missing, !complete)
 			for _, b := range batches {
 				for _, e := range b.events(nil, c.after, eventstore.Filter{}) {
 					got = append(got, e.Position)
@@ -56,33 +56,33 @@ func TestRecent_Bounded(t *testing.T) {
 	t.Parallel()
 	var r recent
 	for i := range eventstore.Position(10) {
-		r.add(wroteOne(i, maxRecent/3))
+		r.add(oneEvent(i, maxRecent/3))
 	}
-	atHand := func(after eventstore.Position) int {
+	count := func(after eventstore.Position) int {
 		batches, _ := r.since(after)
 		return len(batches)
 	}
-	require.Equal(t, 3, atHand(7))
-	require.Zero(t, atHand(6))
-	r.add(wroteOne(10, 2*maxRecent)) // too large to keep
-	_, whole := r.since(10)
-	require.False(t, whole)
-	require.Zero(t, atHand(11))
-	r.add(wroteOne(11, 1))
-	require.Equal(t, 1, atHand(11))
+	require.Equal(t, 3, count(7))
+	require.Zero(t, count(6))
+	r.add(oneEvent(10, 2*maxRecent)) // larger than the buffer
+	_, complete := r.since(10)
+	require.False(t, complete)
+	require.Zero(t, count(11))
+	r.add(oneEvent(11, 1))
+	require.Equal(t, 1, count(11))
 }
 
-// A subscription yields times as they are read from the log.
+// A subscription yields times as they are stored.
 func TestRecent_TimesAsStored(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_789, time.FixedZone("IST", 5*3600+1800))
-	b := wroteOne(0, 1)
+	b := oneEvent(0, 1)
 	b.runs[0].events[0].At = at
 	require.Equal(t, time.Date(2026, 3, 1, 6, 30, 0, 123_456_000, time.UTC), b.events(nil, 0, eventstore.Filter{})[0].At)
-	require.Equal(t, at, b.runs[0].events[0].At, "the caller's event stays as it is")
+	require.Equal(t, at, b.runs[0].events[0].At, "the caller's event is unchanged")
 }
 
-// What subscriptions of this process get of a batch is what is on the log, whatever of the batch was refused.
+// Subscriptions of this process receive the events of a batch as on the log, without its refused appends.
 func TestRecent_MatchesLog(t *testing.T) {
 	t.Parallel()
 	w := batchWriter(t)
@@ -92,23 +92,23 @@ func TestRecent_MatchesLog(t *testing.T) {
 		revision eventstore.Revision
 		id       string
 	}
-	var said []place
+	var buffered []place
 	of := func(b appended, after eventstore.Position) (all []place) {
 		for _, e := range b.events(nil, after, eventstore.Filter{}) {
 			all = append(all, place{e.Position, e.Stream, e.Revision, e.ID.String()})
 		}
 		return all
 	}
-	known := 0
-	w.appended = func(b appended, whole bool) {
-		if !whole {
+	calls := 0
+	w.appended = func(b appended, complete bool) {
+		if !complete {
 			return
 		}
-		known++
+		calls++
 		all := of(b, b.after)
 		require.Equal(t, all[len(all)-1].position, b.end)
-		require.Equal(t, all[1:], of(b, b.after+1), "a subscription may begin within it")
-		said = append(said, all...)
+		require.Equal(t, all[1:], of(b, b.after+1), "a subscription may begin within a batch")
+		buffered = append(buffered, all...)
 	}
 	token := eventstore.Check("token", eventstore.NoStream)
 	old := []eventstore.Write{events("old", eventstore.NoStream, "a", "a")}
@@ -120,21 +120,21 @@ func TestRecent_MatchesLog(t *testing.T) {
 		[]eventstore.Write{token},
 		[]eventstore.Write{token, events("four", eventstore.Any, "a")},
 	)
-	require.Equal(t, 2, known)
-	var there []place
+	require.Equal(t, 2, calls)
+	var stored []place
 	var p place
 	rows, err := w.conn.Query(t.Context(), `SELECT position, stream, revision, event_id FROM log.event ORDER BY position`)
 	require.NoError(t, err)
 	var id ulid.ULID
 	_, err = pgx.ForEachRow(rows, []any{&p.position, &p.stream, &p.revision, (*[16]byte)(&id)}, func() error {
 		p.id = id.String()
-		there = append(there, p)
+		stored = append(stored, p)
 		return nil
 	})
 	require.NoError(t, err)
-	require.Len(t, there, 7)
-	require.Equal(t, there, said)
+	require.Len(t, stored, 7)
+	require.Equal(t, stored, buffered)
 
 	commit(t, w, []eventstore.Write{events("five", eventstore.NoStream, "a")}, old)
-	require.Equal(t, 2, known, "positions of appends that were stored before are not known")
+	require.Equal(t, 2, calls, "a batch with a repeated append is not buffered")
 }

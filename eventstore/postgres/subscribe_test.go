@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// awaitListener returns when the connection of a subscription listens.
+// awaitListener waits until the connection of a subscription listens.
 func awaitListener(t *testing.T, url string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -32,8 +32,8 @@ func TestSubscribe_Polls(t *testing.T) {
 	defer cancel()
 	_, err := store.Append(ctx, start("first", fact(`{}`)))
 	require.NoError(t, err)
-	// Each row is inserted without a notification when the one before it was seen. The start of the listener, which wakes
-	// the subscription too, explains at most the first.
+	// Each row is inserted without a notification after the previous one was received. The start of the listener also wakes
+	// the subscription, but only once.
 	for page, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
 		require.NoError(t, err)
 		if page.Position == 5 {
@@ -54,11 +54,11 @@ func TestSubscribe_WakesOnNotification(t *testing.T) {
 		seen := follow(t, reader, last)
 		storetest.Append(t, writer, start(last, fact(`{}`)))
 		require.Len(t, seen(), i+1)
-		terminate(t, url, "listener") // the next one wakes the subscription for what was appended meanwhile
+		terminate(t, url, "listener") // the next listener wakes the subscription for missed notifications
 	}
 }
 
-// Of appends in quick succession only the first notifies at once.
+// Notifications are throttled: of appends in quick succession only the first notifies at once.
 func TestSubscribe_NotifiedOfLastAppend(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*postgres.Store){
@@ -82,7 +82,7 @@ func TestSubscribe_NotifiedOfLastAppend(t *testing.T) {
 	}
 }
 
-// follow subscribes from the start of the log until an event of the stream.
+// follow subscribes from the start of the log up to an event of the stream last.
 func follow(t testing.TB, store eventstore.Store, last string) func() []eventstore.Recorded {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
@@ -94,7 +94,7 @@ func follow(t testing.TB, store eventstore.Store, last string) func() []eventsto
 		for after := eventstore.Position(0); ctx.Err() == nil; {
 			for page, err := range store.Subscribe(ctx, after, eventstore.Filter{}) {
 				if failed = err; err != nil {
-					break // and once more from the checkpoint
+					break // subscribe again from the checkpoint
 				}
 				after, events = page.Position, append(events, page.Events...)
 				if n := len(events); n > 0 && events[n-1].Stream == last {
@@ -111,7 +111,7 @@ func follow(t testing.TB, store eventstore.Store, last string) func() []eventsto
 	}
 }
 
-// requireWhole holds the events to be the log from its start: each once, no position left out, streams in order.
+// requireWhole requires that events are the log from its start: no duplicates, no gaps, streams in order.
 func requireWhole(t testing.TB, events []eventstore.Recorded) {
 	t.Helper()
 	revisions := map[string]eventstore.Revision{}
@@ -125,12 +125,12 @@ func requireWhole(t testing.TB, events []eventstore.Recorded) {
 	}
 }
 
-// What the process has appended meanwhile is more than is kept in memory, and no notification comes.
+// The process appends more than its buffer during the read of a page, and polling is disabled.
 func TestSubscribe_SlowConsumer(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	store := open(t, postgres.Options{URL: url, Poll: forever})
-	begun, goOn := make(chan struct{}), make(chan struct{})
+	received, resume := make(chan struct{}), make(chan struct{})
 	seen := make(chan int)
 	go func() {
 		n := 0
@@ -140,8 +140,8 @@ func TestSubscribe_SlowConsumer(t *testing.T) {
 			}
 			n += len(page.Events)
 			if contains(page, "first") {
-				close(begun)
-				<-goOn
+				close(received)
+				<-resume
 			}
 			if contains(page, "last") {
 				break
@@ -155,18 +155,18 @@ func TestSubscribe_SlowConsumer(t *testing.T) {
 	awaitListener(t, url)
 	appended("zeroth", fact(`{}`))
 	appended("first", fact(`{}`))
-	<-begun
+	<-received
 	const large = 20
 	for i := range large {
 		appended(fmt.Sprint("large-", i), fact(`"`+strings.Repeat("x", 200_000)+`"`))
 	}
 	appended("last", fact(`{}`))
-	close(goOn)
+	close(resume)
 	select {
 	case n := <-seen:
 		require.Equal(t, large+3, n)
 	case <-time.After(testTimeout):
-		require.Fail(t, "the subscription has stopped")
+		require.Fail(t, "the subscription is stuck")
 	}
 }
 
