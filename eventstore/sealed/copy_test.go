@@ -12,31 +12,31 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// A log that is copied into a database of its own has its persons there, and those that were forgotten have not.
+// The keys of a log are copied to another database. A destroyed key is removed from the copy.
 func TestCopyKeys(t *testing.T) {
 	t.Parallel()
 	from, to := newPlace(t, ""), newPlace(t, "")
-	store, stays, goes, again := from.open(), newLead(), newLead(), event.VisitorStream("acme", "aa")
-	for _, stream := range []string{stays, goes} {
+	store, kept, destroyed, returning := from.open(), newLead(), newLead(), event.VisitorStream("acme", "aa")
+	for _, stream := range []string{kept, destroyed} {
 		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	}
-	come := func() {
-		storetest.Append(t, store, write(again, eventstore.Any, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
+	visit := func() {
+		storetest.Append(t, store, write(returning, eventstore.Any, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
 	}
-	come()
+	visit()
 	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, from.pool), "to itself")
 	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))
-	require.NoError(t, store.Destroy(t.Context(), goes, again))
-	come()
+	require.NoError(t, store.Destroy(t.Context(), destroyed, returning))
+	visit()
 	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))
-	require.Equal(t, 1, to.keys(stays))
-	require.Zero(t, to.keys(goes))
-	require.Equal(t, 1, to.keys(again), "of what came since")
-	require.Contains(t, string(read(t, store, stays)[0].Data), "Asha")
-	moved := sealed.Wrap(from.giving(nil), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
-	require.Contains(t, string(read(t, moved, stays)[0].Data), "Asha")
-	require.True(t, read(t, moved, goes)[0].Erased)
-	acts := read(t, moved, again)
+	require.Equal(t, 1, to.keys(kept))
+	require.Zero(t, to.keys(destroyed))
+	require.Equal(t, 1, to.keys(returning), "the key of the later activity")
+	require.Contains(t, string(read(t, store, kept)[0].Data), "Asha")
+	moved := sealed.Wrap(from.keyed(nil), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
+	require.Contains(t, string(read(t, moved, kept)[0].Data), "Asha")
+	require.True(t, read(t, moved, destroyed)[0].Erased)
+	acts := read(t, moved, returning)
 	require.True(t, acts[0].Erased)
 	require.False(t, acts[1].Erased)
 }

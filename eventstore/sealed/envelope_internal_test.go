@@ -51,13 +51,13 @@ func TestSeal_AuthenticatesPlainData(t *testing.T) {
 		"type":   func(r *eventstore.Recorded) { r.Type = event.LeadCreated{}.EventType() },
 		"time":   func(r *eventstore.Recorded) { r.At = r.At.Add(-time.Microsecond) },
 		"member": func(r *eventstore.Recorded) { r.Data = bytes.Replace(r.Data, []byte("website"), []byte("webside"), 1) },
-		"more": func(r *eventstore.Recorded) {
+		"added member": func(r *eventstore.Recorded) {
 			r.Data = bytes.Replace(r.Data, []byte("{"), []byte(`{"status":"won",`), 1)
 		},
-		"less": func(r *eventstore.Recorded) {
+		"removed member": func(r *eventstore.Recorded) {
 			r.Data = append([]byte("{"), r.Data[bytes.Index(r.Data, []byte(`"sealed"`)):]...)
 		},
-		"of one text to the next": func(r *eventstore.Recorded) {
+		"a byte moved between fields": func(r *eventstore.Recorded) {
 			r.Metadata.Account, r.Metadata.Actor = r.Metadata.Account+"g", r.Metadata.Actor[1:]
 		},
 	} {
@@ -65,8 +65,8 @@ func TestSeal_AuthenticatesPlainData(t *testing.T) {
 	}
 }
 
-// The body of a post is in base64 within the data, and the sealed part is base64 too.
-func TestSeal_LongTextsAreEncodedOnce(t *testing.T) {
+// The body of an arrival is base64 within the data, and the sealed part is base64, too.
+func TestSeal_NoDoubleBase64(t *testing.T) {
 	t.Parallel()
 	body := make([]byte, 600<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(body)
@@ -86,7 +86,7 @@ func TestSeal_LongTextsAreEncodedOnce(t *testing.T) {
 	}
 }
 
-// Logs have events that were sealed like this one, and keys that were sealed like its key: every later version opens them.
+// Every later version must open this event and its key, because logs have events and keys of this form.
 func TestSeal_GoldenEvent(t *testing.T) {
 	t.Parallel()
 	box, err := sealbox.New(bytes.Repeat([]byte("k"), sealbox.KeySize))

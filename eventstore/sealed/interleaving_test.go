@@ -19,49 +19,49 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
-// stops counts the places where an append can be interrupted: before and after each query for keys, each write of keys and the
-// append below. At one of them it runs what another process does.
-type stops struct {
+// interruptions counts the points at which an append can be interrupted: before and after each query for keys, each write of keys and
+// the append to the log. At one of them it runs an action of another process.
+type interruptions struct {
 	eventstore.Store
 	at, passed int
-	meanwhile  func() error
+	action     func() error
 	failed     error
 }
 
-func (s *stops) pass() {
+func (s *interruptions) pass() {
 	if s.passed == s.at {
-		s.failed = s.meanwhile()
+		s.failed = s.action()
 	}
 	s.passed++
 }
 
-func (s *stops) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+func (s *interruptions) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	s.pass()
 	position, err := s.Store.Append(ctx, writes...)
 	s.pass()
 	return position, err
 }
 
-func (s *stops) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (s *interruptions) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	s.pass()
 	return ctx
 }
-func (s *stops) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { s.pass() }
-func (s *stops) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (s *interruptions) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { s.pass() }
+func (s *interruptions) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	s.pass()
 	return ctx
 }
-func (s *stops) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (s *stops) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { s.pass() }
+func (s *interruptions) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (s *interruptions) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { s.pass() }
 
-// visits are what two processes record of one visitor.
+// visits are the activities of one visitor that two processes record.
 type visits struct {
 	t            testing.TB
 	stream       string
 	acknowledged []ulid.ULID
 }
 
-// act records an activity, and tries again after a conflict on the visitor's stream, as commands do.
+// act records an activity, and retries after a conflict on the visitor's stream, as commands do.
 func (v *visits) act(store eventstore.Store, with ...eventstore.Write) error {
 	for {
 		acted := fact(v.t, event.VisitorActed{VisitorID: "v", Kind: "click"})
@@ -96,15 +96,16 @@ func (v *visits) forget(store *sealed.Store) error {
 	}
 }
 
-// requireReadable requires that every process reads what was acknowledged since the visitor was forgotten, and nothing of before.
-func (v *visits) requireReadable(what string, processes ...*sealed.Store) {
+// requireReadable requires that every process can read the activities that were acknowledged after the visitor was forgotten, and no
+// earlier ones.
+func (v *visits) requireReadable(description string, processes ...*sealed.Store) {
 	v.t.Helper()
 	for _, store := range processes {
 		shown, before := map[ulid.ULID]bool{}, map[ulid.ULID]bool{}
 		for _, r := range read(v.t, store, v.stream) {
 			if r.Type == (event.VisitorForgotten{}).EventType() {
 				for id, readable := range shown {
-					require.False(v.t, readable, "%s: %s was forgotten", what, id)
+					require.False(v.t, readable, "%s: %s is readable after the visitor was forgotten", description, id)
 					before[id] = true
 				}
 				clear(shown)
@@ -113,12 +114,12 @@ func (v *visits) requireReadable(what string, processes ...*sealed.Store) {
 			shown[r.ID] = !r.Erased
 		}
 		for i, id := range v.acknowledged {
-			require.True(v.t, shown[id] || before[id], "%s: acknowledged activity %d cannot be read", what, i)
+			require.True(v.t, shown[id] || before[id], "%s: acknowledged activity %d cannot be read", description, i)
 		}
 	}
 }
 
-// Whatever one process does at any step of another's append, what was acknowledged can be read.
+// Acknowledged activities can be read, for any action of one process at any step of an append of another one.
 func TestAppend_InterleavedKeys(t *testing.T) {
 	t.Parallel()
 	for engine, log := range map[string]func() string{
@@ -128,44 +129,44 @@ func TestAppend_InterleavedKeys(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t, log())
 			stale := eventstore.Check("account-acme", eventstore.At(3))
-			refuse := func(v *visits, store *sealed.Store) error {
+			conflict := func(v *visits, store *sealed.Store) error {
 				if err := v.act(store, stale); eventstore.Conflict(err) == nil {
-					return fmt.Errorf("a stale check was not refused: %w", err)
+					return fmt.Errorf("no conflict of a stale check: %w", err)
 				}
 				return nil
 			}
 			act := func(v *visits, store *sealed.Store) error { return v.act(store) }
-			others := map[string]func(*visits, *sealed.Store) error{
-				"acts": act, "is refused": refuse, "forgets": (*visits).forget,
-				"forgets, then acts": func(v *visits, store *sealed.Store) error { return errors.Join(v.forget(store), v.act(store)) },
-				"acts, then forgets": func(v *visits, store *sealed.Store) error { return errors.Join(v.act(store), v.forget(store)) },
+			actions := map[string]func(*visits, *sealed.Store) error{
+				"appends": act, "conflicts": conflict, "forgets": (*visits).forget,
+				"forgets, then appends": func(v *visits, store *sealed.Store) error { return errors.Join(v.forget(store), v.act(store)) },
+				"appends, then forgets": func(v *visits, store *sealed.Store) error { return errors.Join(v.act(store), v.forget(store)) },
 			}
 			below := p.below()
-			s := &stops{Store: below, at: -1}
+			s := &interruptions{Store: below, at: -1}
 			vault := p.traced(s)
 			newProcess := func(below eventstore.Store, vault *sealed.Vault) *sealed.Store {
 				return sealed.Wrap(below, vault, p.log == "", slog.New(slog.DiscardHandler))
 			}
-			for mine, first := range map[string]func(*visits, *sealed.Store) error{"acts": act, "is refused": refuse} {
-				for theirs, meanwhile := range others {
-					for _, known := range []bool{false, true} {
+			for own, first := range map[string]func(*visits, *sealed.Store) error{"appends": act, "conflicts": conflict} {
+				for theirs, action := range actions {
+					for _, cached := range []bool{false, true} {
 						for at, reached := 0, true; reached; at++ {
 							v := &visits{t: t, stream: event.VisitorStream("acme", ulid.Make().String())}
 							store, other := newProcess(s, vault), newProcess(below, p.vault(sealKey))
-							if known {
+							if cached {
 								require.NoError(t, v.act(other))
 								require.NoError(t, v.act(store))
 							}
-							s.at, s.passed, s.failed, s.meanwhile = at, 0, nil, func() error { return meanwhile(v, other) }
+							s.at, s.passed, s.failed, s.action = at, 0, nil, func() error { return action(v, other) }
 							err := first(v, store)
 							reached, s.at = s.passed > at, -1
-							what := fmt.Sprintf("one %s, at step %d another %s, known: %v", mine, at, theirs, known)
-							require.NoError(t, err, what)
-							require.NoError(t, s.failed, what)
-							v.requireReadable(what, newProcess(below, p.vault(sealKey)), other)
-							require.NoError(t, v.act(store), what)
-							require.NoError(t, v.act(other), what)
-							v.requireReadable(what, newProcess(below, p.vault(sealKey)), store, other)
+							description := fmt.Sprintf("one process %s, at step %d another one %s, cached: %v", own, at, theirs, cached)
+							require.NoError(t, err, description)
+							require.NoError(t, s.failed, description)
+							v.requireReadable(description, newProcess(below, p.vault(sealKey)), other)
+							require.NoError(t, v.act(store), description)
+							require.NoError(t, v.act(other), description)
+							v.requireReadable(description, newProcess(below, p.vault(sealKey)), store, other)
 						}
 					}
 				}
@@ -174,8 +175,8 @@ func TestAppend_InterleavedKeys(t *testing.T) {
 	}
 }
 
-// traced is a vault whose steps are counted.
-func (p place) traced(s *stops) *sealed.Vault {
+// traced returns a vault whose queries are counted by s.
+func (p place) traced(s *interruptions) *sealed.Vault {
 	p.t.Helper()
 	config, err := pgxpool.ParseConfig(p.url)
 	require.NoError(p.t, err)

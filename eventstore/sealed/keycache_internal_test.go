@@ -20,11 +20,11 @@ func TestKeyCache_RemovalDuringLookup(t *testing.T) {
 		before := c.version()
 		remove(c)
 		c.add("lead-1", testKey(), before, true)
-		_, known := c.get("lead-1")
-		require.False(t, known, name)
+		_, cached := c.get("lead-1")
+		require.False(t, cached, name)
 		c.add("lead-1", testKey(), c.version(), true)
-		_, known = c.get("lead-1")
-		require.True(t, known, name)
+		_, cached = c.get("lead-1")
+		require.True(t, cached, name)
 	}
 }
 
@@ -36,10 +36,10 @@ func TestKeyCache_Bounds(t *testing.T) {
 		c.add(stream(i), testKey(), c.version(), false)
 	}
 	require.Equal(t, cachedKeys, c.keys.Len())
-	_, known := c.get(stream(9))
-	require.False(t, known)
-	_, known = c.get(stream(10))
-	require.True(t, known)
+	_, cached := c.get(stream(9))
+	require.False(t, cached)
+	_, cached = c.get(stream(10))
+	require.True(t, cached)
 	c.clear()
 	require.Zero(t, c.keys.Len())
 }
@@ -49,15 +49,15 @@ func TestKeyCache_Confirm(t *testing.T) {
 	c := newKeyCache(nil)
 	c.add("lead-1", testKey(), c.version(), false)
 	c.confirm("lead-1", testKey().id+1)
-	known, ok := c.get("lead-1")
+	cached, ok := c.get("lead-1")
 	require.True(t, ok)
-	require.False(t, known.stored, "another key has opened an event")
+	require.False(t, cached.stored, "the confirmation of another key is ignored")
 	c.confirm("lead-1", testKey().id)
-	known, _ = c.get("lead-1")
-	require.True(t, known.stored)
+	cached, _ = c.get("lead-1")
+	require.True(t, cached.stored)
 }
 
-// A process whose connection is lost hears of no destroyed key.
+// A process that has lost its connection is not notified of destroyed keys.
 func TestKeyCache_TTL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,10 +65,10 @@ func TestKeyCache_TTL(t *testing.T) {
 		c.add("lead-1", testKey(), c.version(), true)
 		time.Sleep(time.Minute - time.Nanosecond)
 		c.confirm("lead-1", testKey().id)
-		_, known := c.get("lead-1")
-		require.True(t, known)
+		_, cached := c.get("lead-1")
+		require.True(t, cached)
 		time.Sleep(time.Nanosecond)
-		_, known = c.get("lead-1")
-		require.False(t, known, "a confirmation does not extend the time")
+		_, cached = c.get("lead-1")
+		require.False(t, cached, "a confirmation does not extend the TTL")
 	})
 }

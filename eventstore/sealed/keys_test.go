@@ -17,8 +17,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// Where the log has no transaction with the keys, a key is stored before the append, and may be used by another process from then
-// on. So it stays when the append is refused.
+// When log and keys share no transaction, a key is stored before the append, and another process may use it. So the key is kept after
+// a conflict.
 func TestAppend_RefusedKeepsKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream, taken := p.open(), newLead(), newLead()
@@ -31,7 +31,7 @@ func TestAppend_RefusedKeepsKey(t *testing.T) {
 			}
 			held, err := store.Held(t.Context(), stream)
 			require.NoError(t, err)
-			require.Equal(t, len(read(t, store, stream)) > 0, held, "a key that no event uses does not count")
+			require.Equal(t, len(read(t, store, stream)) > 0, held, "a key without an event is not held")
 		}
 		refused(eventstore.Check("claim-1", eventstore.At(3)), write(stream, eventstore.NoStream, fact(t, asha())))
 		refused(write(stream, eventstore.NoStream, fact(t, asha())), eventstore.Check("claim-1", eventstore.At(3)))
@@ -39,13 +39,13 @@ func TestAppend_RefusedKeepsKey(t *testing.T) {
 		refused(write(stream, eventstore.NoStream, fact(t, asha())), write(taken, eventstore.NoStream, fact(t, asha())),
 			write("claim-2", eventstore.NoStream, fact(t, event.ClaimTaken{Kind: "phone", Holder: "1"})))
 		require.Contains(t, string(read(t, p.open(), taken)[0].Data), "Asha")
-		for _, r := range read(t, p.open(), stream) { // on a store without transactions the first write stays
+		for _, r := range read(t, p.open(), stream) { // EventStoreDB may keep the first write
 			require.False(t, r.Erased)
 		}
 	})
 }
 
-// An append whose outcome was not heard of is sent again, whatever happened meanwhile.
+// An append with an unknown outcome is retried after its key was destroyed.
 func TestAppend_RepeatAfterDestroy(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
@@ -59,7 +59,7 @@ func TestAppend_RepeatAfterDestroy(t *testing.T) {
 	require.True(t, read(t, store, stream)[0].Erased)
 }
 
-// An append that another process has made already is the same append, and what follows it is sealed with a key that is there.
+// A repeat of an append by another process is idempotent. The next append of that process is sealed with the stored key.
 func TestAppend_RepeatByOtherProcess(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream := newLead()
@@ -98,26 +98,26 @@ func TestDestroy_VisitorReturns(t *testing.T) {
 	})
 }
 
-// A backup of the keys is restored, with the key of a visitor who was forgotten since and has come again.
+// A restored backup has the destroyed key of a visitor who was forgotten and has returned.
 func TestExpel_RestoredKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
-		say := func(data event.Data) {
+		appendFact := func(data event.Data) {
 			storetest.Append(t, store, write(stream, eventstore.Any, fact(t, data)))
 		}
 		returned := func() bool {
-			back, err := store.Returned(t.Context(), event.VisitorStream("acme", "bb"), stream)
+			found, err := store.Returned(t.Context(), event.VisitorStream("acme", "bb"), stream)
 			require.NoError(t, err)
-			return back
+			return found
 		}
 		acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
-		say(acted)
+		appendFact(acted)
 		pgtest.Exec(t, p.pool, `CREATE TABLE person.backup AS TABLE person.key`)
-		require.False(t, returned(), "no visitor is forgotten yet")
+		require.False(t, returned(), "before the visitor is forgotten")
 		require.NoError(t, store.Destroy(t.Context(), stream))
-		say(event.VisitorForgotten{})
+		appendFact(event.VisitorForgotten{})
 		require.Zero(t, p.keys(stream), "the fact needs no key")
-		say(acted)
+		appendFact(acted)
 		require.False(t, returned())
 		pgtest.Exec(t, p.pool, `INSERT INTO person.key TABLE person.backup`)
 		require.True(t, returned())
@@ -128,30 +128,30 @@ func TestExpel_RestoredKey(t *testing.T) {
 		require.False(t, all[2].Erased)
 		p.pool.Close()
 		_, err := store.Returned(t.Context(), stream)
-		require.ErrorIs(t, err, eventstore.ErrUnavailable, "a failed lookup does not mean that there is none")
+		require.ErrorIs(t, err, eventstore.ErrUnavailable, "a failed lookup is an error")
 		require.ErrorIs(t, store.Expel(t.Context(), stream), eventstore.ErrUnavailable)
 	})
 }
 
-// A visitor came again after a key was lost, and only what that key sealed was given up.
+// A visitor returned after a key was lost, and only the events of that key were declared lost.
 func TestExpel_KeyNamedByFact(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream, acted := event.VisitorStream("acme", "aa"), event.VisitorActed{VisitorID: "v", Kind: "click"}
-		say := func(data event.Data) {
+		appendFact := func(data event.Data) {
 			storetest.Append(t, p.open(), write(stream, eventstore.Any, fact(t, data)))
 		}
 		returned := func() bool {
-			back, err := p.open().Returned(t.Context(), stream)
+			found, err := p.open().Returned(t.Context(), stream)
 			require.NoError(t, err)
-			return back
+			return found
 		}
-		say(acted)
+		appendFact(acted)
 		pgtest.Exec(t, p.pool, `CREATE TABLE person.backup AS TABLE person.key`)
 		pgtest.Exec(t, p.pool, `DELETE FROM person.key`)
-		say(acted)
+		appendFact(acted)
 		lost := read(t, p.open(), stream)[0].LostKey
-		say(event.VisitorForgotten{Keys: []string{strconv.FormatInt(lost, 10)}})
-		say(acted)
+		appendFact(event.VisitorForgotten{Keys: []string{strconv.FormatInt(lost, 10)}})
+		appendFact(acted)
 		require.False(t, returned())
 		pgtest.Exec(t, p.pool, `INSERT INTO person.key TABLE person.backup`)
 		require.True(t, returned())
@@ -163,8 +163,8 @@ func TestExpel_KeyNamedByFact(t *testing.T) {
 	})
 }
 
-// After a conflict the caller decides again, and appends the same.
-func TestAppend_LeavesArguments(t *testing.T) {
+// The caller may append the same events again after a conflict.
+func TestAppend_DoesNotModifyArguments(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	writes := []eventstore.Write{write(newLead(), eventstore.NoStream, fact(t, asha()))}
@@ -205,7 +205,7 @@ func TestRewrap_PersonKeys(t *testing.T) {
 	}
 	storetest.Append(t, store, writes...)
 
-	fails := func(store *sealed.Store, target error) {
+	requireReadError := func(store *sealed.Store, target error) {
 		t.Helper()
 		for _, err := range store.Read(t.Context(), streams[0], 0) {
 			require.ErrorIs(t, err, target)
@@ -214,9 +214,9 @@ func TestRewrap_PersonKeys(t *testing.T) {
 			require.ErrorIs(t, err, target)
 		}
 	}
-	fails(p.open(nextKey), sealbox.ErrUnknownKey)
+	requireReadError(p.open(nextKey), sealbox.ErrUnknownKey)
 	keyless := sealed.Wrap(p.below(), p.vault(), true, slog.New(slog.DiscardHandler))
-	fails(keyless, sealbox.ErrNoKey)
+	requireReadError(keyless, sealbox.ErrNoKey)
 	_, err := keyless.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
 	require.ErrorIs(t, err, sealbox.ErrNoKey)
 
@@ -225,12 +225,12 @@ func TestRewrap_PersonKeys(t *testing.T) {
 	n, err := p.vault(nextKey, sealKey).Rewrap(t.Context())
 	require.ErrorIs(t, err, sealbox.ErrDamaged)
 	require.ErrorContains(t, err, streams[7])
-	require.Equal(t, len(streams)-1, n, "one that does not open holds up no other")
+	require.Equal(t, len(streams)-1, n, "a damaged key does not stop the others")
 	pgtest.Exec(t, p.pool, flip, streams[7])
 	n, err = p.vault(nextKey, sealKey).Rewrap(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	fails(p.open(), sealbox.ErrUnknownKey)
+	requireReadError(p.open(), sealbox.ErrUnknownKey)
 	all := follow(t, p.open(nextKey))
 	require.Len(t, all, len(streams))
 	for _, r := range all {
@@ -265,7 +265,7 @@ func TestStore_KeyDatabaseDown(t *testing.T) {
 	}
 }
 
-// The hash was worked out by another program: it is on logs, and is compared with keys that are found later.
+// The hash was computed by another program. Stored commitments are compared with keys that are found later.
 func TestCommitment_KnownHash(t *testing.T) {
 	t.Parallel()
 	var secret [sealbox.KeySize]byte
@@ -292,6 +292,6 @@ func TestCommitments_OfEveryKey(t *testing.T) {
 		require.NoError(t, store.Destroy(t.Context(), two))
 		later, err := p.open(nextKey).Commitments(t.Context(), one, two)
 		require.NoError(t, err)
-		require.Equal(t, map[string][]string{one: found[one]}, later, "it is of the key, however that is sealed")
+		require.Equal(t, map[string][]string{one: found[one]}, later, "the commitment does not depend on the sealing key")
 	})
 }

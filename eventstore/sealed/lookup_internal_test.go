@@ -15,15 +15,15 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
-// For a third of a table PostgreSQL would rather read all of it, and a replay asks for as many, page after page.
+// For a third of the rows PostgreSQL prefers a sequential scan, and each page of a replay looks up as many.
 func TestLookup_UsesIndex(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.DatabaseFrom(t, "log", postgres.Migrate))
 	pgtest.Exec(t, conn, `
 		INSERT INTO person.key SELECT 'lead-' || n, n, 'name', repeat('.', 60)::bytea FROM generate_series(1, 6000) AS n;
 		ANALYZE person.key`)
-	asked := pgtest.Rows[string](t, conn, `SELECT stream FROM person.key WHERE id % 3 = 0`)
-	plan := pgtest.Rows[string](t, conn, `EXPLAIN `+selectEach, pgx.QueryExecModeCacheDescribe, asked)
+	streams := pgtest.Rows[string](t, conn, `SELECT stream FROM person.key WHERE id % 3 = 0`)
+	plan := pgtest.Rows[string](t, conn, `EXPLAIN `+selectEach, pgx.QueryExecModeCacheDescribe, streams)
 	require.Contains(t, strings.Join(plan, "\n"), "Index Scan using key_id")
 }
 
@@ -35,7 +35,7 @@ func TestLookup_Range(t *testing.T) {
 	v := NewVault(pool, box)
 	want := map[string][]key{}
 	var kept []*eventstore.Key
-	keep := func(stream string, keys int) {
+	create := func(stream string, keys int) {
 		for range keys {
 			k, sealed, err := v.create(stream)
 			require.NoError(t, err)
@@ -47,11 +47,11 @@ func TestLookup_Range(t *testing.T) {
 		stream := fmt.Sprintf("lead-%04d", n)
 		created = append(created, stream)
 		if n%10 != 3 { // the others were erased
-			keep(stream, 1+n%2)
+			create(stream, 1+n%2)
 		}
-		keep(stream+"-other", 1)
+		create(stream+"-other", 1)
 	}
-	keep("lead-0", 1) // an earlier stream
+	create("lead-0", 1) // an earlier stream
 	require.NoError(t, v.store(t.Context(), kept))
 	pgtest.Exec(t, pool, `UPDATE person.key SET sealed = '\x00' WHERE stream LIKE '%-other'`)
 	for stream := range want {

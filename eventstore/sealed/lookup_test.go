@@ -18,13 +18,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// early is a store that does something between an append and its answer.
-type early struct {
+// hookedAppend calls appended after each append.
+type hookedAppend struct {
 	eventstore.Store
 	appended func()
 }
 
-func (s early) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+func (s hookedAppend) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	position, err := s.Store.Append(ctx, writes...)
 	s.appended()
 	return position, err
@@ -35,7 +35,7 @@ func TestSubscribe_OwnKeysWithoutLookup(t *testing.T) {
 	p := newPlace(t, "")
 	var store *sealed.Store
 	seen := 0
-	store = sealed.Wrap(early{p.below(), func() {
+	store = sealed.Wrap(hookedAppend{p.below(), func() {
 		p.pool.Close() // a lookup of a key fails
 		for _, r := range follow(t, store) {
 			require.Contains(t, string(r.Data), "Asha Rao")
@@ -46,7 +46,7 @@ func TestSubscribe_OwnKeysWithoutLookup(t *testing.T) {
 	require.Equal(t, 1, seen)
 }
 
-func TestRead_KeyComesWithEvents(t *testing.T) {
+func TestRead_LoadsKeyWithEvents(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	stream := newLead()
@@ -61,16 +61,16 @@ func TestRead_KeyComesWithEvents(t *testing.T) {
 		}
 	}
 	_, err = other.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Asha"}})))
-	require.NoError(t, err, "it is remembered")
+	require.NoError(t, err, "the key is cached")
 	require.Contains(t, string(read(t, other, stream)[1].Data), "Asha")
 }
 
-// asking is a process whose store gives no key along.
-func (p place) asking() *sealed.Store {
-	return sealed.Wrap(p.giving(nil), p.vault(sealKey), true, slog.New(slog.DiscardHandler))
+// withoutKeys returns a process whose log does not return keys with events.
+func (p place) withoutKeys() *sealed.Store {
+	return sealed.Wrap(p.keyed(nil), p.vault(sealKey), true, slog.New(slog.DiscardHandler))
 }
 
-// A plan from when few persons were known compares every key with every stream that is asked for.
+// A cached plan of a small table compares every key with every requested stream.
 func TestLookup_CachesNoPlan(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
@@ -85,7 +85,7 @@ func TestLookup_CachesNoPlan(t *testing.T) {
 	_, err = p.open().Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
 	require.NoError(t, err)
 	for range 10 {
-		require.Len(t, read(t, p.asking(), stream), 1)
+		require.Len(t, read(t, p.withoutKeys(), stream), 1)
 	}
 	var kept int
 	require.NoError(t, p.pool.QueryRow(t.Context(),
@@ -104,7 +104,7 @@ func TestLookup_Concurrent(t *testing.T) {
 		storetest.Append(t, writer, write(streams[i], eventstore.NoStream, fact(t, lead)))
 	}
 	pgtest.Exec(t, p.pool, `UPDATE person.key SET sealed = '\x00' WHERE stream = $1`, streams[7])
-	other := p.asking() // which remembers none
+	other := p.withoutKeys() // without cached keys
 	var readers sync.WaitGroup
 	for i, stream := range streams {
 		readers.Go(func() {

@@ -22,7 +22,7 @@ import (
 // A new type or member must be declared in personal.go.
 func TestPersonal_DeclaresEveryMember(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, event.Catalogue(), slices.Sorted(maps.Keys(declared)), "types of the catalogue, and those declared in personal.go")
+	require.Equal(t, event.Catalogue(), slices.Sorted(maps.Keys(declared)), "types of the catalogue and types declared in personal.go")
 	for _, name := range event.Catalogue() {
 		data, err := event.Decode(name, []byte(`{}`))
 		require.NoError(t, err)
@@ -35,12 +35,12 @@ func TestPersonal_DeclaresEveryMember(t *testing.T) {
 		}
 		d := declared[name]
 		require.ElementsMatch(t, members, append(slices.Clone(d.personal), d.plain...),
-			"%s: members of the type, and those declared personal or plain in eventstore/sealed/personal.go", name)
+			"%s: members of the type and members declared in eventstore/sealed/personal.go", name)
 		require.False(t, d.bare && len(d.personal) > 0, name)
 	}
 }
 
-// golden is what a log holds of a type's sample.
+// golden returns the stored form of a type's sample.
 func golden(t *testing.T, eventType string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "event", "testdata", eventType+".json"))
@@ -55,9 +55,9 @@ func testKey() key {
 func TestSeal_PersonalMembers(t *testing.T) {
 	t.Parallel()
 	k := testKey()
-	for _, name := range append(event.Catalogue(), "unheard.of.v1") {
+	for _, name := range append(event.Catalogue(), "unknown.type.v1") {
 		data := []byte(`{"phone":"+491701234567"}`)
-		if name != "unheard.of.v1" {
+		if name != "unknown.type.v1" {
 			data = golden(t, name)
 		}
 		given := eventstore.Event{ID: ulid.Make(), Type: name, Data: data,
@@ -91,17 +91,17 @@ func TestSeal_PersonalMembers(t *testing.T) {
 		shown, err := json.Marshal(members)
 		require.NoError(t, err)
 		require.JSONEq(t, string(shown), string(erased.Data))
-		if name != "unheard.of.v1" {
+		if name != "unknown.type.v1" {
 			_, err := event.Decode(name, erased.Data)
 			require.NoError(t, err, "%s", erased.Data)
 		}
 
-		elsewhere := eventstore.Recorded{Event: stored, Stream: "lead-2"}
-		require.ErrorIs(t, v.open(&opener{key: k}, &elsewhere), ErrDamaged)
+		moved := eventstore.Recorded{Event: stored, Stream: "lead-2"}
+		require.ErrorIs(t, v.open(&opener{key: k}, &moved), ErrDamaged)
 	}
 }
 
-func TestSeal_MistakableData(t *testing.T) {
+func TestOpenEnvelope_UnsealedData(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{
 		``, `{}`, `"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"sealed":1}`, `{"sealed":"not base64!"}`, `{"sealed":"AAAA"}`,
@@ -121,7 +121,7 @@ func TestSeal_MistakableData(t *testing.T) {
 	}
 }
 
-// What is no compact object of members is sealed as a whole, byte for byte.
+// Data that is no compact JSON object is sealed as a whole, byte for byte.
 func TestSeal_RoundTrip(t *testing.T) {
 	t.Parallel()
 	k := testKey()

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
-// echo is a log that gives its followers what was appended, as it was appended.
+// echo is a log whose subscriptions yield the appended events unchanged.
 type echo struct {
 	eventstore.Store
 	events []eventstore.Recorded
@@ -39,18 +39,18 @@ func TestSubscribe_OwnEvents(t *testing.T) {
 	t.Parallel()
 	below, p := &echo{}, newPlace(t, "")
 	store := sealed.Wrap(below, p.vault(sealKey), true, slog.New(slog.DiscardHandler))
-	appended, stays, goes, again := fact(t, asha()), newLead(), newLead(), newLead()
+	appended, kept, destroyed, returning := fact(t, asha()), newLead(), newLead(), newLead()
 	appended.Decoded = asha()
-	for _, stream := range []string{stays, goes, again} {
+	for _, stream := range []string{kept, destroyed, returning} {
 		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, appended))
 		require.NoError(t, err)
 	}
-	requireNothingOfAsha(t, below.events)
+	requireNoPersonalData(t, below.events)
 	for _, e := range below.events {
 		require.Nil(t, e.Decoded)
 	}
-	require.NoError(t, store.Destroy(t.Context(), goes, again))
-	_, err := store.Append(t.Context(), write(again, eventstore.NoStream, fact(t, asha()))) // with a key of its own
+	require.NoError(t, store.Destroy(t.Context(), destroyed, returning))
+	_, err := store.Append(t.Context(), write(returning, eventstore.NoStream, fact(t, asha()))) // with a new key
 	require.NoError(t, err)
 	var followed []eventstore.Recorded
 	for page, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
@@ -64,6 +64,6 @@ func TestSubscribe_OwnEvents(t *testing.T) {
 		require.Nil(t, forgotten.Decoded)
 		require.Zero(t, forgotten.Unsealed)
 	}
-	requireNothingOfAsha(t, followed[1:3])
+	requireNoPersonalData(t, followed[1:3])
 	require.Contains(t, string(followed[3].Data), "Asha Rao")
 }

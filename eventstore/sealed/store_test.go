@@ -32,7 +32,7 @@ var (
 	nextKey = bytes.Repeat([]byte{2}, sealbox.KeySize)
 )
 
-// place is a log and the database of its keys.
+// place is a log with the database of its keys.
 type place struct {
 	t    testing.TB
 	url  string // of the database
@@ -40,7 +40,7 @@ type place struct {
 	pool *pgxpool.Pool
 }
 
-// onBoth runs a test with the log in PostgreSQL, and in EventStoreDB.
+// onBoth runs a test with the log in PostgreSQL and in EventStoreDB.
 func onBoth(t *testing.T, test func(*testing.T, place)) {
 	t.Parallel()
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -63,11 +63,11 @@ func newPlace(t testing.TB, log string) place {
 	return p
 }
 
-// below opens the store that is sealed into, as another process would.
-func (p place) below() eventstore.Store { return p.giving(sealed.About) }
+// below opens the underlying store as a new process.
+func (p place) below() eventstore.Store { return p.keyed(sealed.About) }
 
-// giving is below, and gives keys of some streams along.
-func (p place) giving(keyed func(stream string) bool) eventstore.Store {
+// keyed opens the underlying store with keys in the events of the streams for which withKey returns true.
+func (p place) keyed(withKey func(stream string) bool) eventstore.Store {
 	p.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	if p.log != "" {
@@ -76,7 +76,7 @@ func (p place) giving(keyed func(stream string) bool) eventstore.Store {
 		p.t.Cleanup(store.Close)
 		return store
 	}
-	store, err := postgres.Open(context.Background(), postgres.Options{URL: p.url, MaxReaders: 4, Keyed: keyed, Log: quiet})
+	store, err := postgres.Open(context.Background(), postgres.Options{URL: p.url, MaxReaders: 4, Keyed: withKey, Log: quiet})
 	require.NoError(p.t, err)
 	p.t.Cleanup(store.Close)
 	return store
@@ -89,7 +89,7 @@ func (p place) vault(keys ...[]byte) *sealed.Vault {
 	return sealed.NewVault(p.pool, box)
 }
 
-// open is a process of its own.
+// open opens the sealed store as a new process.
 func (p place) open(keys ...[]byte) *sealed.Store {
 	p.t.Helper()
 	if len(keys) == 0 {
@@ -138,7 +138,7 @@ func follow(t testing.TB, store eventstore.Store) []eventstore.Recorded {
 	return storetest.Events(t, store, eventstore.Filter{})
 }
 
-func requireNothingOfAsha(t testing.TB, all []eventstore.Recorded) {
+func requireNoPersonalData(t testing.TB, all []eventstore.Recorded) {
 	t.Helper()
 	for _, r := range all {
 		for _, trace := range []string{"Asha", "9876543210", "203.0.113.7"} {
@@ -159,7 +159,7 @@ func TestStore_LogHasNoPersonalData(t *testing.T) {
 		for range 2 {
 			storetest.Append(t, store, write(visitor, eventstore.Any, acted))
 		}
-		requireNothingOfAsha(t, follow(t, p.below()))
+		requireNoPersonalData(t, follow(t, p.below()))
 		require.Equal(t, 1, p.keys(stream))
 		require.Positive(t, p.keys(visitor))
 		require.Zero(t, p.keys("claim-1"))
@@ -192,7 +192,7 @@ func TestDestroy_EveryProcess(t *testing.T) {
 			err := p.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN leadlog_forgotten%'`).Scan(&n)
 			return err == nil && n == 1
 		}, time.Minute, time.Millisecond)
-		require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "and now it remembers the key")
+		require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "the key is cached from now on")
 
 		erased := fact(t, event.LeadErased{Claims: []string{"claim-1"}})
 		storetest.Append(t, store, write(stream, eventstore.At(0), erased))
@@ -206,14 +206,14 @@ func TestDestroy_EveryProcess(t *testing.T) {
 			require.True(t, all[0].Erased)
 			require.JSONEq(t, `{"contactUID":"c","status":"new","source":"api","erased":true}`, string(all[0].Data))
 			require.False(t, all[1].Erased)
-			require.JSONEq(t, string(erased.Data), string(all[1].Data), "what is to be done away with is never sealed")
-			requireNothingOfAsha(t, all[:1])
+			require.JSONEq(t, string(erased.Data), string(all[1].Data), "an erasure is not sealed")
+			requireNoPersonalData(t, all[:1])
 		}
 		require.NoError(t, store.Destroy(t.Context(), stream), "again")
 	})
 }
 
-// A call deletes keys, and its wait for a synchronous standby is cancelled. The next one has nothing to delete, and waits all the same.
+// A call deletes keys, and its wait for a synchronous standby is cancelled. The next call has nothing to delete, but must wait as well.
 func TestDestroy_RepeatAwaitsStandby(t *testing.T) {
 	t.Parallel()
 	pair := pgtest.NewPair(t)
@@ -229,7 +229,7 @@ func TestDestroy_RepeatAwaitsStandby(t *testing.T) {
 		return store.Destroy(ctx, stream)
 	}
 	require.ErrorIs(t, destroy(), eventstore.ErrUnavailable)
-	for p.keys(stream) > 0 { // a busy machine takes longer to come to the wait for the standby
+	for p.keys(stream) > 0 { // a busy machine takes longer to reach the wait for the standby
 		timeout += timeout / 2
 		require.ErrorIs(t, destroy(), eventstore.ErrUnavailable)
 	}
@@ -238,7 +238,7 @@ func TestDestroy_RepeatAwaitsStandby(t *testing.T) {
 	require.NoError(t, store.Destroy(t.Context(), stream))
 }
 
-// Every role of the database may listen.
+// Every role of the database may listen, so the notification must have no payload.
 func TestDestroy_NotificationIsEmpty(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		conn, err := p.pool.Acquire(t.Context())
@@ -254,7 +254,7 @@ func TestDestroy_NotificationIsEmpty(t *testing.T) {
 	})
 }
 
-// Well before a process remembers them no longer by itself.
+// The cache is cleared when a process begins to listen, well before the TTL.
 func TestRun_ClearsCache(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
@@ -262,20 +262,20 @@ func TestRun_ClearsCache(t *testing.T) {
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha")
 	require.NoError(t, store.Destroy(t.Context(), stream))
-	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "it was not notified")
+	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "the process is not notified yet")
 	listening, stop := context.WithCancel(t.Context())
 	defer stop()
 	go other.Run(listening)
 	require.Eventually(t, func() bool { return read(t, other, stream)[0].Erased }, 30*time.Second, time.Millisecond)
 }
 
-// A page that was read before the erasure, and a key that was looked for after it: the reader is shown the erasure too.
+// A page is read before an erasure and its keys are looked up after it. The reader must receive the erasure as well.
 func TestRead_ErasedEventAndItsFact(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	store, stream := p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
-	between := &meddled{Store: p.giving(nil), meddle: func() {
+	between := &hookedRead{Store: p.keyed(nil), afterRead: func() {
 		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadErased{})))
 		require.NoError(t, store.Destroy(t.Context(), stream))
 	}}
@@ -285,14 +285,14 @@ func TestRead_ErasedEventAndItsFact(t *testing.T) {
 	require.Equal(t, event.LeadErased{}.EventType(), all[1].Type)
 }
 
-// meddled does something after the first page of a stream was read.
-type meddled struct {
+// hookedRead calls afterRead after the first page of a stream was read.
+type hookedRead struct {
 	eventstore.Store
-	meddle func()
-	done   atomic.Bool
+	afterRead func()
+	done      atomic.Bool
 }
 
-func (m *meddled) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (m *hookedRead) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		var page []eventstore.Recorded
 		for r, err := range m.Store.Read(ctx, stream, from) {
@@ -303,7 +303,7 @@ func (m *meddled) Read(ctx context.Context, stream string, from eventstore.Revis
 			page = append(page, r)
 		}
 		if m.done.CompareAndSwap(false, true) {
-			m.meddle()
+			m.afterRead()
 		}
 		for _, r := range page {
 			if !yield(r, nil) {
@@ -313,7 +313,7 @@ func (m *meddled) Read(ctx context.Context, stream string, from eventstore.Revis
 	}
 }
 
-// The largest lead that a capture may make, sealed, is one that both stores take.
+// Both stores accept the largest possible lead of a capture after sealing.
 func TestAppend_LargestLead(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newLead()
