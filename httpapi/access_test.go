@@ -12,13 +12,13 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// stored is a lead as an earlier arrival set it; each of secrets is in it.
+// stored is the body of an earlier arrival. It contains each of secrets.
 const stored = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","status":"won","leadTemperature":"hot",` +
 	`"opportunityValue":4711,"customFields":{"diagnosis":"asthma","city":"Pune"},"metadata":{"source":"landing","utm_term":"inhaler"}}`
 
 var secrets = []string{"Asha", "asha@", "won", "hot", "4711", "diagnosis", "asthma", "Pune", "landing", "inhaler"}
 
-// everyCapture sends one arrival in every way that a capture is answered: alone, in a batch, as a dry run and as a replay of both.
+// everyCapture sends one arrival as a capture, in a batch, as a dry run, and as a repeat of both.
 func (s *service) everyCapture(credential, key string, header map[string]string, body string) map[string]reply {
 	s.t.Helper()
 	send := func(path, key string) reply {
@@ -83,7 +83,7 @@ func TestCapture_HidesStoredFields(t *testing.T) {
 	}
 }
 
-// requireOutlined holds an answer about a known person to what the request set: a city.
+// requireOutlined requires that an answer about a known person has only the field that the request set: a city.
 func requireOutlined(t *testing.T, created, r reply, name string) {
 	t.Helper()
 	require.Equal(t, true, r.at("merged"), name)

@@ -23,14 +23,14 @@ import (
 
 const arrivalsPath = "/api/v1/crm/arrivals"
 
-// quarantining is a service whose account keeps captures with wrong fields.
+// quarantining returns a service whose account quarantines captures with wrong fields.
 func quarantining(t *testing.T) *service {
 	s := start(t)
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Quarantine: new(true), RateLimit: new(0.0)})
 	return s
 }
 
-// putIntake puts an intake of the account on the log, or changes it.
+// putIntake creates or changes an intake of the account on the log.
 func (s *service) putIntake(id string, fact event.Data) {
 	s.t.Helper()
 	e := eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: s.account}}
@@ -41,7 +41,7 @@ func (s *service) putIntake(id string, fact event.Data) {
 	require.NoError(s.t, err)
 }
 
-// arrive has a post arrive at an intake.
+// arrive appends a post to an intake.
 func (s *service) arrive(id, body string) command.ArrivalReceived {
 	s.t.Helper()
 	answer, err := s.commands.ReceiveArrival(s.t.Context(), command.ReceiveArrival{
@@ -100,7 +100,7 @@ func TestArrivals_QuarantineAndResubmit(t *testing.T) {
 	s.as(http.MethodGet, arrivalsPath+"/"+missingID, "").is(http.StatusNotFound)
 }
 
-// item is a member of the first item of a list.
+// item returns a member of the first item of a list.
 func (r reply) item(name string) any {
 	r.t.Helper()
 	list, _ := r.body["data"].([]any)
@@ -124,7 +124,7 @@ func TestArrivals_RawMasksProofs(t *testing.T) {
 	require.Equal(t, `{"lead_id":"l-1", "google_key" : "***", "user_column_data":[{"google_key":"kept"}]}`, shown.at("data", "raw", "body"))
 }
 
-// The owner has corrected the mapping. The worker is stopped in the middle, and another one continues.
+// The owner has corrected the mapping. The worker is stopped halfway, and another one continues.
 func TestArrivals_ResubmitAll(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -171,7 +171,7 @@ func TestArrivals_ResubmitAll(t *testing.T) {
 	require.Zero(t, s.count(`SELECT count(*) FROM log.event WHERE type = 'lead.merged.v1'`))
 }
 
-// Nothing of a person who is forgotten stays readable in what was posted about them.
+// After an erasure the stored posts about the person are unreadable.
 func TestArrivals_ErasedWithLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)

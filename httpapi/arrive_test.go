@@ -23,8 +23,8 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// doors begins the paths of operations at the public addresses of intakes.
-const doors = "/in/{intakeId}"
+// publicPrefix is the prefix of the public paths of intakes.
+const publicPrefix = "/in/{intakeId}"
 
 // createIntake creates an intake and returns its public path and the answer.
 func (s *service) createIntake(settings string) (path string, created reply) {
@@ -33,7 +33,7 @@ func (s *service) createIntake(settings string) (path string, created reply) {
 	return created.at("data", "url").(string), created
 }
 
-// deliver posts to a public path. A body that is no JSON is a form.
+// deliver posts to a public path, as a form unless the body is JSON.
 func (s *service) deliver(path, body string, header map[string]string) reply {
 	s.t.Helper()
 	all := map[string]string{}
@@ -68,7 +68,7 @@ func (s *service) arrival(answered reply) (types []string) {
 	return types
 }
 
-// leadsOf returns the leads that a phone finds, once all that was written is in the views.
+// leadsOf returns the leads that a phone finds, once the views are up to date.
 func (s *service) leadsOf(phone string) []any {
 	s.t.Helper()
 	head, err := s.store.Head(s.t.Context())
@@ -146,7 +146,7 @@ func TestArrive_Refusals(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, s.request(call{method: http.MethodGet, path: path}).status)
 }
 
-// Bodies of other than text, and texts of pictures, compress little.
+// Random bytes, and images in base64, hardly compress.
 func TestArrive_KeepsBodiesThatCompressLittle(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -229,7 +229,7 @@ func TestArrive_RateLimit(t *testing.T) {
 	s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated)
 }
 
-// One address uses up what it may send to a form, and leaves the form to all others.
+// The limit of a form is per address.
 func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
@@ -269,7 +269,7 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 	from("192.0.2.4", "phone=9876543210").is(http.StatusOK)
 }
 
-// Wrong proofs use up neither the credentials of their address nor the posts to the intake.
+// Wrong proofs count neither against the limit of failed credentials nor against the intake's rate limit.
 func TestArrive_WrongProofsCountApart(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
@@ -313,7 +313,7 @@ func TestArrive_MetaChallenge(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// What cannot be read of a post keeps no other lead of it from being fetched, and has one effect when Meta sends it again.
+// An unreadable change of a post does not affect the others, and has one effect when Meta repeats the post.
 func TestArrive_MetaChangesStandAlone(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -331,7 +331,7 @@ func TestArrive_MetaChangesStandAlone(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// Each lead that a post of Meta's announces counts as an arrival.
+// Each change of a post from Meta counts as an arrival.
 func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
@@ -365,7 +365,7 @@ func TestArrive_FeatureDisabled(t *testing.T) {
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(kept))
 }
 
-// What is costly to map is kept like anything else that cannot be mapped.
+// A post whose mapping exceeds the cost limit is quarantined.
 func TestArrive_CostlyPosts(t *testing.T) {
 	t.Parallel()
 	s := start(t)

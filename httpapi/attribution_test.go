@@ -15,7 +15,7 @@ import (
 
 const attribution = "/api/v1/crm/attribution"
 
-// attributed are the rows of a report as "key touches conversions value", and its total.
+// attributed returns the rows of a report as "key touches conversions value", and its total.
 func attributed(r reply) (rows []string) {
 	r.t.Helper()
 	r.is(http.StatusOK)
@@ -95,7 +95,7 @@ func TestAttribution_StageHistory(t *testing.T) {
 	require.Equal(t, "0.000000", total(fmt.Sprint(configured)))
 }
 
-// The same request gives the same bytes whatever comes: arrivals, changes, joins, settings, an erasure and a rebuild.
+// A request as of a position gives the same bytes after later arrivals, changes, joins, settings, an erasure and a rebuild.
 func TestAttribution_AsOfStaysTheSame(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// exporting serves an export of events that ends with an error, at every path.
+// exporting serves an export of events that fails, at every path.
 func exporting(t *testing.T, media string, events int, last error) *httptest.Server {
 	t.Helper()
 	all := iter.Seq2[query.TokenEvent, error](func(yield func(query.TokenEvent, error) bool) {

@@ -26,7 +26,7 @@ func (s *service) status(credential string) int {
 	return s.send(call{method: http.MethodPost, path: leads, credential: credential, body: `{}`}).status
 }
 
-// What fails its checksum needs no look-up, so it must not keep out those who need one: after a restart, every token.
+// A token with a wrong checksum needs no look-up, so it must not use up the limit of look-ups, which every token needs after a restart.
 func TestCredentials_JunkKeepsNoTokenOut(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -101,7 +101,7 @@ func TestJWKS_NoKeysYetIsUnavailable(t *testing.T) {
 
 const accounts = "/api/v1/admin/accounts/"
 
-// issued makes a JWT of the test's account that was issued some time ago.
+// issued returns a JWT of the test's account that was issued some time ago.
 func (s *service) issued(ago time.Duration) string {
 	s.t.Helper()
 	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: ownAccount, Subject: "ann", TTL: 2 * time.Hour}, time.Now().Add(-ago))
@@ -109,7 +109,7 @@ func (s *service) issued(ago time.Duration) string {
 	return text
 }
 
-// revoke makes JWTs of the test's account that were issued before a time worth nothing.
+// revoke revokes JWTs of the test's account that were issued before a time.
 func (s *service) revoke(before time.Time) {
 	s.t.Helper()
 	r := s.send(call{

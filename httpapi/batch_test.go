@@ -64,7 +64,7 @@ func statuses(lines []map[string]any) []int {
 	return all
 }
 
-// arrivalsOneByOne are bodies whose answers depend on those before them.
+// arrivalsOneByOne returns bodies whose answers depend on earlier ones.
 var arrivalsOneByOne = []string{
 	`{"name":"Asha","phone":"98765 43210","metadata":{"source":"website","utm":"x"},"city":"Pune"}`,
 	`{"phone":"+919876543210"}`,
@@ -95,7 +95,7 @@ var (
 	anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 )
 
-// anonymous replaces what no two leads share: ids by the order of their first appearance, and times.
+// anonymous replaces ids by the order of their first occurrence, and removes times.
 func anonymous() func(string) string {
 	seen := map[string]string{}
 	return func(text string) string {
@@ -302,7 +302,7 @@ func (s *service) stream(body io.Reader) reply {
 	return reply{t: s.t, status: response.StatusCode, header: response.Header, raw: string(raw)}
 }
 
-// wire is a connection on which a batch is sent by hand.
+// wire is a raw connection that sends a batch.
 type wire struct {
 	t    *testing.T
 	conn *net.TCPConn
@@ -358,8 +358,8 @@ func TestBatchStream_AnswersBeforeNextLine(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(rest), "\n"))
 }
 
-// TestBatchStream_ClientReadsLast: the answers are larger than all buffers on the way together,
-// so a server that waited for them to be read would wait for ever.
+// TestBatchStream_ClientReadsLast: the answers exceed all buffers on the way,
+// so a server that stopped reading until they are read would deadlock.
 func TestBatchStream_ClientReadsLast(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
@@ -450,8 +450,8 @@ func TestBatchStream_Expect100Continue(t *testing.T) {
 	}
 }
 
-// A client that has nothing to say yet may send blank lines, and an export look for long and find nothing: for longer than one
-// write may take.
+// A client may send blank lines, and an export may find no rows, for longer than the timeout of one
+// write.
 func TestBatchStream_EndsAfterLongSilence(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)

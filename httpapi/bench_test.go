@@ -23,8 +23,8 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// BenchmarkCapture is what a capture of a new lead costs beside its append, from the request to the answer: as it is
-// served, and on a log without keys of persons.
+// BenchmarkCapture measures a capture of a new lead without its append, from the request to the answer: as
+// served, and on a log without sealing.
 func BenchmarkCapture(b *testing.B) {
 	b.Run("sealed", func(b *testing.B) {
 		box, err := sealbox.New([]byte(jwtSecret))
@@ -78,7 +78,7 @@ func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store
 	}
 }
 
-// answered is an answer of which only the status is of interest.
+// answered is a response writer that keeps the status only.
 type answered struct {
 	header http.Header
 	status int
@@ -88,7 +88,7 @@ func (a *answered) Header() http.Header         { return a.header }
 func (a *answered) WriteHeader(status int)      { a.status = status }
 func (a *answered) Write(b []byte) (int, error) { return len(b), nil }
 
-// instant is a log that answers at once: it keeps what the benchmark sets up, and forgets what it measures.
+// instant is a log that stores the events of the set-up and discards those of the benchmark.
 type instant struct {
 	eventstore.Store // what a capture of a new lead does not use
 	events           map[string][]eventstore.Recorded

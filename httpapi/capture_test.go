@@ -183,7 +183,7 @@ func TestQuota_CaptureRetryAfter(t *testing.T) {
 	require.Equal(t, http.StatusCreated, other.status, "another account has its own quota")
 }
 
-// The process that refuses goes by what it believes, and has not heard of what was set elsewhere.
+// The process that refuses has cached settings, which another process has changed.
 func TestQuota_AccountRateInEveryProcess(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
@@ -253,7 +253,7 @@ func TestQuota_SharedBetweenProcesses(t *testing.T) {
 	require.Equal(t, 14, statuses[http.StatusTooManyRequests], "%v", statuses)
 }
 
-// try asks by API token what a capture would be answered.
+// try sends a dry run of a capture by API token.
 func (s *service) try(value, key, body string) reply {
 	s.t.Helper()
 	c := call{method: http.MethodPost, path: leads + "?dryRun=true", credential: value, body: body}
@@ -296,7 +296,7 @@ func TestDryRun_WritesNothing(t *testing.T) {
 	}
 }
 
-// requireForeseen compares bodies, but for times and for ids of what was created in between.
+// requireForeseen compares two bodies without times and without ids of new leads.
 func requireForeseen(t *testing.T, captured, tried reply) {
 	t.Helper()
 	delete(tried.body, "dryRun")

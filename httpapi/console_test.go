@@ -26,14 +26,14 @@ type browser struct {
 	client *http.Client
 }
 
-// browse serves the console too.
+// browse returns a browser without a session.
 func browse(t *testing.T, change ...func(*httpapi.Options)) *browser {
 	t.Helper()
 	s := start(t, append(change, func(o *httpapi.Options) { o.ConsoleKey = []byte(jwtSecret) })...)
 	return s.browser()
 }
 
-// signedIn is browse with a session of the account.
+// signedIn returns a browser with a session of the account.
 func signedIn(t *testing.T, change ...func(*httpapi.Options)) *browser {
 	t.Helper()
 	b := browse(t, change...)
@@ -47,7 +47,7 @@ func (s *service) browser() *browser {
 	return &browser{s, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// seen is an answer; goTo is where it leads to.
+// seen is a response; goTo is the target of its redirect.
 type seen struct {
 	status int
 	header http.Header
@@ -88,7 +88,7 @@ func (b *browser) post(path string, form ...string) seen {
 	return b.do(http.MethodPost, path, values)
 }
 
-// signIn begins a session.
+// signIn starts a session.
 func (b *browser) signIn(jwt string) *browser {
 	b.t.Helper()
 	r := b.post("/console/sign-in", "jwt", jwt, "next", "/console/leads?status=new")
@@ -279,7 +279,7 @@ func TestConsole_SecurityHeaders(t *testing.T) {
 	require.Contains(t, r.body, "Page not found")
 }
 
-// follow asks for a page as its script does, and returns what waits until a text was sent, and the rest.
+// follow opens a page's event stream. It returns a function that waits for a text, and one that returns the rest.
 func (b *browser) follow(path string) (sees func(text string), rest io.Reader) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)

@@ -69,7 +69,7 @@ func TestConsoleLead_OfAnotherAccount(t *testing.T) {
 	require.Equal(t, none.body, theirs.body)
 }
 
-// One view has seen the lead, and another has not yet.
+// One view has applied the lead, and another has not.
 func TestConsoleLead_ViewsBehind(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"touch", "lead"} {
@@ -86,7 +86,7 @@ func TestConsoleLead_ViewsBehind(t *testing.T) {
 	}
 }
 
-// An account has at most half of the pages that are kept up to date.
+// An account may have at most half of the live pages.
 func TestLivePage_LimitPerAccount(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.LivePages = 4 })
@@ -255,7 +255,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, b.get(at).status)
 }
 
-// What a view shows some time after.
+// A view that lags behind.
 const (
 	soon  = 2 * time.Minute
 	pause = 10 * time.Millisecond
@@ -276,7 +276,7 @@ func TestConsole_TracesAndLogs(t *testing.T) {
 	require.Contains(t, metadata, own)
 }
 
-// A page shows the first rows of a long report. Its totals are of all the time that is asked for, and its chart is of the end.
+// A page shows the first rows of a long report. Its totals cover the whole period, and its chart the end of it.
 func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
@@ -293,7 +293,7 @@ func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	require.Contains(t, r.body, "Only the first rows are shown.")
 }
 
-// The period before is compared when the address says so, and what is missing of it is said.
+// The address selects a comparison with the previous period. The page says if that lacks data.
 func TestConsole_ComparesPeriods(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
@@ -343,7 +343,7 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	require.Contains(t, r, ` from 13</td>`)
 }
 
-// Each filter that is set has a chip, which leads to the list with all the others.
+// Each active filter has a chip that removes it.
 func TestConsole_ChipsRemoveFilters(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
@@ -385,7 +385,7 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 			require.ElementsMatch(t, slices.Collect(maps.Keys(rest)), slices.Collect(maps.Keys(on("/console"+path+to))), "%s without %s", page, removed)
 		}
 	}
-	require.Contains(t, on("/console/sources?since=2026-01-02&compare=previous")["From 2026-01-02"], "compare=previous", "what is no filter stays")
+	require.Contains(t, on("/console/sources?since=2026-01-02&compare=previous")["From 2026-01-02"], "compare=previous", "other parameters are kept")
 	require.Contains(t, b.get("/console/sources?since=2026-01-02&source=api&compare=previous").body, `<a href="?compare=previous">Remove all</a>`)
 	require.Regexp(t, `<details class="more" open>`, b.get("/console/leads?phone=12").body, "what is wrong is in sight")
 	require.NotRegexp(t, `<details class="more" open>`, b.get("/console/leads?status=new").body)
@@ -571,7 +571,7 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	require.Contains(t, r.body, "✗ Not verified")
 	require.Equal(t, 1, strings.Count(r.body, "✗ does not match the signed tree"))
 	require.Equal(t, 3, strings.Count(r.body, "✓ verified"))
-	require.Empty(t, r.header.Values("Set-Cookie"), "a tree that is not as it was signed is not what to compare with")
+	require.Empty(t, r.header.Values("Set-Cookie"), "a tree with another signature is not stored for comparison")
 	change(`UPDATE views.token_event SET actor = 'user:ann' WHERE leaf = 1`)
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
 
@@ -769,7 +769,7 @@ func TestConsoleArrivals_Quarantine(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, reader.post(third+"/resubmit").status)
 }
 
-// tale returns the sentences of the story on a page, in their order.
+// tale returns the sentences of the story on a page, in order.
 func tale(page string) (sentences []string) {
 	tags := regexp.MustCompile(`<[^>]+>`)
 	for _, one := range regexp.MustCompile(`<span class="says">(.*?)</span> <time`).FindAllStringSubmatch(page, -1) {
@@ -853,7 +853,7 @@ func TestConsoleLead_StoryOfJoin(t *testing.T) {
 	}, tale(b.get("/console/leads/"+from).body))
 }
 
-// Each event and each visit of a long story is on one of its pages, in order, whichever comes first.
+// Each event and each visit of a long story is on exactly one of its pages, in either order.
 func TestConsoleLead_PagesOfStory(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.RateLimit = 0 })

@@ -24,7 +24,7 @@ var traces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", 
 const whole = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
 	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali"},"customFields":{"city":"pune-city"}}`
 
-// requireNoTrace looks through every row of every table of a database, and through the log of the service.
+// requireNoTrace searches every row of every table of a database, and the service's log.
 func (s *service) requireNoTrace() {
 	s.t.Helper()
 	rows, err := s.pool.Query(s.t.Context(), `
@@ -151,7 +151,7 @@ func TestErase_IdempotentRepeatIsGone(t *testing.T) {
 	s.captureWhole(201, nil)
 }
 
-// Of callers that capture, repeat and erase one person all at once, each gets an honest answer, and in the end either there
+// Callers capture, repeat and erase one person concurrently. Each gets a true answer, and in the end either there
 // is a lead of that person, with a key, or there is none.
 func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 	t.Parallel()

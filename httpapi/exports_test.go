@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// slowReader is a client to whom something happens when the first row of an export has come.
+// slowReader is a client that calls a function after the first row of an export.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	happens func()
@@ -31,7 +31,7 @@ func (r *slowReader) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A slow reader of an export would otherwise read on, also what was captured after the JWT had ended.
+// A slow reader of an export could otherwise read leads that were captured after its JWT ended.
 func TestExport_EndsWithCredential(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
@@ -73,7 +73,7 @@ func TestExport_EndsWithCredential(t *testing.T) {
 	}
 }
 
-// TestExport_LimitPerAccount has an account read as many exports as it may, slowly: a part of each is in memory.
+// TestExport_LimitPerAccount reads the maximum number of exports of an account slowly: a part of each is in memory.
 func TestExport_LimitPerAccount(t *testing.T) {
 	t.Parallel()
 	const path, page = "/api/v1/crm/sources/history", "/console/sources/history.ndjson"
@@ -110,7 +110,7 @@ func TestExport_LimitPerAccount(t *testing.T) {
 	require.Equal(t, "0", b.metric("leadlog_http_exports"))
 }
 
-// export reads a list as JSON lines. Something may happen when its first row has come. Not whole: the connection was cut.
+// export reads a list as JSON lines, and calls a function after the first row. It reports whether the export was complete.
 func (b *browser) export(path, jwt string, happens func()) (reader *slowReader, whole bool) {
 	b.t.Helper()
 	request := httptest.NewRequestWithContext(b.t.Context(), http.MethodGet, path, nil)
@@ -125,7 +125,7 @@ func (b *browser) export(path, jwt string, happens func()) (reader *slowReader, 
 	return reader, !panics(func() { b.server.Config.Handler.ServeHTTP(reader, request) })
 }
 
-// panics reports whether a handler cuts the connection.
+// panics reports whether a handler aborts the connection.
 func panics(do func()) (cut bool) {
 	defer func() { cut = recover() == http.ErrAbortHandler }()
 	do()

@@ -100,7 +100,7 @@ func TestFeed_Erasure(t *testing.T) {
 	require.Equal(t, known, cursors()[:len(known)])
 }
 
-// An erasure that was interrupted behind its fact has left the keys.
+// An erasure was interrupted after its event, before the keys were destroyed.
 func TestFeed_HidesUnfinishedErasure(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -225,8 +225,8 @@ func TestFeed_WaitsBoundedPerAccount(t *testing.T) {
 	require.Empty(t, refused)
 }
 
-// TestFeed_FollowerSeesEachEventOnce lets writers capture while a follower reads with random limits and waits. Now and then the
-// follower starts again from the cursor that it kept.
+// TestFeed_FollowerSeesEachEventOnce captures while a follower reads with random limits and waits. At random the
+// follower restarts from its stored cursor.
 func TestFeed_FollowerSeesEachEventOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })

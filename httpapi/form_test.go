@@ -23,7 +23,7 @@ import (
 
 func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// A person must not learn from the answer whether the account knows a phone or email.
+// The answer must not reveal whether the account has a lead with a phone or email.
 func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -121,7 +121,7 @@ func TestForm_Encodings(t *testing.T) {
 	}
 }
 
-// A file that a person attaches is not kept, and so may be of any size that a post may be.
+// An attached file is not stored. Only the limit of a post bounds its size.
 func TestForm_FilesAreNotKept(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -295,7 +295,7 @@ func TestForm_PageViews(t *testing.T) {
 	require.Equal(t, "https://example.com/prices?utm_source=mail", activity[0].(map[string]any)["url"])
 }
 
-// What floods a form of one account leaves the captures of any other, and of its own other intakes, alone.
+// Junk posts to a form do not affect captures of other accounts or other intakes.
 func TestForm_JunkHurtsNoOther(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)

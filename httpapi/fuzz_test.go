@@ -59,14 +59,14 @@ func FuzzSignedJWT(f *testing.F) {
 	})
 }
 
-// exactNames are an object's members. Decoded into a struct, names in other letters would count as well.
+// exactNames holds an object's members. Decoding into a struct would accept names in other letter case.
 func exactNames(t *testing.T, object string) (members map[string]any) {
 	require.NoError(t, stdjson.Unmarshal([]byte(object), &members))
 	return members
 }
 
-// FuzzHeaders reads what callers may put into headers: it is cut to what events and logs can hold, and a stranger's
-// word on the client's address counts for nothing.
+// FuzzHeaders reads arbitrary headers: values are cut to what events and logs can hold, and a client address from
+// an untrusted proxy is ignored.
 func FuzzHeaders(f *testing.F) {
 	f.Add("192.0.2.9, 10.0.0.1", "curl/8", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "text/csv;q=0.1, */*", "key")
 	f.Add("[2001:db8::1%eth0]:1, ,::ffff:1.2.3.4", "\xff\x00", "00-0-0-0", "a/b;q=NaN", strings.Repeat("k", 256))

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// keyed is a capture with an idempotency key.
+// keyed returns a capture with an idempotency key.
 func (s *service) keyed(key, body string) reply {
 	s.t.Helper()
 	return s.send(call{
@@ -21,7 +21,7 @@ func (s *service) keyed(key, body string) reply {
 	})
 }
 
-// requireReplayed says that an answer is the first one over again.
+// requireReplayed requires that an answer repeats the first one.
 func requireReplayed(t *testing.T, first, again reply) {
 	t.Helper()
 	require.Equal(t, first.status, again.status, again.raw)
@@ -88,7 +88,7 @@ func TestIdempotency_FreeAfterFailure(t *testing.T) {
 	s.keyed("k", `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 
-// The rules that a repeat would be judged by today are not those of its answer.
+// A repeat gets the stored answer, whatever the settings are now.
 func TestIdempotency_IgnoresLaterSettings(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -160,7 +160,7 @@ func TestIdempotency_KeySyntax(t *testing.T) {
 	s.keyed(strings.Repeat("~", 255), `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 
-// What the log has of a key is who may see it for ever: neither the key, nor the body, nor where it came from.
+// The log contains neither the key, nor the body, nor the address of the caller.
 func TestIdempotency_ClaimHasNoPersonalData(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -13,7 +13,7 @@ import (
 
 const intakes = "/api/v1/crm/intakes"
 
-// intake creates one, which the view shows, and returns its path and the answer.
+// intake creates an intake, waits for the view, and returns its path and the answer.
 func (s *service) intake(body string) (path string, created reply) {
 	s.t.Helper()
 	created = s.as(http.MethodPost, intakes, body).is(http.StatusCreated)
@@ -45,7 +45,7 @@ func TestIntakes_Record(t *testing.T) {
 	echo, err := json.Marshal(data)
 	require.NoError(t, err)
 	echoed := s.as(http.MethodPatch, path, string(echo)).is(http.StatusOK)
-	require.Equal(t, data, echoed.at("data"), "the record as it was answered may be sent back")
+	require.Equal(t, data, echoed.at("data"), "an answered record is accepted as input")
 	require.Equal(t, created.header.Get("X-Log-Position"), echoed.header.Get("X-Log-Position"))
 }
 

@@ -17,17 +17,17 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// stranger is the other account, and part of every text that it writes; no text of ours has it.
+// stranger is the other account. Every text that it writes contains this name, and no text of ours does.
 const stranger = "zq7stranger"
 
 // tenants are two accounts on one service.
 type tenants struct {
 	ours, theirs service
-	names        map[string]*strings.Replacer // of what the paths name: ours, theirs and nobodys
+	names        map[string]*strings.Replacer // of what the paths name: ours, theirs and missing
 	secrets      []string                     // what no answer to ours may hold
 }
 
-// tenancy gives each of two accounts one of everything, and theirs two or more.
+// tenancy creates two accounts with one of everything, and two or more of theirs.
 func tenancy(t *testing.T) *tenants {
 	t.Helper()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
@@ -38,10 +38,10 @@ func tenancy(t *testing.T) *tenants {
 	w.theirs.account, w.theirs.jwt = stranger, s.mint(stranger, "")
 	theirs := w.theirs.settle()
 	w.names = map[string]*strings.Replacer{
-		"ours": w.ours.settle(), "theirs": theirs, "nobodys": strings.NewReplacer(
+		"ours": w.ours.settle(), "theirs": theirs, "missing": strings.NewReplacer(
 			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID, "{arrivalId}", missingID, "{intakeId}", missingID,
 			"{eventId}", missingID, "{erasedLeadId}", missingID,
-			"{accountId}", "zq8nobody", "{visitorId}", "v-nobodys", "{position}", "999999999", "{from}", "1"),
+			"{accountId}", "zq8nobody", "{visitorId}", "v-missing", "{position}", "999999999", "{from}", "1"),
 	}
 	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}", "{eventId}", "{erasedLeadId}"} {
 		w.secrets = append(w.secrets, theirs.Replace(name))
@@ -52,7 +52,7 @@ func tenancy(t *testing.T) *tenants {
 	return w
 }
 
-// furnish makes sure that every list of theirs has several parts.
+// furnish fills every list of theirs with several pages.
 func (w *tenants) furnish(ids *strings.Replacer) {
 	w.theirs.t.Helper()
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func (w *tenants) furnish(ids *strings.Replacer) {
 
 const missingID = "01ARZ3NDEKTSV4RRFFQ69G5FAV" // a valid id that does not exist
 
-// caughtUp waits until all views and deliveries have everything that is on the log.
+// caughtUp waits until all views and deliveries are up to date.
 func (s *service) caughtUp() {
 	s.t.Helper()
 	head, err := s.store.Head(s.t.Context())
@@ -92,8 +92,8 @@ func (s *service) caughtUp() {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// TestIsolation_OtherAccountNotFound asks on our behalf, by every operation of the document, for what is theirs and
-// for what does not exist. The answers must be the same, nothing of theirs may be in any, and nothing of theirs may change.
+// TestIsolation_OtherAccountNotFound requests with our credential, by every operation of the document, ids of theirs and
+// ids that do not exist. The answers must be the same, contain nothing of theirs, and change nothing of theirs.
 func TestIsolation_OtherAccountNotFound(t *testing.T) {
 	t.Parallel()
 	w := tenancy(t)
@@ -101,7 +101,7 @@ func TestIsolation_OtherAccountNotFound(t *testing.T) {
 	for _, o := range operations() {
 		if scopes, _ := o.scopes(); len(scopes) == 0 {
 			w.holdNothing(t, w.ours.request(call{method: o.method, path: o.path}))
-			if strings.HasPrefix(o.path, doors) || strings.Contains(o.path, "{tile}") {
+			if strings.HasPrefix(o.path, publicPrefix) || strings.Contains(o.path, "{tile}") {
 				continue // of no account: who may post to an intake's address is the intake's to say, and the tree is public
 			}
 		}
@@ -116,9 +116,9 @@ func TestIsolation_OtherAccountNotFound(t *testing.T) {
 }
 
 // pair is one request in two forms.
-type pair struct{ theirs, nobodys string }
+type pair struct{ theirs, missing string }
 
-// ways are the forms in which an operation can be asked for: with each example of a body, one that is empty and one that
+// ways returns the forms of a request of an operation: with each example of a body, an empty one and one that
 // is wrong, and for each media type of the answer.
 func (w *tenants) ways(t *testing.T, o operation) []call {
 	all := o.bodies(t)
@@ -135,7 +135,7 @@ func (w *tenants) ways(t *testing.T, o operation) []call {
 
 var pathNames = regexp.MustCompile(`\{[^}]*\}`)
 
-// paths name theirs and missing ones: by each id of a path alone, and by all together.
+// paths returns pairs of paths with ids of theirs and missing ids: each id of a path alone, and all together.
 func (w *tenants) paths(o operation) []pair {
 	required := o.required(w.names["ours"])
 	var all []pair
@@ -149,18 +149,18 @@ func (w *tenants) paths(o operation) []pair {
 				return w.named("ours", name)
 			}) + required
 		}
-		all = append(all, pair{with("theirs"), with("nobodys")})
+		all = append(all, pair{with("theirs"), with("missing")})
 	}
 	whole := func(whose, query string) string {
 		return pathNames.ReplaceAllStringFunc(o.path, func(name string) string { return w.named(whose, name) }) + query
 	}
 	if len(names) > 1 {
-		all = append(all, pair{whole("theirs", required), whole("nobodys", required)})
+		all = append(all, pair{whole("theirs", required), whole("missing", required)})
 	}
 	for _, p := range o.Parameters {
 		if p.Value.Name == "asOf" { // answered out of the log, and not out of a view
 			now := "?asOf=" + time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-			all = append(all, pair{whole("theirs", now), whole("nobodys", now)})
+			all = append(all, pair{whole("theirs", now), whole("missing", now)})
 		}
 	}
 	return all
@@ -173,7 +173,7 @@ func (w *tenants) named(whose, name string) string {
 	return w.names[whose].Replace(name)
 }
 
-// harmless are the query parameters that cannot name a thing of another account's.
+// harmless are the query parameters that are not ids.
 var harmless = []string{
 	"limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval", "dryRun",
 	"status", "source", "leadTemperature", "type", "code", "size", "from", "to", "state", "reason",
@@ -181,7 +181,7 @@ var harmless = []string{
 	"types", "wait", "campaign", "medium",
 }
 
-// queries name theirs and missing ones by a parameter of the query.
+// queries returns pairs with ids of theirs and missing ids in a query parameter.
 func (w *tenants) queries(t *testing.T, o operation) []pair {
 	path := w.names["ours"].Replace(o.path)
 	var all []pair
@@ -200,9 +200,9 @@ func (w *tenants) queries(t *testing.T, o operation) []pair {
 			require.NotEmpty(t, cursor, "%s of theirs has one part only: %s", o.path, first.raw)
 			value = pair{cursor, "eDEuMQ"}
 		case "tokenId", "intakeId", "leadId", "position":
-			value = pair{w.names["theirs"].Replace("{" + p.Value.Name + "}"), w.names["nobodys"].Replace("{" + p.Value.Name + "}")}
+			value = pair{w.names["theirs"].Replace("{" + p.Value.Name + "}"), w.names["missing"].Replace("{" + p.Value.Name + "}")}
 		case "subject":
-			value = pair{w.names["theirs"].Replace("{leadId}"), w.names["nobodys"].Replace("{leadId}")}
+			value = pair{w.names["theirs"].Replace("{leadId}"), w.names["missing"].Replace("{leadId}")}
 		case "actor":
 			value = pair{"user:" + stranger, "user:nobody"}
 		case "phone":
@@ -216,17 +216,17 @@ func (w *tenants) queries(t *testing.T, o operation) []pair {
 				o.method, o.path, p.Value.Name)
 			continue
 		}
-		all = append(all, pair{path + "?" + p.Value.Name + "=" + value.theirs, path + "?" + p.Value.Name + "=" + value.nobodys})
+		all = append(all, pair{path + "?" + p.Value.Name + "=" + value.theirs, path + "?" + p.Value.Name + "=" + value.missing})
 	}
 	return all
 }
 
-// alike asks for both of each pair.
+// alike sends both requests of each pair.
 func (w *tenants) alike(t *testing.T, o operation, c call, pairs []pair) {
 	t.Helper()
 	for _, p := range pairs {
 		c.credential = w.ours.jwt
-		c.path = p.nobodys
+		c.path = p.missing
 		want := w.ours.request(c)
 		c.path = p.theirs
 		got := w.ours.request(c)
@@ -235,7 +235,7 @@ func (w *tenants) alike(t *testing.T, o operation, c call, pairs []pair) {
 	}
 }
 
-// alikeByBody asks for ours, with a body that names theirs where its example names something.
+// alikeByBody requests ours with a body in which the ids of the example are replaced by theirs.
 func (w *tenants) alikeByBody(t *testing.T, o operation, c call) {
 	t.Helper()
 	if !ulids.MatchString(c.body) {
@@ -269,7 +269,7 @@ var (
 	visitorID = regexp.MustCompile(`"visitorId":"[^"]*"`)
 )
 
-// plain is an answer without what is new in each.
+// plain returns an answer without the parts that differ in every answer.
 func plain(r reply) map[string]any {
 	raw := timesISO.ReplaceAllString(ulids.ReplaceAllString(r.raw, "ID"), "TIME")
 	header := r.header.Clone()
@@ -299,19 +299,19 @@ func (w *tenants) everythingOfTheirs() map[string]string {
 	return all
 }
 
-// asOfMember is how far the log is, which X-Log-Position shows too.
+// asOfMember is the head of the log, which X-Log-Position shows too.
 var asOfMember = regexp.MustCompile(`"asOf":\d+`)
 
-// newest is what a receipt says of the log, which grows, and when a certificate was issued.
+// newest matches the size of the log in a receipt, and the time of a certificate.
 var newest = regexp.MustCompile(`(?s)\nindex .*|"proof":"[^"]*"|"issuedAt":"[^"]*"`)
 
-// readings are the records of reading all this.
+// readings are the audit records of these reads.
 var readings = regexp.MustCompile(`,\{"id":"[^"]*","type":"data\.(?:revealed|searched)"[^}]*\}\}`)
 
 // feedEnd is the cursor of the end of the log.
 var feedEnd = regexp.MustCompile(`"nextCursor":"[^"]*"}$`)
 
-// TestIsolation_IdenticalAccounts has two accounts do the same things, with the same people, visitors and idempotency
+// TestIsolation_IdenticalAccounts sends the same requests to two accounts, with the same people, visitors and idempotency
 // keys, by every operation of the document. Both must get the same answers.
 func TestIsolation_IdenticalAccounts(t *testing.T) {
 	t.Parallel()
@@ -348,7 +348,7 @@ func TestIsolation_IdenticalAccounts(t *testing.T) {
 	}
 }
 
-// furnishOurs gives us what they have, under other names.
+// furnishOurs creates for us what they have, with other names.
 func (w *tenants) furnishOurs() {
 	twin := &tenants{theirs: w.ours}
 	twin.furnish(w.names["ours"])
@@ -372,7 +372,7 @@ func (w *tenants) keyed(t *testing.T, o operation, c call, n int) call {
 	return c
 }
 
-// shape is what an answer says without what it says it of: its members, how many items lists have, truths, codes and
+// shape returns the structure of an answer: its members, the lengths of lists, booleans, codes and
 // messages.
 func shape(t *testing.T, r reply) any {
 	t.Helper()

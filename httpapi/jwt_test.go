@@ -27,7 +27,7 @@ var (
 	noon       = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 )
 
-// claimsOf are good claims, changed.
+// claimsOf returns valid claims with changes.
 func claimsOf(change func(jwt.MapClaims)) jwt.MapClaims {
 	claims := jwt.MapClaims{
 		"sub": "ann", "account_id": "acme", "exp": noon.Add(time.Hour).Unix(), "iss": "https://issuer", "aud": "leadlog",
@@ -165,7 +165,7 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// keyServer publishes keys, and counts how often it is asked.
+// keyServer publishes keys, and counts requests.
 type keyServer struct {
 	*httptest.Server
 	asked atomic.Int64
@@ -189,7 +189,7 @@ func newKeyServer(t *testing.T) *keyServer {
 	return k
 }
 
-// publish makes the server know public keys by their ids.
+// publish sets the public keys of the server, by id.
 func (k *keyServer) publish(t *testing.T, keys map[string]any) {
 	t.Helper()
 	store := jwkset.NewMemoryStorage()

@@ -41,7 +41,7 @@ func TestLeadChanges_UpdateIsRecorded(t *testing.T) {
 	require.Equal(t, "user:ann", events[1].(map[string]any)["actor"])
 
 	merged := s.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
-	require.Equal(t, "Asha", merged.at("data", "name"), "a capture goes on from there")
+	require.Equal(t, "Asha", merged.at("data", "name"), "a capture merges into the changed lead")
 }
 
 func TestLeadChanges_Rejections(t *testing.T) {
@@ -92,7 +92,7 @@ func TestLeadChanges_ConcurrentWithCaptures(t *testing.T) {
 	require.Len(t, last.at("data", "customFields"), 2*each)
 }
 
-// A write that changes nothing is answered as if it had, and leaves nothing on the log but a record of who was shown the lead.
+// A write without a change is answered like one with a change, and appends only a record of the read of the lead.
 func TestWrite_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -164,7 +164,7 @@ func TestRelease_NextArrivalIsNewLead(t *testing.T) {
 	require.Equal(t, []string{"body"}, s.as(http.MethodPost, path+"/contacts/release", `{}`).fieldsNamed())
 }
 
-// Whatever comes first, no person is two leads and no lead is left without a contact.
+// In any order, no person becomes two leads, and no lead is left without a contact.
 func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -205,7 +205,7 @@ func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 	require.Len(t, found.at("data"), 1, found.raw)
 }
 
-// twoLeads captures a person by phone and by email, as if they were two, and returns their ids.
+// twoLeads captures a person by phone and by email as two leads, and returns their ids.
 func (s *service) twoLeads() (byPhone, byEmail string) {
 	s.t.Helper()
 	one := s.capture(`{"phone":"9876543210","city":"Pune","visitorId":"v-1","metadata":{"source":"website","utm":"x"}}`).is(http.StatusCreated)
@@ -247,7 +247,7 @@ func TestJoin_TwoLeads(t *testing.T) {
 	require.Equal(t, "x", shown.at("data", "metadata", "utm"))
 	gone := s.as(http.MethodGet, after(leads+"/"+from, joined), "").is(http.StatusOK)
 	require.Equal(t, into, gone.at("data", "joinedInto"))
-	require.Equal(t, before.at("data", "customFields"), gone.at("data", "customFields"), "as it was")
+	require.Equal(t, before.at("data", "customFields"), gone.at("data", "customFields"), "unchanged")
 
 	list := s.as(http.MethodGet, after(leads, joined), "").at("data").([]any)
 	require.Len(t, list, 1)
@@ -391,7 +391,7 @@ func TestJoin_Rejections(t *testing.T) {
 	}
 }
 
-// Whichever comes first, all of them are one lead in the end, and every answer says which.
+// In any order, all are one lead in the end, and every answer names it.
 func TestJoin_ConcurrentJoinsAndCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)

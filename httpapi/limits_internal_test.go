@@ -24,12 +24,12 @@ func TestQuota_Headers(t *testing.T) {
 	require.Equal(t, `"capture";r=99;t=1`, header.Get("RateLimit"))
 }
 
-// clock is a time that only tests move.
+// clock is a manual clock.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
-// One IPv6 network has more addresses than there are places for quotas.
+// One IPv6 network has more addresses than the table of quotas has entries.
 func TestCredentials_NetworkIsLimited(t *testing.T) {
 	t.Parallel()
 	a := &api{failures: quota.NewLocal(addressesKept, (&clock{noon}).now)}
@@ -76,7 +76,7 @@ func TestLoad_RefusalChargesNothing(t *testing.T) {
 	require.Empty(t, all.byAccount, "who has nothing takes up nothing")
 }
 
-// One account's costly mappings keep no other waiting, and those of many leave processors to captures.
+// Costly mappings of one account do not delay others, and those of many accounts leave processors to captures.
 func TestTurns_OfAccountsAndAll(t *testing.T) {
 	t.Parallel()
 	load := newLoad(Options{})
@@ -128,7 +128,7 @@ func TestTurns_AccountRests(t *testing.T) {
 	release(0)
 }
 
-// What took longer than one interval is answered at the end of the next.
+// An answer that takes longer than one interval leaves at the end of the next.
 func TestForm_AnswersAtMultiples(t *testing.T) {
 	t.Parallel()
 	for _, took := range []time.Duration{0, formPace / 2, formPace + formPace/2} {

@@ -28,7 +28,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// TestLoad_ShedsRequests fills the service with requests that wait, and lets them go.
+// TestLoad_ShedsRequests fills the service with waiting requests, and releases them.
 func TestLoad_ShedsRequests(t *testing.T) {
 	t.Parallel()
 	const most = 8
@@ -75,7 +75,7 @@ func TestLoad_ShedsRequests(t *testing.T) {
 	}
 }
 
-// TestLoad_SignInFormTakesNoSlot begins to fill in the form more often than there may be requests under way.
+// TestLoad_SignInFormTakesNoSlot starts more posts of the form than there may be requests in flight.
 func TestLoad_SignInFormTakesNoSlot(t *testing.T) {
 	t.Parallel()
 	const most = 4
@@ -124,7 +124,7 @@ func TestLoad_BodyBudget(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, s.capture(large).status, "and is read when the others are gone")
 }
 
-// metric is what /metrics says of one without labels.
+// metric returns the value of a metric without labels.
 func (s *service) metric(name string) string {
 	s.t.Helper()
 	_, after, found := strings.Cut(s.send(call{method: http.MethodGet, path: "/metrics"}).raw, "\n"+name+" ")
@@ -133,7 +133,7 @@ func (s *service) metric(name string) string {
 	return value
 }
 
-// TestLoad_BatchBudget has a client fill the budget of batches and go on.
+// TestLoad_BatchBudget fills the budget of batches, and continues to send.
 func TestLoad_BatchBudget(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes = 0, 8<<20 })
@@ -199,8 +199,8 @@ func heap() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// TestCredentials_FloodBoundsLookups guesses tokens that look right. What the limit turns away has cost
-// the log nothing.
+// TestCredentials_FloodBoundsLookups guesses well-formed tokens. Guesses beyond the limit must not
+// read the log.
 func TestCredentials_FloodBoundsLookups(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
@@ -217,8 +217,8 @@ func TestCredentials_FloodBoundsLookups(t *testing.T) {
 	require.LessOrEqual(t, server.StreamReads(event.TokenPrefix)-before, answered[http.StatusUnauthorized])
 }
 
-// TestFairness_SlowAccount has an account begin as many batches, and as many large bodies, as it may, and send
-// no more of them.
+// TestFairness_SlowAccount starts the maximum number of batches and of large bodies of an account, and sends
+// nothing more of them.
 func TestFairness_SlowAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes, o.BodyBytes = 0, 16<<20, 8<<20 })
@@ -250,7 +250,7 @@ func TestFairness_SlowAccount(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, r.status, "it is read, and has no phone: %s", r.raw)
 }
 
-// TestFairness_ManyRequests has an account begin as many requests as it may, and end none.
+// TestFairness_ManyRequests starts the maximum number of requests of an account, and ends none.
 func TestFairness_ManyRequests(t *testing.T) {
 	t.Parallel()
 	const most = 8
@@ -287,7 +287,7 @@ func TestFairness_ManyRequests(t *testing.T) {
 	}
 }
 
-// TestFairness_WaitingRequests has an account ask for what is not on the log yet, as often as it may.
+// TestFairness_WaitingRequests sends the maximum number of requests of an account that wait for a later position.
 func TestFairness_WaitingRequests(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
@@ -317,7 +317,7 @@ func TestFairness_WaitingRequests(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "who does not wait is answered")
 }
 
-// TestFairness_RequestsForMissingIDs has it do so while the views stand still, so that each answer waits.
+// TestFairness_RequestsForMissingIDs requests missing ids while the views do not move, so that each answer waits.
 func TestFairness_RequestsForMissingIDs(t *testing.T) {
 	t.Parallel()
 	const most = 8

@@ -23,10 +23,10 @@ import (
 	"github.com/leadlog/leadlog/query/logtree"
 )
 
-// logOrigin is what the log of a service is called in its checkpoints.
+// logOrigin is the origin in the checkpoints of a service's log.
 const logOrigin = "leads.example.com/log"
 
-// keepTree keeps the tree of the log for as long as the test runs, and returns the key of its checkpoints.
+// keepTree publishes the tree of the log until the test ends, and returns the key of its checkpoints.
 func (s *service) keepTree() note.Verifier {
 	s.t.Helper()
 	signer, err := audit.NewNamedSigner(logOrigin, []byte(jwtSecret))
@@ -58,7 +58,7 @@ func (s *service) published(key note.Verifier, events int64) (c torchwood.Checkp
 	return c
 }
 
-// served reads tiles as any client does.
+// served reads tiles over HTTP.
 type served struct{ s *service }
 
 func (served) Height() int                         { return torchwood.TileHeight }
@@ -94,7 +94,7 @@ func TestLogTree_LimitedByAddress(t *testing.T) {
 	s.capture(whole).is(http.StatusCreated)
 }
 
-// A client that has only the public key finds every event in the published tree.
+// A client with only the public key can prove every event of the published tree.
 func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -70,7 +70,7 @@ func TestOpenAPI_HasEveryFailure(t *testing.T) {
 	}
 }
 
-// A route that says nothing of its quota does not compile, and what it says must fit its method and access.
+// Every route has a quota, which must fit its method and access.
 func TestRoutes_DeclareQuota(t *testing.T) {
 	t.Parallel()
 	a := &api{Options: Options{Metrics: prometheus.NewRegistry()}}

@@ -36,22 +36,22 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// description is the API's document, to hold exchanges against.
+// description is the OpenAPI document, which requests and answers are validated against.
 type description struct {
 	open   *openapi3.T // as it is: a caller may send more than it names
 	mux    *chi.Mux    // finds the path of a request as the service does
 	closed closed
 }
 
-// closed compiles schemas of the document with objects that have nothing but what is named, for the service may not answer more.
-// kin-openapi would compile a schema for each answer, which takes more than all else that a request does.
+// closed compiles schemas of the document without additional properties, because answers may have none.
+// kin-openapi would compile a schema for each answer, which takes longer than the request.
 type closed struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
 	compiled map[string]*jsonschema.Schema
 }
 
-// schema is the one at a JSON pointer into the document.
+// schema returns the schema at a JSON pointer into the document.
 func (c *closed) schema(place string) *jsonschema.Schema {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,12 +65,12 @@ func (c *closed) schema(place string) *jsonschema.Schema {
 	return schema
 }
 
-// escape makes a name a part of a JSON pointer in a URL.
+// escape encodes a name as a part of a JSON pointer in a URL.
 func escape(name string) string {
 	return url.PathEscape(strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
 }
 
-// The number of a tile has slashes, which OpenAPI has no form for.
+// The number of a tile contains slashes, which OpenAPI cannot describe.
 var tilePath, tileParameter = strings.NewReplacer("{tile}", "*"), strings.NewReplacer("/*", "/{tile}", "*", "tile")
 
 var described = sync.OnceValue(func() *description {
@@ -123,7 +123,7 @@ func closeObjects(value any) {
 	}
 }
 
-// asDescribed fails the test when the service answers what the document does not have: a path, a status, a header, a
+// asDescribed fails the test if an answer is not in the document: a path, a status, a header, a
 // member of a body. A request that was answered with 2xx must be one that the document allows.
 func asDescribed(t *testing.T, base string, next http.Handler) http.Handler {
 	d := described()
@@ -178,7 +178,7 @@ func (d *description) judge(r *http.Request, base string, seen *witness) error {
 	return d.judgeAnswer(r, response.Value, place, seen)
 }
 
-// judgeAnswer wants an answer to be the response at a place of the document.
+// judgeAnswer requires that an answer matches the response at a location of the document.
 func (d *description) judgeAnswer(r *http.Request, response *openapi3.Response, place string, seen *witness) error {
 	for name, header := range response.Headers {
 		if err := d.judgeHeader(header, cmp.Or(header.Ref, place+"/headers/"+escape(name)), seen.Header().Values(name)); err != nil {
@@ -214,7 +214,7 @@ func (d *description) judgeHeader(header *openapi3.HeaderRef, place string, valu
 	return d.closed.schema(place + "/schema").Validate(value)
 }
 
-// judgeBody wants a body, and each of its lines if it has JSON lines, to be what the document says.
+// judgeBody requires that a body, or each of its JSON lines, matches the document.
 func (d *description) judgeBody(media *openapi3.MediaType, place string, seen *witness) error {
 	var value any
 	if !strings.HasPrefix(seen.Header().Get("Content-Type"), "application/json") {
@@ -241,7 +241,7 @@ func (d *description) judgeBody(media *openapi3.MediaType, place string, seen *w
 	return nil
 }
 
-// find looks the path up as the service does.
+// find returns the operation of a path as the service routes it.
 func (d *description) find(r *http.Request, base string, input *openapi3filter.RequestValidationInput) (string, bool) {
 	path := r.URL.Path
 	if r.URL.RawPath != "" {
@@ -292,7 +292,7 @@ func normalize(r *http.Request, o *openapi3.Operation) {
 	r.URL.RawQuery = query.Encode()
 }
 
-// common are headers that any answer may have.
+// common are the headers that every answer may have.
 var common = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Connection": true, "Vary": true, "Date": true,
 	"X-Content-Type-Options": true, "Referrer-Policy": true, "Content-Security-Policy": true, "Cache-Control": true,
@@ -317,7 +317,7 @@ type readCloser struct {
 	io.Closer
 }
 
-// witness remembers what was answered.
+// witness records the answer.
 type witness struct {
 	http.ResponseWriter
 	status int
@@ -341,7 +341,7 @@ func (w *witness) Write(b []byte) (int, error) {
 
 func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// operations are those of the document: first what creates, last what deletes.
+// operations returns the operations of the document, creations first and deletions last.
 func operations() []operation {
 	order := []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodGet, http.MethodDelete}
 	var all []operation
@@ -361,7 +361,7 @@ type operation struct {
 	method, path string
 }
 
-// scopes are what a JWT needs for the operation; tokens is true if an API token is accepted too.
+// scopes returns the scopes that a JWT needs for the operation; tokens is true if an API token is accepted too.
 func (o operation) scopes() (scopes []string, tokens bool) {
 	if o.Security == nil {
 		return nil, false
@@ -384,7 +384,7 @@ func (o operation) anyScope() bool {
 	return jwts > 1
 }
 
-// bodies are the examples of the request, by media type; one without content when it has no body.
+// bodies returns the examples of the request, by media type; one without content if it has no body.
 func (o operation) bodies(t *testing.T) []call {
 	if o.RequestBody == nil {
 		return []call{{method: o.method, path: o.path}}
@@ -405,7 +405,7 @@ func (o operation) bodies(t *testing.T) []call {
 	return all
 }
 
-// required are the query parameters that cannot be left out.
+// required returns the required query parameters.
 func (o operation) required(ids *strings.Replacer) string {
 	query := make(url.Values)
 	for _, p := range o.Parameters {
@@ -429,7 +429,7 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	meta, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"a","verifyToken":"b","accessToken":"c"}`)
 	for _, o := range operations() {
 		for _, c := range o.bodies(t) {
-			if strings.HasPrefix(o.path, doors) { // of a kind that needs no proof, or whose proof is in the query
+			if strings.HasPrefix(o.path, publicPrefix) { // of a kind that needs no proof, or whose proof is in the query
 				c.path = strings.Replace(c.path, "/in/{intakeId}", form, 1)
 				if o.method == http.MethodGet {
 					c.path = meta + "?hub.verify_token=b"
@@ -449,7 +449,7 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	}
 }
 
-// settle makes one of everything that the paths of the document name, and returns their names. It waits for a
+// settle creates one of everything that the paths of the document name, and returns the ids. It waits for a
 // delivery.
 func (s *service) settle() *strings.Replacer {
 	s.t.Helper()
@@ -486,7 +486,7 @@ func (s *service) settle() *strings.Replacer {
 	)
 }
 
-// fanOut queues deliveries for as long as the test runs. Nothing sends them.
+// fanOut queues deliveries until the test ends. No courier sends them.
 func (s *service) fanOut() {
 	s.t.Helper()
 	pool := pgtest.Pool(s.t, s.url)
@@ -519,7 +519,7 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 		}
 		if len(scopes) == 0 {
 			want := http.StatusOK
-			if strings.HasPrefix(o.path, doors) || strings.Contains(o.path, "{tile}") {
+			if strings.HasPrefix(o.path, publicPrefix) || strings.Contains(o.path, "{tile}") {
 				want = http.StatusNotFound
 			}
 			require.Equal(t, want, ask("").status, o.path)

@@ -19,7 +19,7 @@ import (
 
 const trail = "/api/v1/crm/audit/"
 
-// eventually asks until an answer is as it should be.
+// eventually repeats a request until the answer meets a condition.
 func (s *service) eventually(path string, is func(reply) bool) reply {
 	s.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -76,7 +76,7 @@ func TestAudit_RecordsRefusedUses(t *testing.T) {
 	s.eventually(tokens+"/"+tried, func(r reply) bool { return r.at("data", "lastUsedAt") != nil }) // by a dry run
 }
 
-// lifelong makes seven token events and returns the answer of the last.
+// lifelong appends seven token events and returns the last answer.
 func (s *service) lifelong() (last reply) {
 	s.t.Helper()
 	id, _ := s.token()

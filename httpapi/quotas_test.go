@@ -33,13 +33,13 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// stopped makes the service's clock stand still, and its quotas its own, so that nothing comes back to them.
+// stopped stops the service's clock and keeps its quotas in memory, so that they are not refilled.
 func stopped(o *httpapi.Options) {
 	now := time.Now()
 	o.Now, o.Quotas = func() time.Time { return now }, nil
 }
 
-// credentialed yields every operation of the API that wants a credential, with ids in its path.
+// credentialed yields every operation of the API that requires a credential, with ids in its path.
 func credentialed(t *testing.T, each func(method, path string)) {
 	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromData(openapi.Document(""))
@@ -53,7 +53,7 @@ func credentialed(t *testing.T, each func(method, path string)) {
 	}
 }
 
-// limited is a reply that must be refused for a limit.
+// limited requires that a reply is refused by a limit.
 func (r reply) limited() {
 	r.t.Helper()
 	r.is(http.StatusTooManyRequests)
@@ -62,7 +62,7 @@ func (r reply) limited() {
 	require.Positive(r.t, wait)
 }
 
-// Whatever the route and the body, an account without anything left is refused before its body is looked at.
+// On every route, an account without quota is refused before the body is read.
 func TestQuota_EveryRoute(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
@@ -130,7 +130,7 @@ func TestQuota_Changes(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 20}, answered)
 }
 
-// Appended bytes count, whatever appends them: a batch stops at the line after which too much was appended, and then all writes are
+// Appended bytes of all commands count: a batch stops at the line that exceeds the limit, and then all writes are
 // refused.
 func TestQuota_Bytes(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestQuota_Bytes(t *testing.T) {
 	require.Equal(t, strconv.Itoa(sent-taken+5), s.metric(`leadlog_rate_limited_total{limit="bytes"}`))
 }
 
-// usedBytes lends what is left of the bytes, which do not come back, and as much of everything else as is wanted.
+// usedBytes grants the rest of the bytes, which are not refilled, and any amount of the others.
 type usedBytes struct {
 	mu    sync.Mutex
 	left  int
@@ -190,7 +190,7 @@ func largeFields(i int) string {
 	return strings.Join(fields, ",")
 }
 
-// readingStore counts the events that are read from the streams of leads, and may hold reads up.
+// readingStore counts the events that are read from the streams of leads, and may block reads.
 type readingStore struct {
 	eventstore.Store
 	events atomic.Int64
@@ -215,7 +215,7 @@ func (s *readingStore) Read(ctx context.Context, stream string, from eventstore.
 	}
 }
 
-// reading starts a service that reads its streams through a readingStore, without limits by requests.
+// reading starts a service on a readingStore, without limits of requests.
 func reading(t *testing.T, change ...func(*httpapi.Options)) (*service, *readingStore) {
 	t.Helper()
 	log := &readingStore{}
@@ -247,7 +247,7 @@ func reading(t *testing.T, change ...func(*httpapi.Options)) (*service, *reading
 	return &second, log
 }
 
-// A small request once read a long stream to its end: to look for an erasure, or to fold the lead.
+// A small request once read a long stream to its end, to find an erasure or to fold the lead.
 func TestStream_LongLead(t *testing.T) {
 	t.Parallel()
 	s, log := reading(t)
@@ -303,7 +303,7 @@ func TestStream_LongLead(t *testing.T) {
 	keyed().is(http.StatusGone)
 }
 
-// However many reads of streams an account asks for at once, the others have their places.
+// Concurrent reads of streams by one account do not take the slots of others.
 func TestStream_ConcurrentReads(t *testing.T) {
 	t.Parallel()
 	s, log := reading(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// The views are some milliseconds behind the log, so that without care most of these would be 404.
+// The views are some milliseconds behind the log. A read by id must not be 404 meanwhile.
 func TestReads_FindWhatWasJustWritten(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -56,7 +56,7 @@ func TestReads_FindWhatWasJustWritten(t *testing.T) {
 	}
 }
 
-// The same of what was there before and is not as it was.
+// The same for a change of what exists.
 func TestReads_ShowOwnLastWrite(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -95,7 +95,7 @@ func TestReads_ShowOwnLastWrite(t *testing.T) {
 	}
 }
 
-// A request does not wait long for a view that does not move: the answer is what it shows.
+// A request waits only briefly for a view that does not move, and answers from it.
 func TestReads_AnsweredByStoppedView(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -122,7 +122,7 @@ func TestReads_DeliveriesAtPosition(t *testing.T) {
 	}
 }
 
-// A list by phone or email goes by who owns the value on the log; what it shows is who has it now.
+// A list by phone or email selects by the owner of the value on the log, and shows who has it now.
 func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -227,7 +227,7 @@ func TestPhone_RetiredForms(t *testing.T) {
 	require.Equal(t, []int{http.StatusCreated, http.StatusOK}, statuses(lines))
 }
 
-// An empty list of what a misspelt name selects would say that nothing of the kind happened.
+// An empty list for a misspelt filter would suggest that there are no such events.
 func TestParams_RejectsUnknownFilterValue(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// trust keeps the tree of the log for as long as the test runs. It returns what checkpoints are signed by.
+// trust publishes the tree of the log until the test ends, and returns the verifier of its checkpoints.
 func (s *service) trust() audit.Trust {
 	s.t.Helper()
 	return audit.Trust{PublicKey: s.keepTree().(*audit.Signer).PublicKey()}

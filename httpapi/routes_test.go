@@ -101,7 +101,7 @@ func TestLeads_StageFilterWithoutLog(t *testing.T) {
 	require.Len(t, s.as(http.MethodGet, leads+"?status=contacted", "").is(http.StatusOK).at("data"), 1)
 }
 
-// stopLeads keeps the view of leads where it is until the test ends.
+// stopLeads stops the view of leads until the test ends.
 func (s *service) stopLeads() {
 	s.t.Helper()
 	s.as(http.MethodGet, after(leads, s.capture(`{"email":"first@example.com"}`).is(http.StatusCreated)), "").is(http.StatusOK)

@@ -46,7 +46,7 @@ const (
 	ownAccount = "acme"
 )
 
-// service is the API as a program would serve it, on a database of its own.
+// service is one process of the API, on a database of its own.
 type service struct {
 	t        *testing.T
 	url      string // of the database
@@ -79,7 +79,7 @@ func provisioned(s *service) *service {
 	return s
 }
 
-// migrated is a database of the test's own with views, and the place of a log.
+// migrated returns the address of a migrated database of the test's own.
 func migrated(t *testing.T) string {
 	t.Helper()
 	return pgtest.DatabaseFrom(t, "httpapi", func(ctx context.Context, url string) error {
@@ -90,13 +90,13 @@ func migrated(t *testing.T) string {
 	})
 }
 
-// serve is one process of the service on a database that has the log too.
+// serve starts one process of the service on a database that has the log too.
 func serve(t *testing.T, url string) *service {
 	t.Helper()
 	return serveOn(t, url, url)
 }
 
-// serveOn is one process of the service on a database, with the log at an address.
+// serveOn starts one process of the service on a database, with the log at an address.
 func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options)) *service {
 	t.Helper()
 	s := &service{t: t, url: url, events: events, log: &syncBuffer{}}
@@ -140,7 +140,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	return s
 }
 
-// basePath is how paths begin.
+// basePath returns the prefix of all paths.
 func basePath(o httpapi.Options) string {
 	if trimmed := strings.Trim(o.BasePath, "/"); trimmed != "" {
 		return "/" + trimmed
@@ -148,7 +148,7 @@ func basePath(o httpapi.Options) string {
 	return ""
 }
 
-// project keeps the views up to date for as long as the test runs.
+// project runs the projectors until the test ends.
 func project(t *testing.T, url string, store eventstore.Store, log *slog.Logger) {
 	t.Helper()
 	runner, err := projection.New(projection.Options{URL: url, Store: store, Projectors: view.All(), Log: log})
@@ -159,7 +159,7 @@ func project(t *testing.T, url string, store eventstore.Store, log *slog.Logger)
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// sampling records how tokens are used for as long as the test runs.
+// sampling records uses of tokens until the test ends.
 func sampling(t *testing.T, store eventstore.Store, log *slog.Logger) *command.Uses {
 	t.Helper()
 	uses := command.NewUses(store, time.Now, log)
@@ -184,7 +184,7 @@ func (s *service) mint(account, scope string) string {
 	return text
 }
 
-// stranger is the JWT of another account, which may not capture.
+// stranger returns a JWT of another account, which may not capture.
 func (s *service) stranger(scope string) string {
 	s.t.Helper()
 	s.provision("other", account.Settings{})

@@ -41,7 +41,7 @@ func TestVisitors_ActivityLinkedToLead(t *testing.T) {
 	require.Equal(t, "2020-01-01T00:00:00.000Z", third.at("data", "at"))
 
 	shown := s.as(http.MethodGet, after(path, third), "").is(http.StatusOK)
-	require.Equal(t, []any{third.at("data"), first.at("data"), second.at("data")}, shown.at("data"), "oldest first, as it was answered")
+	require.Equal(t, []any{third.at("data"), first.at("data"), second.at("data")}, shown.at("data"), "oldest first, like the answers")
 	require.Nil(t, shown.at("nextCursor"))
 	part := s.as(http.MethodGet, path+"?limit=2", "")
 	rest := s.as(http.MethodGet, path+"?limit=2&cursor="+part.at("nextCursor").(string), "")
@@ -186,7 +186,7 @@ func TestVisitors_DeleteForgetsActivity(t *testing.T) {
 	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM person.key WHERE stream LIKE 'visitor-%'`))
 	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM as_of.visitor_activity`), "copies of the views too")
 	s.requireNoTrace()
-	require.Empty(t, s.as(http.MethodGet, shown, "").is(http.StatusOK).at("data"), "the lead stays, without what the visitor did")
+	require.Empty(t, s.as(http.MethodGet, shown, "").is(http.StatusOK).at("data"), "the lead remains without the activity")
 
 	again := other.act("linked", activity).is(http.StatusAccepted)
 	require.Len(t, s.as(http.MethodGet, after(shown, again), "").at("data"), 1, "the same id begins again")

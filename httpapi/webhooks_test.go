@@ -124,7 +124,7 @@ func TestConsole_EndpointSettings(t *testing.T) {
 	tried := b.post(page+"/filter", "filter", "type == 'lead.created'", "ordering", "lead")
 	require.Equal(t, http.StatusOK, tried.status)
 	require.Regexp(t, `1 of the last \d+ events match`, tried.body)
-	require.Contains(t, tried.body, `<option value="lead" selected>`, "the form stays as it was sent")
+	require.Contains(t, tried.body, `<option value="lead" selected>`, "the form keeps the input")
 	require.Equal(t, "none", s.as(http.MethodGet, path, "").at("data", "ordering"), "nothing is changed")
 
 	require.Equal(t, http.StatusSeeOther, b.post(page+"/settings",
