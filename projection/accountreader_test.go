@@ -44,7 +44,7 @@ func accountReader(t *testing.T, w *projectiontest.World, account string) *pgx.C
 	return as(t, w, role)
 }
 
-// rolePrefix replaces leadlog_ in names of roles, which are the whole server's: each database has its own.
+// rolePrefix replaces leadlog_ in names of roles, because roles belong to the whole server and each test has its own.
 func rolePrefix(w *projectiontest.World) string {
 	return fmt.Sprintf("r%x_", sha256.Sum256([]byte(w.URL)))[:14] + "_"
 }
@@ -58,7 +58,7 @@ func confine(t *testing.T, w *projectiontest.World, superuser *pgx.Conn, account
 	return err
 }
 
-// Behind a statement that waits for an exclusive lock, every later reader waits.
+// A statement that waits for an exclusive lock blocks every later reader.
 func TestAccountReader_LockTimeout(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -130,7 +130,7 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 	}
 }
 
-// serviceCount is how many rows the owner of the views sees.
+// serviceCount returns how many rows the owner of the views sees.
 func serviceCount(t *testing.T, w *projectiontest.World, table string) (n int) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n))

@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// as connects to a World's database under another role. The directory of the server's socket is its guard.
+// as connects to a World's database under another role. Only the directory of the server's socket protects it.
 func as(t *testing.T, w *projectiontest.World, role string) *pgx.Conn {
 	t.Helper()
 	address, err := url.Parse(w.URL)
@@ -31,7 +31,7 @@ func as(t *testing.T, w *projectiontest.World, role string) *pgx.Conn {
 	return conn
 }
 
-// analyst runs deploy/analyst.sql for a role of the test's own, since roles are the whole server's.
+// analyst runs deploy/analyst.sql for a role of the test's own, because roles belong to the whole server.
 func analyst(t *testing.T, w *projectiontest.World) (role string) {
 	t.Helper()
 	script, err := os.ReadFile("../deploy/analyst.sql")
@@ -51,7 +51,7 @@ func analyst(t *testing.T, w *projectiontest.World) (role string) {
 	return role
 }
 
-// closed ends a superuser's session: the database is dropped by a role that may not.
+// closed ends a superuser's session, which the role that drops the database may not end.
 func closed(t *testing.T, w *projectiontest.World, superuser *pgx.Conn) {
 	t.Helper()
 	pid := superuser.PgConn().PID()

@@ -2,7 +2,7 @@ package projection
 
 import "time"
 
-// Hasten makes a runner of a test do soon what it would do in its own time.
+// Hasten shortens the intervals of a runner.
 func (r *Runner) Hasten() {
 	for _, w := range r.workers {
 		w.pace.stall = 50 * time.Millisecond
@@ -11,7 +11,7 @@ func (r *Runner) Hasten() {
 	}
 }
 
-// Resigned makes a runner that has failed again and again wait for ever.
+// Resigned makes a runner's backoff endless.
 func (r *Runner) Resigned() {
 	for _, w := range r.workers {
 		w.pace.longest = 1000 * time.Hour

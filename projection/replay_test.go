@@ -24,7 +24,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// indexes are the names of all indexes and constraints of the live views, and what else their tables are to be like.
+// indexes returns the indexes, constraints and other properties of the live views' tables.
 func indexes(t *testing.T, w *projectiontest.World) []string {
 	t.Helper()
 	rows, err := w.Pool.Query(t.Context(), `
@@ -48,7 +48,7 @@ func indexes(t *testing.T, w *projectiontest.World) []string {
 	return names
 }
 
-// afresh is what the views hold when they are emptied and folded again.
+// afresh returns the rows of the views after they are emptied and folded again.
 func afresh(t *testing.T, w *projectiontest.World) map[string][]string {
 	t.Helper()
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
@@ -185,7 +185,7 @@ func TestCompare_KeepsForeignSchema(t *testing.T) {
 	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT kept FROM verify_lead.mine`))
 }
 
-// A lead that was joined into an erased one may be a lead of its own in a copy as of an earlier day.
+// A lead that was joined into an erased one may be a separate lead in a copy as of an earlier day.
 func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -246,7 +246,7 @@ func TestReplay_NamesDependentObjects(t *testing.T) {
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 }
 
-// A view that a replay has built knows the newest event that it has seen. The replay once removed it, so that a restored log with
+// A replayed view has the last event that it applied in its checkpoint. The replay once removed it, so that a restored log with
 // other events at the same positions was taken for the same log.
 func TestReplay_KeepsNewestEvent(t *testing.T) {
 	t.Parallel()
@@ -289,7 +289,7 @@ func TestReplay_ConcurrentCopiesInOneSchema(t *testing.T) {
 	}
 }
 
-// interrupted replays views and is stopped on the way, past a position.
+// interrupted replays views and is stopped after a position.
 func interrupted(t *testing.T, w *projectiontest.World, past eventstore.Position, projectors ...projection.Projector) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -303,7 +303,7 @@ func interrupted(t *testing.T, w *projectiontest.World, past eventstore.Position
 	require.ErrorIs(t, r.Run(ctx), context.Canceled)
 }
 
-// long is a log of several batches, and views of it.
+// long returns a log of several batches, and its views.
 func long(t *testing.T) (w *projectiontest.World, want map[string][]string) {
 	t.Helper()
 	w = projectiontest.New(t)
@@ -350,7 +350,7 @@ func TestReplay_ResumesAfterInterrupt(t *testing.T) {
 	}
 }
 
-// cutOff is a log whose connection closes as the caller leaves, and whose error is only that.
+// cutOff is a log whose connection closes when the context ends, and which returns only the connection's error.
 type cutOff struct {
 	eventstore.Store
 	leave func()
@@ -367,7 +367,7 @@ func TestReplay_ReturnsContextError(t *testing.T) {
 	require.ErrorIs(t, projection.Replay{Store: cutOff{leave: cancel}}.Run(ctx), context.Canceled)
 }
 
-// One copy was begun earlier, and has more of the log than the other.
+// One copy was begun earlier, and is further than the other.
 func TestReplay_FinishesUnevenCopies(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)

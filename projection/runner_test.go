@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// witness is a projector that writes down each event it is given. Its table has no key, so that one that is applied
+// witness is a projector that records each event. Its table has no key, so that an event that is applied
 // twice shows.
 type witness struct {
 	version int
@@ -68,7 +68,7 @@ func witnessed(t *testing.T, w *projectiontest.World) []int64 {
 	return pgtest.Rows[int64](t, w.Pool, `SELECT position FROM views.witness ORDER BY position, ctid`)
 }
 
-// upTo is what a witness of a log with nothing but its events has seen: every position once.
+// upTo returns the rows of a witness of a log with only its events: every position once.
 func upTo(last eventstore.Position) []int64 {
 	all := make([]int64, last)
 	for i := range all {
@@ -304,7 +304,7 @@ func TestRunner_DatabaseUnavailable(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(err), "hunter2")
 }
 
-// A view that is behind when it is looked at first is not stalled yet.
+// A view that is behind at the first poll is not stalled yet.
 func TestRunner_StalledFirstLook(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -50,7 +50,7 @@ func (m *memory) append(stream, data string) {
 	})
 }
 
-// read is how many pages all subscriptions have read.
+// read returns how many pages all subscriptions have read.
 func (m *memory) read() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filte
 	}
 }
 
-// selective is a projector of which a tail wants to know the filter alone.
+// selective is a projector with only a filter.
 type selective struct {
 	Projector
 	filter eventstore.Filter
@@ -109,7 +109,7 @@ func streams(prefixes ...string) eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: prefixes}
 }
 
-// next returns what a follower takes next.
+// next returns the next batch of a follower.
 func next(ctx context.Context, f *follower) (batch, error) { return f.next(ctx, nil, 100, nil) }
 
 // followTail follows to the end of a test.
@@ -133,7 +133,7 @@ func awaitEvents(t *testing.T, f *follower, count int) (events []Event) {
 	return events
 }
 
-// From any position, with any filter and at any speed, a follower gets every event that matches, once and in order, and the position
+// From any position, with any filter and at any speed, a follower gets every matching event once and in order, and the position
 // that the log has reached.
 func TestTail_FollowsLikeASubscription(t *testing.T) {
 	t.Parallel()
@@ -175,7 +175,7 @@ func TestTail_FollowsLikeASubscription(t *testing.T) {
 	})
 }
 
-// followed follows up to a position and returns what was wrong.
+// followed follows up to a position and returns the first fault.
 func followed(ctx context.Context, log *memory, tail *Tail, after, total eventstore.Position, filter eventstore.Filter, limit int) string {
 	f, err := tail.follow(ctx, after, filter)
 	if err != nil {
@@ -280,7 +280,7 @@ func TestTail_UndecodableEvent(t *testing.T) {
 	require.ErrorContains(t, err, "position 2")
 }
 
-// The reader failed, and another follower has it read again before the first one noticed. What was appended in between is for the
+// The reader failed, and another follower restarts it before the first one noticed. Events that were appended in between are for the
 // first one too.
 func TestTail_RestartSkipsNothing(t *testing.T) {
 	t.Parallel()
@@ -326,7 +326,7 @@ func TestTail_HoldsWhatAFollowerHasNotTaken(t *testing.T) {
 	require.Less(t, held(), 15)
 }
 
-// An erasure makes an event unreadable that the tail has decoded before. A projector that began again with the event before it from
+// An erasure makes an event unreadable that the tail has decoded. A projector that restarted with the event before it from
 // the log and then took this one from the tail failed, and went on failing as long as the tail held it.
 func TestTail_RejoinReadsErasures(t *testing.T) {
 	t.Parallel()
@@ -344,7 +344,7 @@ func TestTail_RejoinReadsErasures(t *testing.T) {
 	require.True(t, awaitEvents(t, followTail(t, tail, 1, "a"), 1)[0].Erased)
 }
 
-// TestDelay_OldestUnappliedEvent has a log of events of 1970, and a view of accounts.
+// TestDelay_OldestUnappliedEvent uses a log of events of 1970, and a view of accounts.
 func TestDelay_OldestUnappliedEvent(t *testing.T) {
 	t.Parallel()
 	log := newMemory(2)

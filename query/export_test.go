@@ -5,7 +5,7 @@ import "time"
 // Timeout sets how long WaitFor waits.
 func (r *Reader) Timeout(d time.Duration) { r.timeout = d }
 
-// ScanLeads sets how many leads a search goes through before it uses the trigram index. A page goes through ten times as many.
+// ScanLeads sets how many leads a search scans before it uses the trigram index. A page scans ten times as many.
 func (r *Reader) ScanLeads(n int) { r.scannedLeads = n }
 
 // What the fuzz target of cursors needs.
@@ -20,11 +20,11 @@ var (
 	DecodeTimeCursor = decodeTimeCursor
 )
 
-// Encode makes the cursor again.
+// Encode returns the cursor's text.
 func (c newestCursor) Encode(kind string) string { return c.encode(kind) }
 
-// Encode makes the cursor again.
+// Encode returns the cursor's text.
 func (c timeCursor) Encode(kind string) string { return c.encode(kind) }
 
-// ScanRows sets how many rows a page goes through whose filter no index answers.
+// ScanRows sets how many rows a page scans for a filter without an index.
 func (r *Reader) ScanRows(n int) { r.scannedRows = n }

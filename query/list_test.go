@@ -33,7 +33,7 @@ func walk[T any](t *testing.T, limit int, list func(query.Page) (query.List[T], 
 	}
 }
 
-// walksAlike says that a list comes out the same at every page size, sorted and without repetitions.
+// walksAlike requires that a list is the same at every page size, sorted and without repetitions.
 func walksAlike[T any](t *testing.T, key func(T) string, list func(query.Page) (query.List[T], error)) {
 	t.Helper()
 	all := walk(t, 200, list)
@@ -46,7 +46,7 @@ func walksAlike[T any](t *testing.T, key func(T) string, list func(query.Page) (
 	}
 }
 
-// newest makes keys that sort as lists do that show the newest first.
+// newest returns keys that sort in descending order.
 func newest(at query.Timestamp, id string) string {
 	inverted := []byte(id)
 	for i := range inverted {

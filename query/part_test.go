@@ -50,8 +50,8 @@ func TestLists_PageBoundedInBytes(t *testing.T) {
 	}))
 }
 
-// TestDeliveries_PageBoundedInBytes lists deliveries that failed as often as they may, at an endpoint
-// that answers each with as much as is kept.
+// TestDeliveries_PageBoundedInBytes lists deliveries with the maximum number of failed attempts, at an endpoint
+// whose responses are as long as what is stored of them.
 func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const deliveries, attempts, kept, most = 160, 10, 1 << 10, 1 << 20
@@ -84,7 +84,7 @@ func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 	require.Equal(t, deliveries*3/4*attempts, tried)
 }
 
-// A page with a filter looks at some of the deliveries, and the pages together at all.
+// A page with a filter scans some of the deliveries, and the pages together all.
 func TestDeliveries_FilteredPages(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -126,7 +126,7 @@ func TestDeliveries_FilteredPages(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// walkWithin goes through a list part by part, and counts its items. No part is as JSON larger than most bytes.
+// walkWithin reads a list page by page, and counts its items. No page may be larger than most bytes as JSON.
 func walkWithin(t *testing.T, most int, list func(query.Page) (items int, shown any, next string, err error)) (all int) {
 	t.Helper()
 	for p := (query.Page{Limit: 200}); ; {

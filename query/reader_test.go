@@ -42,7 +42,7 @@ func fold[S any](t *testing.T, w *projectiontest.World, stream string, evolve fu
 	return state
 }
 
-// text is an answer as a caller sees it.
+// text returns an answer as JSON.
 func text(t *testing.T, answer any) string {
 	t.Helper()
 	encoded, err := json.Marshal(answer, json.Deterministic(true))
@@ -78,7 +78,7 @@ func TestLead_EqualsFold(t *testing.T) {
 	}
 }
 
-// object writes members as events have them.
+// object returns members as in an event.
 func object(t *testing.T, members map[string]jsontext.Value) jsontext.Value {
 	t.Helper()
 	written, err := event.AppendObject(nil, members)
@@ -293,7 +293,7 @@ func TestIsolation_BetweenEndpoints(t *testing.T) {
 	}
 }
 
-// queueDelivery has a delivery wait for an endpoint.
+// queueDelivery queues a delivery of an endpoint.
 func queueDelivery(t *testing.T, w *projectiontest.World, endpoint string) (id string) {
 	t.Helper()
 	id = ulid.Make().String()

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// Two accounts' refused arrivals, one a minute, by clocks that are up to a day apart. Of the second account there are few.
+// Refused arrivals of two accounts, one a minute, by clocks that differ by up to a day. The second account has few.
 func TestRefused_BoundsPositionsByTime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

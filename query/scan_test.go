@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// pagesOf is a whole list, and how many pages it has.
+// pagesOf returns a whole list, and its number of pages.
 func pagesOf[T any](t *testing.T, list func(query.Page) (query.List[T], error)) (items []T, pages int) {
 	t.Helper()
 	for p := (query.Page{Limit: 7}); ; {
@@ -26,7 +26,7 @@ func pagesOf[T any](t *testing.T, list func(query.Page) (query.List[T], error)) 
 	}
 }
 
-// A page with a filter that no index answers ends after a number of rows. The pages are together what the filter selects of the whole list.
+// A page for a filter without an index ends after a number of rows. Together the pages are the filtered list.
 func TestLists_FilteredPagesTogether(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// crowded has leads of two accounts, all in the trigram index. Many leads may be of one moment.
+// crowded returns leads of two accounts, all in the trigram index. Many leads may have the same time.
 func crowded(t *testing.T) *projectiontest.World {
 	t.Helper()
 	w := projectiontest.New(t)
@@ -62,7 +62,7 @@ func crowded(t *testing.T) *projectiontest.World {
 	return w
 }
 
-// inParts is a whole list of an account's leads. A page that is not full ends where all leads since were compared.
+// inParts returns the whole list of an account's leads. A page that is not full ends where all newer leads were compared.
 func inParts(t require.TestingT, reader *query.Reader, filter query.LeadFilter, limit int) (leads []query.Lead) {
 	var reach time.Time
 	for p := (query.Page{Limit: limit}); ; {
@@ -83,7 +83,7 @@ func inParts(t require.TestingT, reader *query.Reader, filter query.LeadFilter, 
 	}
 }
 
-// A search looks for moments first and then for leads, and a part of the list may end within a moment.
+// A search selects times first and then leads, and a page may end between leads of one time.
 func TestSearch_EqualsFilteredList(t *testing.T) {
 	t.Parallel()
 	w := crowded(t)
@@ -127,7 +127,7 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 	}
 }
 
-// Whatever index a search uses, its pages are together the whole list, each lead once and in order. A page may end after a number of leads.
+// With any index, the pages of a search are together the whole list, each lead once and in order. A page may end after a number of leads.
 func TestSearch_PagesTogether(t *testing.T) {
 	t.Parallel()
 	w := crowded(t)
@@ -169,7 +169,7 @@ func TestSearch_PagesTogether(t *testing.T) {
 	require.NotZero(t, short)
 }
 
-// It does not matter whether an accent is a character of its own, in a name and in what is searched.
+// Composed and decomposed accents are equal, in a name and in a search.
 func TestSearch_NormalizesAccents(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -186,7 +186,7 @@ func TestSearch_NormalizesAccents(t *testing.T) {
 	}
 }
 
-// Behind the newest leads a search looks at those alone that the index names.
+// After the newest leads a search reads only those that the index finds.
 func TestSearch_UsesIndexBeyondScan(t *testing.T) {
 	t.Parallel()
 	w := crowded(t)

@@ -90,7 +90,7 @@ func TestSources_EqualFolds(t *testing.T) {
 	}
 }
 
-// Of two first arrivals at one time, that of the surviving lead stays, though the other is earlier on the log.
+// Of two first arrivals at the same time, that of the surviving lead is kept, although the other is earlier on the log.
 func TestSources_JoinAtOneTime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

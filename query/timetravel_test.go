@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// Of a lead of many events it is remembered what it was. What it was stays true, until it is erased.
+// Earlier states of a lead with many events are cached. They stay valid until it is erased.
 func TestLeadAsOf_LongLead(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// act puts an activity on the log, by whose title a test knows it again.
+// act appends an activity with a title that identifies it.
 func act(t testing.TB, w *projectiontest.World, account, visitor, title string, at int) {
 	w.Append(t, account, event.VisitorStream(account, fmt.Sprintf("%x", visitor)), event.VisitorActed{
 		VisitorID: visitor, Kind: "page_view", Title: title, At: projectiontest.Start.Add(time.Duration(at) * time.Millisecond),
@@ -104,7 +104,7 @@ func TestActivity_PagesWithEqualTimes(t *testing.T) {
 	}
 }
 
-// step is a fact that comes to the log: an activity of a visitor, or an arrival of a lead that carries the visitor's id.
+// step is an event: an activity of a visitor, or an arrival of a lead with the visitor's id.
 type step struct {
 	visitor string
 	lead    int // of the leads of an account, from 1; 0 for an activity
@@ -119,7 +119,7 @@ var steps = rapid.Custom(func(t *rapid.T) []step {
 	return all
 })
 
-// The order in which leads and activities come to the log makes no difference to what is a lead's.
+// The order of leads and activities on the log does not change which activities are a lead's.
 func TestActivity_BeforeOrAfterLead(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

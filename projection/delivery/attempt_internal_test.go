@@ -56,7 +56,7 @@ func TestAttempt_RefreshesOldClaim(t *testing.T) {
 	require.Empty(t, arrived)
 }
 
-// roundTrips is what a client does instead of a request.
+// roundTrips is a client's transport.
 type roundTrips func(*http.Request) (*http.Response, error)
 
 func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A lost session is opened again while results are saved. Rows that are back in the queue by then must not get the new session's
-// lease: they would wait for as long as the process lives.
+// A lost session is reopened while results are saved. Rows that were returned to the queue must not get the new session's
+// lease: they would wait until the process ends.
 func TestSession_ReopenKeepsReturnedRows(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// taken inserts rows into the queue that a courier has claimed.
+// taken inserts claimed rows into the queue.
 func taken(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) {
 	t.Helper()
 	for range n {
@@ -91,7 +91,7 @@ func TestResults_RetriedSinceClaim(t *testing.T) {
 	require.Equal(t, []string{"0 true", "4 true"}, left)
 }
 
-// A suspended courier has a response when another has finished the delivery, and its lead was erased since.
+// A suspended courier has a response after another courier has finished the delivery and its lead was erased.
 func TestResults_LateResponseIsDropped(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -130,7 +130,7 @@ func TestResults_WatcherSeesFinished(t *testing.T) {
 	require.Equal(t, []string{"delivered", "queued", "cancelled"}, states)
 }
 
-// Results are saved in any order, by any number of couriers. The times of the attempts count.
+// Results are saved in any order by several couriers. The times of the attempts decide.
 func TestHealth_FailingSince(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -25,14 +25,14 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// receiver is an endpoint's server that notes what it gets.
+// receiver is an endpoint's server that records requests.
 type receiver struct {
 	*httptest.Server
 	mu  sync.Mutex
 	all []attempt
 }
 
-// attempt is a request as it came.
+// attempt is a received request.
 type attempt struct {
 	header http.Header
 	body   []byte
@@ -55,7 +55,7 @@ func receive(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver 
 
 func good(int, http.ResponseWriter) {}
 
-// got is what came so far.
+// got returns the requests so far.
 func (r *receiver) got() []attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *receiver) ids() map[string]int {
 	return ids
 }
 
-// send runs the fan-out, which it returns, and a courier for as long as the test does.
+// send runs the fan-out, which it returns, and a courier until the test ends.
 func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.CourierOptions)) *projection.Runner {
 	t.Helper()
 	spreading := fanOut(t, w)
@@ -97,7 +97,7 @@ func target(t *testing.T, w *projectiontest.World, url string) (id string) {
 	return id
 }
 
-// states awaits that no row of an endpoint is queued, and counts what became of them.
+// states waits until no row of an endpoint is queued, and counts the deliveries by state.
 func states(t *testing.T, w *projectiontest.World, webhookID string, rows int) map[string]int {
 	t.Helper()
 	var got map[string]int

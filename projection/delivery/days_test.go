@@ -30,7 +30,7 @@ func dayTables(t *testing.T, w *projectiontest.World, of string) []string {
 		SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = ('delivery.' || $1)::regclass ORDER BY relname`, of)
 }
 
-// appendAt puts a new lead on the log that happened at a time.
+// appendAt appends a new lead with a given time.
 func appendAt(t *testing.T, w *projectiontest.World, at time.Time) {
 	t.Helper()
 	appendFact(t, w, at, newLead("Ann"))
@@ -117,7 +117,7 @@ func TestDays_Drop(t *testing.T) {
 	require.Len(t, queued(t, w, id), 1, "but what is new on the log is, however late")
 }
 
-// Certificates of erasures are asked for later than deliveries are kept.
+// Certificates of erasures are requested after the deliveries were dropped.
 func TestDays_KeepErasures(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -139,7 +139,7 @@ func TestDays_KeepErasures(t *testing.T) {
 		SELECT concat_ws(' ', webhook_id, state, attempts, status) FROM delivery.erasure WHERE event_id = 'erasure' ORDER BY state`))
 }
 
-// counted is how many deliveries of each day an account had.
+// counted returns an account's deliveries by day.
 func counted(t *testing.T, w *projectiontest.World, account string) map[string]int {
 	t.Helper()
 	rows, err := w.Pool.Query(t.Context(), `SELECT day::text, queued FROM delivery.account_day WHERE account = $1`, account)

@@ -21,7 +21,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// owners registers endpoints as their owners do, in accounts of a few each: each registration looks through the account's places.
+// owners registers endpoints by command, in accounts of a few each, because each registration reads all slots of the account.
 func owners(t *testing.T, w *projectiontest.World, url string, accounts, each int) (handlers *command.Handlers, endpoints map[string]command.Caller) {
 	t.Helper()
 	directory := command.NewDirectory(w.Store, time.Now)
@@ -59,7 +59,7 @@ func owners(t *testing.T, w *projectiontest.World, url string, accounts, each in
 }
 
 // TestCourier_DeletedEndpoint races three hundred deletions with deliveries to receivers that
-// always fail, so that without the deletion each would be attempted again and again.
+// always fail, so that without the deletion each would be retried.
 func TestCourier_DeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	const accounts, each, leads = 60, 5, 2

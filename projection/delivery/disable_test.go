@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// verdicts puts what a courier decides on the log, as the command would.
+// verdicts appends what a courier decides, like the command.
 type verdicts struct {
 	mu   sync.Mutex
 	all  []delivery.Verdict
@@ -84,7 +84,7 @@ func TestDisable_CancelsQueued(t *testing.T) {
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, enabled, 1), "off and on again before anything was sent")
 }
 
-// failingSince makes an endpoint have failed for so long.
+// failingSince sets since when an endpoint fails.
 func failingSince(t *testing.T, w *projectiontest.World, id, ago string) {
 	t.Helper()
 	pgtest.Exec(t, w.Pool, `
@@ -138,7 +138,7 @@ func TestHealth_Reset(t *testing.T) {
 	require.Empty(t, v.list())
 }
 
-// The failure would be older than the URL, and no verdict that rests on it be carried out, however long the new URL fails.
+// The failure would be older than the URL, so that the endpoint was never disabled, however long the new URL fails.
 func TestHealth_EarlierURL(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

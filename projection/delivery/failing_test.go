@@ -96,7 +96,7 @@ func TestCourier_CancelsForDeletedEndpoint(t *testing.T) {
 	require.Empty(t, r.ids())
 }
 
-// As after the restore of a backup that is older than the endpoint.
+// The state after the restore of a backup that is older than the endpoint.
 func TestCourier_LostSecret(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -179,7 +179,7 @@ func TestCourier_KilledProcess(t *testing.T) {
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 }
 
-// certifiedFor starts a server whose certificate is for a name of its own choice, and returns its URL.
+// certifiedFor starts a server with a certificate for a name, and returns its URL.
 func certifiedFor(t *testing.T, name string) (url string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// begun is a world whose deliveries begin here.
+// begun returns a world whose deliveries begin at the head of the log.
 func begun(t *testing.T) *projectiontest.World {
 	t.Helper()
 	w := projectiontest.New(t)
@@ -41,7 +41,7 @@ func watchedFanOut(t testing.TB, w *projectiontest.World, watch func(projection.
 	return runner
 }
 
-// spread brings the rows up to date, once.
+// spread runs the fan-out up to the head of the log.
 func spread(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	runner := fanOut(t, w)
@@ -59,7 +59,7 @@ func newLead(name string) event.LeadCreated {
 	return event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: name, Email: "a@example.com", Status: "new", Temperature: "warm"}, Source: "website"}
 }
 
-// queued lists the rows of an endpoint in their order, as type and position.
+// queued returns the rows of an endpoint in order, as type and position.
 func queued(t *testing.T, w *projectiontest.World, webhookID string) []string {
 	t.Helper()
 	rows, err := w.Pool.Query(t.Context(),
@@ -108,7 +108,7 @@ func TestFanOut_SkipsEventsBeforeOrigin(t *testing.T) {
 	require.Equal(t, []string{"lead.created " + after + " 0"}, queued(t, w, id))
 }
 
-// What the fan-out applies takes a transaction, and most of the log is for no endpoint.
+// Applied events take a transaction, and most events are for no endpoint.
 func TestFanOut_SkipsAccountsWithoutEndpoint(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

@@ -22,7 +22,7 @@ func filtering(t *testing.T, w *projectiontest.World, filter string) (id string)
 	return id
 }
 
-// filterCounts returns what an endpoint's filter has decided against.
+// filterCounts returns how many events an endpoint's filter has excluded, and failed on.
 func filterCounts(t *testing.T, w *projectiontest.World, id string) (filtered, failed int) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `
@@ -78,7 +78,7 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	require.NotContains(t, queued(t, w, won), "lead.created "+gone+" 0")
 }
 
-// What others map waits for one event of a preview at most.
+// Mappings wait for at most one event of a preview.
 func TestPreview_TakesTurns(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

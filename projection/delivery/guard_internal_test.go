@@ -58,7 +58,7 @@ func TestGuard_Addresses(t *testing.T) {
 	require.Error(t, guard("unix", "/run/docker.sock", nil))
 }
 
-// The client refuses what the guard refuses, for each way to write a host.
+// The client refuses the addresses of the guard in every notation of a host.
 func TestGuard_EveryDial(t *testing.T) {
 	t.Parallel()
 	client := NewClient(false, 10*time.Second, nil)

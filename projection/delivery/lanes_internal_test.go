@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rowsOf makes rows of one endpoint.
+// rowsOf returns rows of one endpoint.
 func rowsOf(webhookID string, n int) []row {
 	rows := make([]row, n)
 	for i := range rows {
@@ -26,7 +26,7 @@ func hasFailed(r row) result {
 	return result{row: r, state: queued, attempted: true, outcome: outcome{err: errors.New("no answer")}}
 }
 
-// freeOf is how many rows of an endpoint may be claimed.
+// freeOf returns how many rows of an endpoint may be claimed.
 func freeOf(l *lanes, webhookID string) int {
 	_, ids, each, other := l.quota()
 	for i, id := range ids {
@@ -180,7 +180,7 @@ func TestLanes_IgnoresClaimedTwice(t *testing.T) {
 	require.Empty(t, l.take(rowsOf("w", 1)), "its lease was lost, and claimed again")
 }
 
-// A row that is returned to the queue can be claimed again before the lanes know. Its lease would stay without an attempt.
+// A row that is returned to the queue can be claimed again before the lanes are updated. Its lease would stay without an attempt.
 func TestLanes_ClaimedDuringReturn(t *testing.T) {
 	t.Parallel()
 	l := newLanes()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// claim claims as the database does when of each endpoint any number of rows is due: in the order of the endpoints.
+// claim claims like the database when any number of rows of each endpoint is due: in the order of the endpoints.
 func claim(l *lanes, webhookIDs []string) {
 	total, ids, each, other := l.quota()
 	free := map[string]int32{}
@@ -29,7 +29,7 @@ func claim(l *lanes, webhookIDs []string) {
 	l.take(claimed)
 }
 
-// However many endpoints hang or fail, they leave rows to be claimed for those that answer.
+// Endpoints that hang or fail do not use up the slots of those that answer.
 func TestLanes_HungEndpointsClaimFew(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ fail, hang int }{

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A log that was restored from a backup has lost one event, and has another where a second one was.
+// A restored log lacks one event, and has another event at the position of a second one.
 func TestCourier_EventNotOnLog(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -44,7 +44,7 @@ func TestCourier_EventNotOnLog(t *testing.T) {
 	require.Len(t, r.ids(), 1)
 }
 
-// lines is a log that is read while it is written.
+// lines is a concurrent buffer of log lines.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
-// names is a name server of the test's own, whose answers can change.
+// names is a name server whose answers can change.
 type names struct {
 	conn   net.PacketConn
 	mu     sync.Mutex

@@ -33,7 +33,7 @@ func inOrder(t *testing.T, w *projectiontest.World, url, ordering string) (id st
 	return id
 }
 
-// ordered is a receiver that notes what comes out of its order, and fails some attempts.
+// ordered is a receiver that records deliveries out of order, and fails some attempts.
 type ordered struct {
 	*httptest.Server
 	ordering string
@@ -70,7 +70,7 @@ func receiveInOrder(t *testing.T, ordering string, tries int) *ordered {
 	return o
 }
 
-// take notes an attempt and reports whether it succeeds.
+// take records an attempt and reports whether it succeeds.
 func (o *ordered) take(body orderedBody) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -104,7 +104,7 @@ func (o *ordered) take(body orderedBody) bool {
 	return lane.done
 }
 
-// Whatever fails, and however many couriers work and end, a lane's deliveries come one after the other.
+// The deliveries of a lane arrive one after the other, with failures and with several couriers that start and end.
 func TestOrdering_LaneByLane(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []string{"lead", "endpoint"} {
@@ -135,7 +135,7 @@ func TestOrdering_LaneByLane(t *testing.T) {
 	}
 }
 
-// What a replay queues is behind what waits already.
+// A replay queues behind the waiting deliveries.
 func TestOrdering_Replay(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -165,7 +165,7 @@ func endedCourier(t *testing.T, w *projectiontest.World) {
 	}).Run(ctx)
 }
 
-// stateOf awaits the state of the delivery of an event, by its lead and type.
+// stateOf waits for a state of the delivery of an event, by its lead and type.
 func stateOf(t *testing.T, w *projectiontest.World, stream, kind, state string) (id string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -202,7 +202,7 @@ func TestOrdering_GivesWay(t *testing.T) {
 	require.Len(t, laneRows(t, w), 0)
 }
 
-// failingFor answers 500 to what is about a lead.
+// failingFor answers 500 to the events of a lead.
 func failingFor(next http.Handler, stream string) http.Handler {
 	lead := event.LeadID(stream)
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -216,7 +216,7 @@ func failingFor(next http.Handler, stream string) http.Handler {
 	})
 }
 
-// laneRows lists what is queued in lanes.
+// laneRows returns the queued rows of lanes.
 func laneRows(t *testing.T, w *projectiontest.World) (rows []string) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(),

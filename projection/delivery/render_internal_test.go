@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A body is the same bytes whether its stream was read whole, or read on from what it had come to. Its changes, put over what the
-// lead was, are the lead.
+// A body has the same bytes whether its stream was read from the beginning or from a cached state. Its changes, applied to the
+// earlier lead, give the lead.
 func TestBody_CachedFold(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -47,7 +47,7 @@ func TestBody_CachedFold(t *testing.T) {
 	require.Greater(t, compared, 100)
 }
 
-// requireChangesLeadTo applies the changes of a body to what the lead was, and compares the result with the body's data.
+// requireChangesLeadTo applies the changes of a body to the earlier lead, and compares the result with the body's data.
 func requireChangesLeadTo(t *testing.T, body []byte, leads map[string]map[string]string, stream string) {
 	t.Helper()
 	var sent struct {

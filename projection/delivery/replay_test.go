@@ -21,7 +21,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// leads puts new leads on the log, in appends of many.
+// leads appends new leads in batches.
 func leads(t testing.TB, w *projectiontest.World, account string, n int) {
 	t.Helper()
 	const most = 200
@@ -264,7 +264,7 @@ func TestReplay_OnEventStoreDB(t *testing.T) {
 	require.Equal(t, map[int]int{0: 6, 1: 2}, generations(t, w, id))
 }
 
-// startingPoints is a store that keeps where subscriptions start.
+// startingPoints is a store that records where subscriptions start.
 type startingPoints struct {
 	eventstore.Store
 	after []eventstore.Position
@@ -295,7 +295,7 @@ func TestReplay_FailureDelaysNoOther(t *testing.T) {
 	require.Equal(t, "an event cannot be read by this version of the service", failure, "its owner is shown why it ended")
 }
 
-// Replays do not fill the queue, and none waits for another with a long queue.
+// Replays do not fill the queue, and a long queue of one does not delay another.
 func TestReplay_LongQueue(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -353,8 +353,8 @@ func TestReplay_DisabledEndpoint(t *testing.T) {
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is requested again, or not carried out")
 }
 
-// TestReplay_ResumesAfterKill kills the connection of each of five steps that is about to queue, and lets two
-// processes go on.
+// TestReplay_ResumesAfterKill kills the connection before each of five steps queues, and lets two
+// processes continue.
 func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	const events = 12_000

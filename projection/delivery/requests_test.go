@@ -197,7 +197,7 @@ func replayer(w *projectiontest.World) delivery.Replayer {
 	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Filters: delivery.NewFilters(w.Store, nil)}
 }
 
-// sent finishes all that is queued, and returns how much it was.
+// sent finishes all queued deliveries, and returns their number.
 func sent(t *testing.T, w *projectiontest.World) (n int64) {
 	t.Helper()
 	done, err := w.Pool.Exec(t.Context(), `WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered' WHERE state = 'queued'`)
@@ -205,7 +205,7 @@ func sent(t *testing.T, w *projectiontest.World) (n int64) {
 	return done.RowsAffected()
 }
 
-// replay carries out what is asked for.
+// replay runs the requested replays.
 func replay(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	for {

@@ -161,7 +161,7 @@ func TestSecrets_MaxReplaced(t *testing.T) {
 	require.Equal(t, []string{"6", "5", "4", "3", "2"}, got)
 }
 
-// Two processes may rotate at once, and each keeps its secret after its fact is on the log: perhaps in the other order.
+// Two processes may rotate at once. Each stores its secret after its event, possibly in the other order.
 func TestSecrets_RotationOrder(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
@@ -248,7 +248,7 @@ func TestSecrets_DatabaseDown(t *testing.T) {
 	require.NotErrorIs(t, err, delivery.ErrNoSecret)
 }
 
-// A process that dies between the deletion and the destruction leaves a secret that signs nothing any more.
+// A process that dies between the deletion and the destruction leaves an unused secret.
 func TestSecrets_DestroyLeft(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -269,7 +269,7 @@ func TestSecrets_DestroyLeft(t *testing.T) {
 	require.Equal(t, []string{second, secret}, got)
 }
 
-// After a rotation of the sealing key the earlier one is kept for as long as something needs it.
+// After a rotation of the sealing key the earlier one is kept until nothing needs it.
 func TestSecrets_Rewrap(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
@@ -298,7 +298,7 @@ func TestSecrets_Rewrap(t *testing.T) {
 	require.Equal(t, []string{secret}, got)
 }
 
-// Databases have secrets that were sealed like this one: every later version opens them.
+// A golden value: later versions must open stored secrets.
 func TestSecrets_Golden(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
@@ -311,7 +311,7 @@ func TestSecrets_Golden(t *testing.T) {
 	require.Equal(t, []string{secret}, kept)
 }
 
-// Where the key is lost for good, an endpoint rotates its secret: deliveries waited on for what it was before, which nothing opens.
+// If the key is lost, an endpoint rotates its secret. Deliveries once still waited for the earlier one, which cannot be opened.
 func TestSecrets_RotationDropsUnreadable(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)

@@ -36,7 +36,7 @@ const (
 	token   = "the-access-token"
 )
 
-// graph is an API that notes what it was asked for.
+// graph is an API that records requests.
 type graph struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -284,7 +284,7 @@ func TestFetcher_RecoversFromFailures(t *testing.T) {
 	require.Equal(t, 3, g.times("31"), "fetched again when it could not be appended")
 }
 
-// A process that ends, however it ends, leaves what it was fetching to the next.
+// After a process has ended in any way, another one fetches what it was fetching.
 func TestFetcher_NextProcessContinues(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -353,7 +353,7 @@ func TestFetcher_RefusesPrivateAddress(t *testing.T) {
 	require.NotContains(t, got.Wrong[0].Message, "127.0.0.1")
 }
 
-// The owner has corrected the access, and asks for what could not be fetched. It gets all attempts of the schedule again.
+// The owner has corrected the access and resubmits. The fetch gets all attempts of the schedule again.
 func TestFetcher_FetchesAgain(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -414,7 +414,7 @@ func (l lost) Read(ctx context.Context, stream string, from eventstore.Revision)
 	}
 }
 
-// An arrival whose key was destroyed by a process that was killed then is not fetched again and again.
+// The key of an arrival was destroyed by a process that was killed afterwards. The arrival is not fetched repeatedly.
 func TestFetcher_LostArrival(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// killedKeys are the keys as a process sees them that is killed before it destroys the key of a lead.
+// killedKeys are the keys of a process that is killed before it destroys the key of a lead.
 type killedKeys struct{ *sealed.Store }
 
 var errKilled = errors.New("killed")
@@ -38,7 +38,7 @@ func (k killedKeys) Destroy(ctx context.Context, streams ...string) error {
 	return k.Store.Destroy(ctx, streams...)
 }
 
-// The fact of an erasure names the first thousand visitors of a lead. The others were kept once.
+// The event of an erasure names the first thousand visitors of a lead. The others were once not erased.
 func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// world is a log with views, and an empty log to move to.
+// world has a log with views, and an empty log to move to.
 func world(t *testing.T) (*projectiontest.World, move.Move) {
 	t.Helper()
 	w := projectiontest.New(t)
@@ -157,7 +157,7 @@ func TestMove_RefusesNewWriter(t *testing.T) {
 	require.ErrorIs(t, <-answered, projection.ErrForeignLog)
 }
 
-// TestMove_DetectsRunningService has the couriers of one begin in the middle of a move.
+// TestMove_DetectsRunningService starts couriers in the middle of a move.
 func TestMove_DetectsRunningService(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
@@ -246,7 +246,7 @@ func TestMove_ViewBehind(t *testing.T) {
 	require.Equal(t, at[2], pgtest.Value[int64](t, w.Pool, `SELECT position FROM views.checkpoint WHERE projector = 'account'`))
 }
 
-// Where on the log deliveries begin is known before there is any view, and may be known of other logs too.
+// The position at which deliveries begin is stored before any view exists, and may be stored for other logs too.
 func TestMove_DeliveriesWithoutViews(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
@@ -259,7 +259,7 @@ func TestMove_DeliveriesWithoutViews(t *testing.T) {
 	require.Equal(t, at[2], pgtest.Value[int64](t, w.Pool, `SELECT position FROM delivery.origin WHERE epoch = $1`, to))
 }
 
-// moved moves, and returns the new position of each event.
+// moved runs the move, and returns the new position of each event.
 func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
 	t.Helper()
 	at, compare := map[eventstore.Position]int64{}, m.Compare
@@ -275,7 +275,7 @@ func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
 }
 
 // A number in the schema delivery may be a place on the log, which the move must know of, or leave alone. A change that
-// adds one decides here.
+// adds one has to decide here.
 func TestMove_CoversDeliveryPositions(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const origin = "leads.example.com/log"
 
-// scene is the database of a tree, and what keeps it.
+// scene is the database of a tree, and its publisher.
 type scene struct {
 	*projectiontest.World
 	t      *testing.T
@@ -65,7 +65,7 @@ func newScene(t *testing.T) *scene {
 	return &scene{World: projectiontest.New(t), t: t, signer: signer}
 }
 
-// keep keeps the tree of a log until stop is called.
+// keep publishes the tree of a log until stop is called.
 func (s *scene) keep(log eventstore.Store, witnesses ...transparency.Witness) (k *transparency.Publisher, stop func()) {
 	s.t.Helper()
 	k = transparency.New(transparency.Options{
@@ -100,7 +100,7 @@ func (s *scene) await(log eventstore.Store, size int64) logtree.Checkpoint {
 	return c
 }
 
-// faulty waits until nothing is signed any more, and returns why.
+// faulty waits until signing has stopped, and returns the fault.
 func (s *scene) faulty(k *transparency.Publisher) (fault string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -218,7 +218,7 @@ func TestPublisher_SameTreeOfCopy(t *testing.T) {
 	s.await(copied, 602)
 }
 
-// A log that is not the one that was published is never signed: neither when it is shorter, nor when it has grown again.
+// A log other than the published one is never signed: neither while it is shorter, nor after it has grown again.
 func TestPublisher_RefusesRestoredLog(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
@@ -248,7 +248,7 @@ func TestPublisher_RefusesRestoredLog(t *testing.T) {
 	require.Empty(t, status.Fault)
 }
 
-// Events that were in tiles, but in no checkpoint, may be lost, as by a failover: they were not published.
+// Events that were in tiles, but in no checkpoint, may be lost by a failover: they were not published.
 func TestPublisher_LostEventsNotSigned(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
@@ -264,7 +264,7 @@ func TestPublisher_LostEventsNotSigned(t *testing.T) {
 	s.await(restored, 203)
 }
 
-// The stock witness cosigns what grows, and refuses a log that was restored from an older backup, with its database.
+// The stock witness cosigns a growing log, and refuses one that was restored from an older backup, with its database.
 func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
@@ -313,7 +313,7 @@ func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 	require.Contains(t, s.logged.String(), "witness does not cosign the log")
 }
 
-// A witness that answers nonsense, or nothing, is named. What has a quorum is published without it.
+// A witness with an invalid answer, or without one, is named. A checkpoint with a quorum is published without it.
 func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	t.Parallel()
 	s, log := newScene(t), storetest.Memory()
@@ -356,7 +356,7 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	s.await(log, 5)
 }
 
-// Base64 has several forms of one signature. A receipt has exactly one, so those of a checkpoint must have it too.
+// Base64 has several encodings of one signature. A receipt has the canonical one, so a checkpoint must have it too.
 func TestPublisher_CanonicalCosignature(t *testing.T) {
 	t.Parallel()
 	s, log := newScene(t), storetest.Memory()

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// What happens to leads behind the position that the views are at is not wrong, wherever that is: a batch may end within an append.
+// Events after the position of the views are no difference, wherever that position is: a batch may end within an append.
 func TestVerify_ViewsBehind(t *testing.T) {
 	t.Parallel()
 	type fact struct {

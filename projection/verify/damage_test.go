@@ -53,7 +53,7 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 	}
 }
 
-// As after a restore with keys of persons from before the log's last leads.
+// The state after a restore with keys of persons from before the log's last leads.
 func TestVerify_LeadWithoutKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 2)
@@ -105,7 +105,7 @@ func TestVerify_DetectsReorderedEvents(t *testing.T) {
 	require.Equal(t, []string{"event at position 6 of stream " + p.leads[0] + " is of before the one that it follows"}, findings)
 }
 
-// act appends something that a visitor did, as seen by a program that has just begun.
+// act appends an activity of a visitor by a new process.
 func (p *people) act(t *testing.T, store *sealed.Store, visitor string) error {
 	t.Helper()
 	e := p.NewEvent()
@@ -124,7 +124,7 @@ func (p *people) unread(t *testing.T, visitor string) bool {
 	return anyContains(findings, visitor+" of account acme cannot be read: its key is not there, and it was not erased")
 }
 
-// loses takes all keys of a visitor away, and gives their ids.
+// loses deletes all keys of a visitor, and returns their ids.
 func (p *people) loses(t *testing.T, visitor string) (ids []string) {
 	t.Helper()
 	rows, err := p.Pool.Query(t.Context(), `DELETE FROM person.key WHERE stream = $1 RETURNING id::text`, visitor)
@@ -134,7 +134,7 @@ func (p *people) loses(t *testing.T, visitor string) (ids []string) {
 	return ids
 }
 
-// A visitor's key is missing as a lead's may be, unless the visitor was forgotten: with a lead, before what they do now.
+// A missing key of a visitor is reported like one of a lead, unless the visitor was erased with a lead before its present activity.
 func TestVerify_VisitorWithoutKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1, ofLog...)
@@ -153,7 +153,7 @@ func TestVerify_VisitorWithoutKey(t *testing.T) {
 	require.True(t, found())
 }
 
-// One key is lost, and it is said that what it sealed is; what the next one sealed is none of that.
+// One key is lost. The events that it sealed are reported as lost, and those of the next key are not.
 func TestVerify_LostKeyAfterForgottenKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1, ofLog...)
@@ -170,8 +170,8 @@ func TestVerify_LostKeyAfterForgottenKey(t *testing.T) {
 	require.False(t, p.unread(t, visitor))
 }
 
-// A process that has not heard yet that a visitor was forgotten seals what they do once more with the key that is gone, and takes
-// that for not recorded: nothing is lost with it.
+// A process with a stale cache seals an activity with the destroyed key of an erased visitor, and reports
+// it as not recorded, so that nothing is lost.
 func TestVerify_SealedWithForgottenKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1, ofLog...)

@@ -32,7 +32,7 @@ func run(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string {
 	return findings
 }
 
-// runLog verifies the log alone.
+// runLog verifies only the log.
 func runLog(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string {
 	t.Helper()
 	findings, err := of(w, heads...).RunLog(t.Context())
@@ -53,7 +53,7 @@ func project(t *testing.T, w *projectiontest.World) {
 	projectiontest.CatchUp(t, w.Runner(t, ofLog...))
 }
 
-// sound is a log with two leads that hold their claims, and its views: all, or those of the projectors.
+// sound returns a log with two leads that hold their claims, and its views: all, or those of the projectors.
 func sound(t *testing.T, projectors ...projection.Projector) (w *projectiontest.World, first, second string) {
 	t.Helper()
 	w = projectiontest.New(t)
@@ -125,7 +125,7 @@ func TestVerify_DetectsDifferences(t *testing.T) {
 	}
 }
 
-// The row that decides on who gets a webhook, which no answer shows, is changed.
+// The row of an endpoint in the deliveries, which no answer shows, is changed.
 func TestVerify_DeliveryEndpointDiffers(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
@@ -225,7 +225,7 @@ func TestVerify_ClaimsWithoutHolder(t *testing.T) {
 	require.ElementsMatch(t, want, runLog(t, w))
 }
 
-// forgetful is a log of which a lead is erased just when reading begins.
+// forgetful is a log of which a lead is erased when reading begins.
 type forgetful struct {
 	eventstore.Store
 	erase func() (stream string)

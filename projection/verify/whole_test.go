@@ -57,7 +57,7 @@ func newPeople(t *testing.T, leads int, projectors ...projection.Projector) *peo
 	return p
 }
 
-// open is the log as a program sees it that has just begun.
+// open opens the log as a new process.
 func (p *people) open() *sealed.Store {
 	return sealed.Wrap(p.Store, p.vault, true, slog.New(slog.DiscardHandler))
 }
@@ -74,14 +74,14 @@ func (p *people) project(t *testing.T, projectors ...projection.Projector) {
 	projectiontest.CatchUp(t, runner)
 }
 
-// rewrite changes the log behind the back of the service.
+// rewrite changes the log directly in the database.
 func (p *people) rewrite(t *testing.T, sql string, args ...any) {
 	t.Helper()
 	pgtest.Exec(t, p.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
 	pgtest.Exec(t, p.Pool, sql, args...)
 }
 
-// verify verifies the log alone, and returns the head of its tree.
+// verify verifies only the log, and returns the head of its tree.
 func (p *people) verify(t *testing.T, heads ...audit.Head) (findings []string, whole audit.Head) {
 	t.Helper()
 	findings, err := verify.Verification{

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// While events come, the view is not held up by one addition after the other.
+// While events arrive, maintenance does not delay the view.
 func TestLeadSearch_RestsWhileBusy(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)

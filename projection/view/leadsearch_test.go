@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// arrivals puts leads on the log that came one a second from a moment on.
+// arrivals appends leads, one a second from a time on.
 func arrivals(t *testing.T, w *projectiontest.World, account string, from time.Time, count int) (ids []string) {
 	t.Helper()
 	for n := range count {
@@ -109,7 +109,7 @@ func TestLeadSearch_FollowsChanges(t *testing.T) {
 	require.Contains(t, text(next), "yash mehta")
 }
 
-// arrivedAs puts a lead with a given id on the log.
+// arrivedAs appends a lead with a given id.
 func arrivedAs(t *testing.T, w *projectiontest.World, account, id string) string {
 	t.Helper()
 	w.Append(t, account, event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "Late", Status: "new"}, Source: "api"})
@@ -136,7 +136,7 @@ func TestLeadSearch_CompareDetectsDamage(t *testing.T) {
 	}, differences(t, w))
 }
 
-// A replay replaces the table of leads, and with it this one, also while a session believes that it has added all leads.
+// A replay replaces the table of leads and with it this one, also if a session's state says that all leads were added.
 func TestLeadSearch_RebuiltAfterReplay(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

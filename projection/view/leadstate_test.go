@@ -38,7 +38,7 @@ func anyLead(t *rapid.T) lead.State {
 	}
 }
 
-// rowOf is what the table of leads holds of one, as it is read.
+// rowOf returns a lead's row.
 func rowOf(state *lead.State, written []byte) (row schema.LeadRow) {
 	into := row.Into()
 	for i, text := range []string{state.ID, state.Account, "", state.Temperature, state.Source, state.Phone, state.Email} {

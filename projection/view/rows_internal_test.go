@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// A server that stops answering is like one that waits for a lock.
+// A lock simulates a server that does not answer.
 func TestRows_InsertTimeout(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig(pgtest.Database(t))

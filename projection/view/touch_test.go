@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// touchRows are the touches of the view, a line each, without ids and times.
+// touchRows returns the touches of the view, a line each, without ids and times.
 func touchRows(t *testing.T, w *projectiontest.World) []string {
 	t.Helper()
 	return pgtest.Rows[string](t, w.Pool, `

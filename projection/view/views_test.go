@@ -43,7 +43,7 @@ func TestView_SameRowsForAnyBatchSize(t *testing.T) {
 	}
 }
 
-// A process reads the union of what its views take: one that takes any stream makes it read every claim.
+// A process reads the union of its views' filters: a view of any stream would make it read every claim.
 func TestAll_LeavesClaimsOut(t *testing.T) {
 	t.Parallel()
 	for _, v := range view.All() {

@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// deals puts leads on the log that are won and lost again, change what they are worth, are joined and erased, and begin on
+// deals appends leads that are won and lost again, change their value, are joined and erased, and begin on
 // several days.
 func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 	t.Helper()
@@ -79,7 +79,7 @@ func foldLead(t *testing.T, w *projectiontest.World, id string) lead.State {
 	return state
 }
 
-// counted is what the leads of a schema that are won come to, by their states.
+// counted returns the totals of the won leads of a schema, by their states.
 func counted(t *testing.T, w *projectiontest.World, schema string) []string {
 	t.Helper()
 	return pgtest.Rows[string](t, w.Pool, `
@@ -117,8 +117,8 @@ func TestWonDay_NoRowForZeroLeads(t *testing.T) {
 	}
 }
 
-// A forgotten person is removed from copies by their rows, also from one that a replay is building. When the replay reaches the
-// erasure, there is no row any more that has the value.
+// An erased person is removed from copies by their rows, also from one that a replay is building. When the replay reaches the
+// erasure, no row has the value.
 func TestWonDay_ForgottenInCopies(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

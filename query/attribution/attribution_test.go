@@ -19,7 +19,7 @@ func rulesOf(model Model) Rules {
 	return Rules{Model: model, Window: DefaultWindow, HalfLife: DefaultHalfLife}
 }
 
-// line is a row as answers write it.
+// line returns a row as in an answer.
 type line struct {
 	key         string
 	touches     int64
@@ -228,8 +228,8 @@ func TestReport_OneTouchHasAll(t *testing.T) {
 	})
 }
 
-// countedOtherwise is a reference: it deals the units out one touch at a time by fractions, and the rest by looking for the largest
-// remainder again and again. Weights of TimeDecay are by floating-point numbers of 300 bits.
+// countedOtherwise is a reference: it divides the units one touch at a time by fractions, and the rest by searching the largest
+// remainder repeatedly. Weights of TimeDecay are floating-point numbers of 300 bits.
 func countedOtherwise(rules Rules, conversions []Conversion) map[string]*big.Int {
 	credits := map[string]*big.Int{}
 	for _, c := range conversions {
@@ -295,7 +295,7 @@ func countedOtherwise(rules Rules, conversions []Conversion) map[string]*big.Int
 	return credits
 }
 
-// halving is 2^(age/halfLife) for an age of 0 or less, by repeated square roots.
+// halving returns 2^(age/halfLife) for an age of 0 or less, by repeated square roots.
 func halving(age, halfLife int64) *big.Rat {
 	const precision = 300
 	exponent := new(big.Rat).SetFrac64(-age, halfLife)

@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// compared is what DuckDB finds in a Parquet file and a CSV file of the same items.
+// compared is DuckDB's reading of a Parquet file and a CSV file of the same items.
 type compared struct {
 	Parquet, CSV, Differing int
 	Types                   []string

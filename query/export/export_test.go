@@ -23,7 +23,7 @@ func TestCSV_EscapesFormulas(t *testing.T) {
 	}
 }
 
-// full takes what fits, as a disk does.
+// full is a writer that fails when it is full, like a disk.
 type full struct{ left int }
 
 var errFull = errors.New("no space left")

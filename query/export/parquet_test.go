@@ -131,7 +131,7 @@ func TestParquet_Amounts(t *testing.T) {
 	})
 }
 
-// It writes more than fits a row group, several times, and looks at what is in memory meanwhile. Objects may be so large that two of a page,
+// It writes several row groups, and measures the memory meanwhile. Objects may be so large that two of a page,
 // as its bounds, would add up.
 func TestParquet_BoundedMemory(t *testing.T) {
 	t.Parallel()

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
 
-// writeJourneys puts leads of two accounts on the log that arrive, visit, are won, lost, joined and forgotten, and settings that change
-// what is won. It returns the positions of all events.
+// writeJourneys appends leads of two accounts that arrive, visit, are won, lost, joined and erased, and settings that change
+// the won stages. It returns the positions of all events.
 func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, events int) (positions []eventstore.Position) {
 	t.Helper()
 	type life struct {
@@ -133,8 +133,8 @@ func maintained(t *testing.T, w *projectiontest.World) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// What the view answers is what the log gives, as of any position, whatever came later, and whatever part of the conversions has
-// rows of its own.
+// The view gives the same report as the log, as of any position, also after later events, and whichever conversions have
+// rows.
 func TestReport_ViewEqualsLog(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
