@@ -127,6 +127,8 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	for _, line := range strings.Split(strings.TrimSpace(p.err.String()), "\n") {
 		require.Regexp(t, `^\{.*\}$`, line, "every line is JSON")
 	}
+	// Times and ids may contain a short trace by chance.
+	log = regexp.MustCompile(`"time":"[^"]*"|\b[0-9A-HJKMNP-TV-Z]{26}\b`).ReplaceAllString(log, "")
 	key := settings["LEADLOG_CLAIM_KEY"]
 	for _, secret := range append([]string{token[1], token[1][len(token[1])-20:], secret[1], jwt, jwt[len(jwt)-20:], "hooksecret", key, settings["LEADLOG_JWT_SECRET"]}, persons...) {
 		for _, line := range strings.Split(log, "\n") {
