@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// CaptureLead asks that an arrival become a fact: a new lead, or a merge into the lead that the person already is.
+// CaptureLead is the command that records an arrival: as a new lead, or as a merge into the existing lead of the person.
 type CaptureLead struct {
 	Admission Admission
 	Body      map[string]jsontext.Value // members of the request's body

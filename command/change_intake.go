@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ChangeIntake asks for other settings or secrets of an intake.
+// ChangeIntake is the command that changes the settings or secrets of an intake.
 type ChangeIntake struct {
 	Caller   Caller
 	IntakeID string

@@ -124,7 +124,7 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	return phone, email, err
 }
 
-// recognise reads the lead that guess returns. Ok says that this lead has both the arrival's phone and its email. Then the claims
+// recognise reads the lead that guess returns. Ok reports whether this lead has both the arrival's phone and its email. Then the claims
 // need not be read, because no other lead can have either.
 func (c *capture) recognise(ctx context.Context) (known loadedLead, ok bool, err error) {
 	id, guessed := c.guess()
@@ -271,7 +271,7 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 	return slot{}, s.full
 }
 
-// slotsAtOnce is how many slots are read at a time, since everybody else who asks for a slot of the account waits meanwhile.
+// slotsAtOnce is how many slots are read concurrently. Other requests for a slot of the account wait for these reads.
 const slotsAtOnce = 5
 
 // look reads n slots at the same time.

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ConfigureAccount asks that an account, new or not, have these settings.
+// ConfigureAccount is the command that creates an account, or changes its settings.
 type ConfigureAccount struct {
 	Caller    Caller // the administrator, who may be of another account
 	AccountID string

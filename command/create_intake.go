@@ -29,11 +29,11 @@ type IntakeSecrets interface {
 	Destroy(ctx context.Context, intakeID string) error
 }
 
-// CreateIntake asks for a new intake of the caller's account.
+// CreateIntake is the command that creates an intake of the caller's account.
 type CreateIntake struct {
 	Caller Caller
 	Intake intake.Update // nil fields get their defaults
-	// Demo asks for the intake of demo data. An account has one at most: if it is there, the answer has its ID alone.
+	// Demo creates the intake of demo data. An account has at most one: if it exists, the answer has only its ID.
 	Demo bool
 }
 
@@ -134,7 +134,7 @@ func (h *Handlers) destroyIntakeSecrets(ctx context.Context, id string) {
 
 var intakeSlots = slots{kind: claim.IntakeSlot, count: intake.MaxPerAccount, full: intake.ErrLimit}
 
-// intakeFolds says how intakes are folded. The stream of one whose silences are short grows long.
+// intakeFolds are the rules by which intakes are folded. The stream of one whose silences are short grows long.
 var intakeFolds = eventstore.FoldRules[intake.State]{
 	Evolve: intake.Evolve,
 	Keep:   func(intake.State) bool { return true }, // it contains no personal data

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// CreateToken asks for a new API token of the caller's account.
+// CreateToken is the command that creates an API token of the caller's account.
 type CreateToken struct {
 	Caller        Caller
 	Name          string // 1 to 100 characters

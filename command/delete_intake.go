@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// DeleteIntake asks that nothing arrive at an intake any more.
+// DeleteIntake is the command that deletes an intake.
 type DeleteIntake struct {
 	Caller   Caller
 	IntakeID string

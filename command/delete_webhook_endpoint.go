@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// DeleteWebhookEndpoint asks that an endpoint get nothing more.
+// DeleteWebhookEndpoint is the command that deletes an endpoint.
 type DeleteWebhookEndpoint struct {
 	Caller    Caller
 	WebhookID string

@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// DisableWebhookEndpoint asks that an endpoint get nothing more, because of how its receiver answered.
+// DisableWebhookEndpoint is the command that stops the deliveries to an endpoint because of how its receiver answered.
 type DisableWebhookEndpoint struct {
 	WebhookID string
 	Reason    string    // webhook.Gone or webhook.Failing

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErrOtherClaimKey says that the claims of this log were named with another key. With this key no person would be found again.
+// ErrOtherClaimKey means that the claims of this log were named with another key. With this key no person would be found again.
 var ErrOtherClaimKey = errors.New("this is not the claim key that the log was begun with")
 
 // FixClaimKey makes the first claim key that a log is served with its only one. The error is ErrOtherClaimKey when

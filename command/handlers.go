@@ -28,17 +28,17 @@ import (
 )
 
 var (
-	// ErrUnauthorized says that a credential does not let its bearer in, or no longer does.
+	// ErrUnauthorized means that a credential does not let its bearer in, or no longer does.
 	ErrUnauthorized = errors.New("missing or invalid token")
-	// ErrLeadsHidden says that a caller who may not read leads asks for what would send or show them.
+	// ErrLeadsHidden means that a caller who may not read leads asks for what would send or show them.
 	ErrLeadsHidden = errors.New("scope leads:read required")
-	// ErrNotProvisioned says that there is no such account.
+	// ErrNotProvisioned means that there is no such account.
 	ErrNotProvisioned = errors.New("account is not provisioned")
-	// ErrFeatureDisabled says that the account's plan does not have the feature crm_api, or that there is no account.
+	// ErrFeatureDisabled means that the account's plan does not have the feature crm_api, or that there is no account.
 	ErrFeatureDisabled = errors.New("feature crm_api is not enabled for this account")
 )
 
-// Caller is who asks, by which request and from where.
+// Caller identifies the caller, the request and where it came from.
 type Caller struct {
 	Account     string
 	Actor       string // user:{sub}, token:{tokenId} or system:{what}
@@ -50,9 +50,9 @@ type Caller struct {
 	UserAgent   string
 	Line        string // of a batch or import; empty for a single request
 
-	// ReadsLeads says that the caller may read leads. Others get back of a lead what they set themselves.
+	// ReadsLeads reports whether the caller may read leads. Others get back only the fields that they set.
 	ReadsLeads bool
-	// FromPage says that the request names an Origin: a page in a browser sent it. Its answer shows nothing that was stored before.
+	// FromPage reports whether the request has an Origin: a page in a browser sent it. Its answer shows nothing that was stored before.
 	FromPage bool
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErrKeyReused says that an idempotency key was bound before, to another body.
+// ErrKeyReused means that an idempotency key was bound before, to another body.
 var ErrKeyReused = errors.New("idempotency key was used for another request body")
 
-// ErrErased says that an idempotency key was bound to an arrival whose lead has been erased since, and its answer with it.
+// ErrErased means that an idempotency key was bound to an arrival whose lead has been erased since, and its answer with it.
 var ErrErased = errors.New("the lead of this idempotency key was erased")
 
 // binding is an arrival's claim on its idempotency key or its delivery id. It is appended together with the outcome, so that a key has

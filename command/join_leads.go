@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// JoinLeads asks that one lead become part of another, because both turned out to be the same person.
+// JoinLeads is the command that merges one lead into another, because both turned out to be the same person.
 type JoinLeads struct {
 	Caller Caller
 	LeadID string                    // of the lead that stays

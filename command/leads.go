@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// leadFolds says how leads are folded and which folds stay in memory. Streams are long of leads that arrive or are changed again
+// leadFolds are the rules by which leads are folded and cached. Streams are long of leads that arrive or are changed again
 // and again. Live and joined leads are kept: their events become unreadable when the person is forgotten, as Keep requires.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve: lead.Fold,

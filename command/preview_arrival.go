@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// PreviewArrival asks what a post to an intake would become.
+// PreviewArrival is the query for what a post to an intake would become.
 type PreviewArrival struct {
 	Account  string
 	IntakeID string

@@ -17,14 +17,14 @@ import (
 )
 
 var (
-	// ErrIntakeChanged says that an intake was changed or deleted since it was read. The caller reads it again, and repeats what it
+	// ErrIntakeChanged means that an intake was changed or deleted since it was read. The caller reads it again, and repeats what it
 	// derived from it.
 	ErrIntakeChanged = errors.New("the intake has changed")
-	// ErrArrivalTooLarge says that an arrival does not fit on the log.
+	// ErrArrivalTooLarge means that an arrival does not fit on the log.
 	ErrArrivalTooLarge = errors.New("the arrival is too large")
 )
 
-// ReceiveArrival asks that a post which an intake has let in become a fact, and a lead where nothing is in the way.
+// ReceiveArrival is the command that records a post which an intake has accepted, and captures its lead unless something prevents that.
 type ReceiveArrival struct {
 	Caller     Caller           // of system:intake, by the credential intake:{id}; with the address and user agent of a form's sender
 	IntakeID   string           //

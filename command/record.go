@@ -45,7 +45,7 @@ func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error {
 	return notRecorded(h.record(ctx, cmd.reading()))
 }
 
-// ErrNotRecorded says that personal data are not shown because the log, which must have a record of it first, cannot be written. It
+// ErrNotRecorded means that personal data are not shown because the log, which must have a record of it first, cannot be written. It
 // comes with eventstore.ErrUnavailable.
 var ErrNotRecorded = errors.New("personal data are shown only once the log has a record of it")
 

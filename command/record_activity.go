@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// RecordActivity asks that something a visitor of a web site did become a fact.
+// RecordActivity is the command that records something a visitor of a web site did.
 type RecordActivity struct {
 	Admission Admission
 	VisitorID string                    // as given

@@ -26,7 +26,7 @@ type Secrets interface {
 	Destroy(ctx context.Context, webhookID string) error
 }
 
-// RegisterWebhookEndpoint asks that events of the caller's account be sent to a URL.
+// RegisterWebhookEndpoint is the command that creates an endpoint: events of the caller's account are sent to its URL.
 type RegisterWebhookEndpoint struct {
 	Caller       Caller
 	Registration webhook.Registration
@@ -114,7 +114,7 @@ func newSecret(random io.Reader) (string, error) {
 
 var webhookSlots = slots{kind: claim.WebhookSlot, count: webhook.MaxPerAccount, full: webhook.ErrLimit}
 
-// endpointFolds says how endpoints are folded. A stream is long if a program keeps testing the endpoint or asking for its
+// endpointFolds are the rules by which endpoints are folded. A stream is long if a program keeps testing the endpoint or asking for its
 // deliveries again.
 var endpointFolds = eventstore.FoldRules[webhook.State]{
 	Evolve: webhook.Evolve,

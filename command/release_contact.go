@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ReleaseContact asks that a phone or email be taken from a lead, so that the next arrival with it is a new lead: the number has
+// ReleaseContact is the command that takes a phone or email from a lead, so that the next arrival with it is a new lead: the number has
 // been assigned to another person, or the wrong person was matched.
 type ReleaseContact struct {
 	Caller Caller

@@ -15,9 +15,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ResubmitArrival asks to capture an arrival that is kept, by the mapping that its intake has now.
+// ResubmitArrival is the command that captures a quarantined arrival, by the present mapping of its intake.
 type ResubmitArrival struct {
-	Admission Admission // of the user who asks
+	Admission Admission // of the caller
 	ArrivalID string
 	Set       map[string]jsontext.Value // members of a capture's body that replace the arrival's
 	NoFetch   bool                      // an arrival that could not be fetched stays so
@@ -195,7 +195,7 @@ func (a heldArrival) again(by Caller, before ...eventstore.Event) *kept {
 	}
 }
 
-// errNotFetched says that an arrival only announces its content.
+// errNotFetched means that an arrival only announces its content.
 var errNotFetched = errors.New("the content of the arrival was not fetched")
 
 // mapAgain maps an arrival by the settings that its intake has now. The source is that of the intake. The error may be errNotFetched.

@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// RotateIntakeSecret asks for another secret of an intake.
+// RotateIntakeSecret is the command that replaces the secret of an intake.
 type RotateIntakeSecret struct {
 	Caller   Caller
 	IntakeID string

@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// RotateToken asks for a new value of a token. Once this is answered, the old value is refused.
+// RotateToken is the command that replaces the value of a token. Once it is answered, the old value is refused.
 type RotateToken struct {
 	Caller  Caller
 	TokenID string

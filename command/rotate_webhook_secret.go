@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// RotateWebhookSecret asks for a new signing secret of an endpoint. For webhook.Overlap, the previous secret also signs.
+// RotateWebhookSecret is the command that replaces the signing secret of an endpoint. For webhook.Overlap, the previous secret also signs.
 type RotateWebhookSecret struct {
 	Caller    Caller
 	WebhookID string

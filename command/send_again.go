@@ -9,20 +9,20 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// TestWebhookEndpoint asks that a webhook.test be sent to an endpoint.
+// TestWebhookEndpoint is the command that sends a webhook.test to an endpoint.
 type TestWebhookEndpoint struct {
 	Caller    Caller
 	WebhookID string
 }
 
-// RetryDelivery asks that a delivery be made again. The caller must have checked that the delivery is the endpoint's.
+// RetryDelivery is the command that repeats a delivery. The caller must have checked that the delivery is the endpoint's.
 type RetryDelivery struct {
 	Caller     Caller
 	WebhookID  string
 	DeliveryID string
 }
 
-// RetryFailedDeliveries asks that deliveries be made again that have failed since a time. They must be of the endpoint.
+// RetryFailedDeliveries is the command that repeats deliveries that have failed since a time. They must be of the endpoint.
 type RetryFailedDeliveries struct {
 	Caller      Caller
 	WebhookID   string
@@ -30,7 +30,7 @@ type RetryFailedDeliveries struct {
 	DeliveryIDs []string
 }
 
-// ReplayWebhookEndpoint asks that the events of a span of time be sent to an endpoint again.
+// ReplayWebhookEndpoint is the command that sends the events of a span of time to an endpoint again.
 type ReplayWebhookEndpoint struct {
 	Caller       Caller
 	WebhookID    string

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// UpdateLead asks that a lead be changed by hand.
+// UpdateLead is the command that changes a lead by hand.
 type UpdateLead struct {
 	Caller Caller
 	LeadID string

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// UpdateWebhookEndpoint asks that an endpoint get other events, get them at another URL, or get none for a while.
+// UpdateWebhookEndpoint is the command that changes the event types, URL or delivery settings of an endpoint, or pauses it.
 type UpdateWebhookEndpoint struct {
 	Caller    Caller
 	WebhookID string

@@ -6,18 +6,18 @@ import (
 )
 
 var (
-	// ErrUnavailable says that the engine could not be reached or did not answer in time. The outcome of an append that fails with it
+	// ErrUnavailable means that the engine could not be reached or did not answer in time. The outcome of an append that fails with it
 	// is not known; the same append may be retried.
 	ErrUnavailable = errors.New("event store unavailable")
 
-	// ErrInvalid says that writes are not well formed: a stream named twice, an empty name, a time out of range. Nothing was written.
+	// ErrInvalid means that writes are not well formed: a stream named twice, an empty name, a time out of range. Nothing was written.
 	ErrInvalid = errors.New("invalid append")
 
-	// ErrUnknownPosition says that a position is not one that this log gave. An engine that can read only from positions of events
+	// ErrUnknownPosition means that a position is not one that this log gave. An engine that can read only from positions of events
 	// returns it for all others. Callers reject positions beyond the end of the log.
 	ErrUnknownPosition = errors.New("not a position of this log")
 
-	// ErrDiverged says that the log has lost events that this process has seen, for example because a standby took over that had not
+	// ErrDiverged means that the log has lost events that this process has seen, for example because a standby took over that had not
 	// received them. The process's caches are wrong; it must start again with a new Store.
 	ErrDiverged = errors.New("the log has lost events that were read from it")
 )

@@ -47,7 +47,7 @@ type Folds[S any] struct {
 	bytes int // that known takes
 }
 
-// FoldRules say how a kind of stream is folded, and which folds are cached. A state must survive JSON.
+// FoldRules define how a kind of stream is folded, and which folds are cached. A state must survive JSON.
 type FoldRules[S any] struct {
 	// Evolve may change the state that it is given.
 	Evolve func(S, event.Fact) S
@@ -174,7 +174,7 @@ type folding[S any] struct {
 	latest time.Time // of the events up to the last: clocks differ, so it need not be that event's
 }
 
-// errStale says that a cached state is not that of the log: the log was replaced, or a person was erased.
+// errStale means that a cached state is not that of the log: the log was replaced, or a person was erased.
 var errStale = errors.New("a cached state is stale")
 
 func (g *folding[S]) take(recorded Recorded) error {

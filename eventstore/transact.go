@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrContended says that an append met conflict after conflict until the deadline. Nothing was written.
+// ErrContended means that an append met conflict after conflict until the deadline. Nothing was written.
 var ErrContended = errors.New("too many writers on the same streams")
 
 const (

@@ -55,7 +55,7 @@ func recordOf(r *http.Request) *record {
 // gate implements console.Gate.
 type gate struct{ api *api }
 
-// exchange asks on behalf of a page, which writes its answer itself.
+// exchange is an exchange of a page, which writes its own response.
 func (g gate) exchange(r *http.Request) *exchange { return g.api.exchange(nil, r, recordOf(r)) }
 
 func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {

@@ -19,13 +19,13 @@ type withSecret struct {
 	Secret string `json:"secret,omitzero"`
 }
 
-// intakeFields are what a request may say about an intake. The record as it was answered may be sent back.
+// intakeFields are the members that a request may have. The record as it was answered may be sent back.
 var intakeFields = []string{
 	"name", "kind", "source", "enabled", "origins", "redirect", "honeypot", "challenge", "rateLimit", "expectEvery", "mapping", "signature",
 	"graphUrl", "secret", "appSecret", "verifyToken", "accessToken",
 }
 
-// intakeChange reads what a request says about an intake. Null sets the default.
+// intakeChange parses the settings of an intake in a request. Null sets the default.
 func (f *fields) intakeChange() intake.Update {
 	f.only(append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError"}, intakeFields...)...)
 	c := intake.Update{

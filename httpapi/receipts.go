@@ -18,7 +18,7 @@ import (
 var (
 	errNoEvent   = errors.New("no such event")
 	errNotErased = errors.New("the lead was not erased")
-	// errUnfinished says that something is left of an erasure, such as after the restore of a backup of the keys.
+	// errUnfinished means that something is left of an erasure, such as after the restore of a backup of the keys.
 	errUnfinished = errors.New("the erasure is not finished")
 )
 

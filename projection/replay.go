@@ -317,8 +317,8 @@ func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 		WHERE nspname = $1 AND pg_has_role(nspowner, 'MEMBER')`, [][]byte{[]byte(r.Live)}, nil, nil, nil).Read().Err
 }
 
-// lease keeps other replays of the view away for as long as the connection lives. The session of one that was killed may
-// take a moment to go.
+// lease excludes other replays of the view for as long as the connection lives. The session of a killed replay may end a little later
+// than its process.
 func (b *builder) lease(ctx context.Context) error {
 	const attempts, pause = 20, 250 * time.Millisecond
 	for range attempts {

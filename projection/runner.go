@@ -60,7 +60,7 @@ type pace struct {
 	batch    int           // most events of a transaction
 	rest     time.Duration // least time between the beginnings of two transactions, while it keeps up
 	marks    time.Duration // least time between two transactions that only move a checkpoint
-	takeover time.Duration // how often a standby asks for the lease
+	takeover time.Duration // how often a standby tries to take the lease
 	retry    time.Duration // first pause after a failure
 	longest  time.Duration // longest pause after failures
 	stall    time.Duration // how long a view may stay behind the log without moving
@@ -176,7 +176,7 @@ type Status struct {
 	Lag      uint64              // positions from there to the head of the log
 	Err      error               // why it is failed or stale
 	Failures uint64              // since the process began
-	Stalled  bool                // the view has not moved for a minute or more, as far as was asked, although the log goes on
+	Stalled  bool                // the view has been behind without progress for a minute or more, by the calls of Status
 }
 
 // Applied is a batch of events whose rows and checkpoint have been written. Events is valid only during the call.
@@ -367,7 +367,7 @@ func (s *session) run(ctx context.Context) (err error) {
 	return s.follow(ctx)
 }
 
-// follow applies what the log has, and then what comes.
+// follow applies the stored events, then new ones as they are appended.
 func (s *session) follow(ctx context.Context) error {
 	f, err := s.tail.follow(ctx, s.checkpoint.position, s.projector.Filter())
 	if err != nil {

@@ -203,11 +203,11 @@ func orEmpty(texts map[string]string) map[string]string {
 	return texts
 }
 
-// ExpiredArrival is an arrival whose time is over.
+// ExpiredArrival is an arrival whose retention has ended.
 type ExpiredArrival struct{ Account, ID string }
 
-// ExpiredArrivals returns, in the order of their ids and behind one, arrivals of all accounts whose content is kept although their time
-// was over at a time. There are at most so many.
+// ExpiredArrivals returns up to most arrivals of all accounts, by ascending id after the given one, whose retention had ended at a time and
+// whose content is still stored.
 func (r *Reader) ExpiredArrivals(ctx context.Context, at time.Time, after string, most int) ([]ExpiredArrival, error) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT account, arrival_id FROM views.arrival WHERE kept AND expires_at <= $1 AND arrival_id > $2 ORDER BY arrival_id LIMIT $3`, at, after, most)

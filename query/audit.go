@@ -104,7 +104,7 @@ type TreeSizeError struct {
 
 func (e *TreeSizeError) Error() string { return e.Param + " " + e.Wants }
 
-// Newest asks for a tree as it is now.
+// Newest selects the tree as it is now.
 const Newest = -1
 
 // TreeHead returns the head of an account's audit tree at a size. The error is *TreeSizeError when the tree is smaller.

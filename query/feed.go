@@ -175,7 +175,7 @@ type FeedPage struct {
 }
 
 const (
-	// feedTime is how long one read of the feed may look for events, so that a request is answered in time. The next one goes on.
+	// feedTime bounds one read of the feed, so that a request is answered in time. The next request continues after it.
 	feedTime = 2 * time.Second
 	// feedBytes bounds the payload of a page, except for the last read of the log.
 	feedBytes = 4 << 20

@@ -147,8 +147,8 @@ func (filter LeadFilter) narrow(s *selection, account, by string) {
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
 }
 
-// olderThan makes a list, ordered by created_at and an id, newest first, go on after a cursor. It returns a time before which everything
-// that follows was created.
+// olderThan restricts a list, ordered by created_at and an id, newest first, to what follows a cursor. All of that was created before
+// the returned time.
 func (s *selection) olderThan(id, kind, cursor string) (before time.Time, err error) {
 	if cursor == "" {
 		return before, nil

@@ -13,9 +13,9 @@ import (
 )
 
 // A search is a list with a filter that no index answers by itself: a part of a name, phone or email, a temperature, or a source and a
-// stage together. It goes through leads from the newest on, in an index that has everything that the filter compares. A search for a
-// text that is not filled by the newest goes on in the trigram index of views.lead_search, which has all leads but some of the newest.
-// A page ends after a number of leads, whatever it found until then, and the next one goes on behind them.
+// stage together. It scans leads from the newest on, by an index that contains all columns of the filter. If the newest leads do not
+// fill the page, a text search continues in the trigram index of views.lead_search, which has all leads but some of the newest. A page
+// ends after a number of scanned leads, however many match, and the next page continues after them.
 
 const (
 	// scannedLeads is how many of the newest leads a search for a text goes through: some 10 ms of PostgreSQL.
@@ -90,8 +90,8 @@ func (page *found) read(ctx context.Context, tx pgx.Tx, leads selection) error {
 	return page.addRows(rows, scanListedLead)
 }
 
-// rarer returns the index of the source or of the stage that a filter has: of two, the one that fewer leads have. Few says that one scan
-// goes through all of these.
+// rarer returns the index of the source or of the stage that a filter has: of two, the one that fewer leads have. Few reports whether one
+// scan covers all of these.
 func (r *Reader) rarer(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (by string, few bool, err error) {
 	by = byCreation
 	var reach time.Time
@@ -156,8 +156,8 @@ func (r *Reader) afterScan(ctx context.Context, tx pgx.Tx, account string, filte
 	return at, err
 }
 
-// scanned selects leads by an index, back to a time. The index alone tells when matching leads were created; only then are the leads
-// looked up. More leads may be of the moment that the previous page ended in.
+// scanned selects leads by an index, back to a time. An index-only scan finds when matching leads were created; then the leads are
+// read. Further leads may have the same time as the last one of the previous page.
 func scanned(leads selection, account string, filter LeadFilter, by string, reach, before time.Time, limit int) selection {
 	moments := selection{from: `SELECT DISTINCT created_at FROM views.lead`, order: `created_at DESC`, args: leads.args}
 	filter.narrow(&moments, account, by)

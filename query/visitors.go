@@ -102,12 +102,12 @@ type ExpiredVisitor struct {
 
 const (
 	expiryPage  = 5_000  // activities that one query looks at
-	expiryBatch = 10_000 // visitors of an account that are looked for in its leads at a time: each time reads all its leads
+	expiryBatch = 10_000 // visitors of an account that are matched with its leads by one query, which reads all its leads
 )
 
 // expired reads the next activities in the order of the log, and selects the visitors of them who have done nothing for the days of
-// their account. Activities come to the log in the order of time, so no index of times is needed. The first three columns are about
-// what was read.
+// their account. The log has activities in the order of time, so no index by time is needed. The first three columns describe
+// the rows that were read.
 const expired = `
 	WITH page AS MATERIALIZED (
 	     SELECT position, account, stream, visitor_id, recorded_at FROM views.visitor_activity WHERE position > $1 ORDER BY position LIMIT $2

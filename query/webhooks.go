@@ -255,7 +255,7 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string, re
 const MaxRetried = 1000
 
 // FailedDeliveries returns the ids of an endpoint's deliveries that have failed since a time, the first that were queued, at most
-// MaxRetried. More says that there are others. The error is ErrNotFound when the account has no such endpoint or no longer has it.
+// MaxRetried. More reports whether there are others. The error is ErrNotFound when the account has no such endpoint or no longer has it.
 func (r *Reader) FailedDeliveries(ctx context.Context, account, webhookID string, since time.Time) (ids []string, more bool, err error) {
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return nil, false, err

@@ -29,13 +29,13 @@ func States() []string {
 }
 
 var (
-	// ErrNotFound says that the account has no such arrival.
+	// ErrNotFound means that the account has no such arrival.
 	ErrNotFound = errors.New("arrival not found")
-	// ErrDiscarded says that an arrival was discarded.
+	// ErrDiscarded means that an arrival was discarded.
 	ErrDiscarded = errors.New("the arrival was discarded")
-	// ErrExpired says that the content of an arrival was deleted when it expired, and was not captured before.
+	// ErrExpired means that the content of an arrival was deleted when it expired, and was not captured before.
 	ErrExpired = errors.New("the arrival has expired")
-	// ErrPending says that the content of an arrival has not been fetched yet.
+	// ErrPending means that the content of an arrival has not been fetched yet.
 	ErrPending = errors.New("the content of the arrival has not been fetched yet")
 )
 

@@ -120,7 +120,7 @@ func (n Names) Fingerprint() []byte {
 	return n.sum(nil, []byte("leadlog claim key"))[:hashLength]
 }
 
-// State is what a claim's stream says.
+// State is the fold of a claim's stream.
 type State struct {
 	Kind      Kind
 	Account   string

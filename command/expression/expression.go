@@ -40,9 +40,9 @@ const (
 )
 
 var (
-	// ErrAbsent says that an expression reads a member that the input does not have.
+	// ErrAbsent means that an expression reads a member that the input does not have.
 	ErrAbsent = errors.New("reads a member that is not there")
-	// ErrCost says that an evaluation was stopped because it cost too much.
+	// ErrCost means that an evaluation was stopped because it cost too much.
 	ErrCost = errors.New("costs too much to compute")
 	// errFailed stands for all other errors of evaluations. Their own texts can quote the input, which may be personal.
 	errFailed = errors.New("cannot be computed from this input")

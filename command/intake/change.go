@@ -20,8 +20,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Update is what an owner says about an intake. Nil leaves a field as it is, or as its default in a new intake; a zero value sets the
-// default.
+// Update has the settings of an intake that its owner gave. Nil leaves a field unchanged, or at its default in a new intake; a zero value
+// sets the default.
 type Update struct {
 	Name        *string
 	Kind        *string

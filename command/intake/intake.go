@@ -53,11 +53,11 @@ const (
 )
 
 var (
-	// ErrNotFound says that there is no such intake, or no longer.
+	// ErrNotFound means that there is no such intake, or no longer.
 	ErrNotFound = errors.New("intake not found")
-	// ErrLimit says that the account's slots are all taken.
+	// ErrLimit means that the account's slots are all taken.
 	ErrLimit = errors.New("an account may have at most 50 intakes")
-	// ErrNoSecrets says that the secrets of an intake are lost: nothing proves that a sender may deliver.
+	// ErrNoSecrets means that the secrets of an intake are lost: nothing proves that a sender may deliver.
 	ErrNoSecrets = errors.New("no secrets of this intake")
 )
 

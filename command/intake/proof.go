@@ -23,7 +23,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErrProof says that a post does not prove that its sender knows the intake's secret.
+// ErrProof means that a post does not prove that its sender knows the intake's secret.
 var ErrProof = errors.New("missing or invalid proof")
 
 // Schemes by which senders of kind webhook prove that they know the secret.

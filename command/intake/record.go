@@ -27,7 +27,7 @@ type RecordChallenge struct {
 	Provider string `json:"provider"`
 }
 
-// RecordSignature says how senders to an intake of kind webhook prove themselves.
+// RecordSignature describes how senders to an intake of kind webhook sign.
 type RecordSignature struct {
 	Scheme    string  `json:"scheme"`
 	Header    *string `json:"header"`

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErrLastContact says that a lead would be left without any phone or email.
+// ErrLastContact means that a lead would be left without any phone or email.
 var ErrLastContact = errors.New("the lead's last contact")
 
 // Release decides that a phone or email which the lead has, or ever had, is no longer this person's; the body names one of them.

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErrNotFound says that there is no such lead, or that it is another account's.
+// ErrNotFound means that there is no such lead, or that it is another account's.
 var ErrNotFound = errors.New("no such lead")
 
 // Update decides on a change by hand: the values of a body replace those of the lead. A field that is missing or empty changes

@@ -45,7 +45,7 @@ var known = []struct {
 	{leftOut, []string{"leadid", "contactuid", "opportunityid", "createdat", "updatedat", "accountid"}},
 }
 
-// Columns says which field each column of a table is.
+// Columns maps the columns of a table to fields.
 type Columns struct {
 	Header []string
 	Fields []string // of each column; empty: left out

@@ -13,7 +13,7 @@ import (
 // maxRecord is how long a row may be. An unclosed quote makes the rest of a file one row.
 const maxRecord = 2 << 20 // bytes
 
-// ErrNoHeader says that a table has no first row to name its columns.
+// ErrNoHeader means that a table has no first row to name its columns.
 var ErrNoHeader = errors.New("the file is empty: its first row must name the columns")
 
 const byteOrderMark = "\ufeff"
@@ -205,7 +205,7 @@ func blankCells(cells []string) bool {
 	return true
 }
 
-// errEndless says that a row is longer than maxRecord.
+// errEndless means that a row is longer than maxRecord.
 var errEndless = errors.New("a row is longer than 2 MiB: is a closing quote missing?")
 
 // bound is a reader that fails after left bytes.

@@ -21,9 +21,9 @@ const (
 )
 
 var (
-	// ErrNotFound says that there is no such token, or no longer.
+	// ErrNotFound means that there is no such token, or no longer.
 	ErrNotFound = errors.New("token not found or already deleted")
-	// ErrLimit says that the account's slots are all taken.
+	// ErrLimit means that the account's slots are all taken.
 	ErrLimit = errors.New("an account may hold at most 5 active tokens")
 )
 

@@ -33,7 +33,7 @@ const (
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// ErrMalformed says that a text is not the value of any token.
+// ErrMalformed means that a text is not the value of any token.
 var ErrMalformed = errors.New("not the value of a token")
 
 // Value is the plaintext of a token. It is shown once and stored nowhere. Formatting or logging it does not reveal it, not even as

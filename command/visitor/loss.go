@@ -37,7 +37,7 @@ func (l *Loss) Forgotten(fact event.VisitorForgotten) {
 	l.Keys = slices.DeleteFunc(l.Keys, func(id string) bool { return slices.Contains(fact.Keys, id) })
 }
 
-// Fact says that what is lost is to stay so, and leaves what can be read.
+// Fact is the event that makes the loss permanent, and leaves what can be read.
 func (l Loss) Fact() event.VisitorForgotten {
 	if !l.Rest {
 		return event.VisitorForgotten{}

@@ -24,13 +24,13 @@ const (
 )
 
 var (
-	// ErrNotFound says that there is no such endpoint, or no longer.
+	// ErrNotFound means that there is no such endpoint, or no longer.
 	ErrNotFound = errors.New("webhook endpoint not found")
-	// ErrDisabled says that nothing can be sent to an endpoint before it is enabled again.
+	// ErrDisabled means that nothing can be sent to an endpoint before it is enabled again.
 	ErrDisabled = errors.New("webhook endpoint is disabled")
-	// ErrReplayRunning says that an earlier replay of an endpoint has not ended.
+	// ErrReplayRunning means that an earlier replay of an endpoint has not ended.
 	ErrReplayRunning = errors.New("a replay of the webhook endpoint is running")
-	// ErrLimit says that the account's slots are all taken.
+	// ErrLimit means that the account's slots are all taken.
 	ErrLimit = errors.New("an account may have at most 50 webhook endpoints")
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErrCertificate says that a text is not a certificate of an erasure, or says something else than its proof.
+// ErrCertificate means that a text is not a certificate of an erasure, or says something else than its proof.
 var ErrCertificate = errors.New("not a certificate of an erasure")
 
 // Certificate certifies that a person was erased. What the log proves is in Proof: that lead.erased is on it, with the hashes of the

@@ -21,7 +21,7 @@ type Check struct {
 }
 
 // Export reads an export to its end, in constant memory. It returns findings, as sentences that name the events, or
-// how many events it contains if nothing is wrong. The error says that the export could not be read.
+// how many events it contains if nothing is wrong. The error means that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
 	checking := checking{Check: c, newest: slices.MaxFunc(c.Heads, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })}
 	if err := checking.compare(); err != nil {

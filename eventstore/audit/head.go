@@ -22,11 +22,11 @@ type Head struct {
 }
 
 var (
-	// ErrHead says that a text is not a tree head.
+	// ErrHead means that a text is not a tree head.
 	ErrHead = errors.New("not a tree head of leadlog")
-	// ErrSignature says that a tree head is not signed by the key that it should be.
+	// ErrSignature means that a tree head is not signed by the key that it should be.
 	ErrSignature = errors.New("the tree head is not signed by this key")
-	// ErrPublicKey says that a text is not a public key.
+	// ErrPublicKey means that a text is not a public key.
 	ErrPublicKey = errors.New("not a public key of leadlog, such as leadlog+1a2b3c4d+AUx…")
 )
 

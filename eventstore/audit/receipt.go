@@ -21,13 +21,13 @@ import (
 )
 
 var (
-	// ErrReceipt says that a text is not a receipt.
+	// ErrReceipt means that a text is not a receipt.
 	ErrReceipt = errors.New("not a receipt of leadlog")
-	// ErrNotIncluded says that the tree of a receipt's checkpoint does not have the receipt's leaf.
+	// ErrNotIncluded means that the tree of a receipt's checkpoint does not have the receipt's leaf.
 	ErrNotIncluded = errors.New("the tree of the checkpoint does not have the event at this index")
-	// ErrCosignatures says that too few of the trusted witnesses have cosigned a receipt's checkpoint.
+	// ErrCosignatures means that too few of the trusted witnesses have cosigned a receipt's checkpoint.
 	ErrCosignatures = errors.New("too few witnesses have cosigned the checkpoint")
-	// ErrWitnessKey says that a text is not the key of a witness.
+	// ErrWitnessKey means that a text is not the key of a witness.
 	ErrWitnessKey = errors.New("not a key of a witness, such as example.com/witness+1a2b3c4d+BAUx…")
 )
 
@@ -235,7 +235,7 @@ type shownEvent struct {
 	At       *string              `json:"at"`
 }
 
-// ErrEvent says that a text is not an event as the service lists it.
+// ErrEvent means that a text is not an event as the service lists it.
 var ErrEvent = errors.New("not an event of a list of the service")
 
 // Compare compares the receipt with an event as the service lists it, in JSON. It returns the first difference, as a sentence, or

@@ -32,7 +32,7 @@ type Tiles struct {
 	full  []Tile   // since Changed
 }
 
-// ErrTiles says that tiles are not those of a tree of that size.
+// ErrTiles means that tiles are not those of a tree of that size.
 var ErrTiles = errors.New("not the tiles of a tree of this size")
 
 // EdgeOf returns which tiles a tree of a size ends with: on each level the one that is not full, if it has any hashes.

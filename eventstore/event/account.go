@@ -14,12 +14,12 @@ type AccountConfigured struct {
 	Currency  string   `json:"currency"`           // ISO 4217 code of the values of leads
 	RateLimit *float64 `json:"rateLimit,omitzero"` // captures a second; 0 is no limit, absent the service's default
 	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
-	// TokensSeeLeads says whether an answer to an API token shows what earlier arrivals stored. Absent is true.
+	// TokensSeeLeads reports whether an answer to an API token shows what earlier arrivals stored. Absent is true.
 	TokensSeeLeads *bool `json:"tokensSeeLeads,omitzero"`
 	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity. Zero is
 	// DefaultVisitorDays.
 	VisitorDays int `json:"visitorDays,omitzero"`
-	// Quarantine says that captures by the API whose fields are refused are kept, to be repaired.
+	// Quarantine reports whether captures by the API with invalid fields are kept, to be repaired.
 	Quarantine bool `json:"quarantine,omitzero"`
 	// QuarantineDays is how long the body of an arrival is kept. Zero is DefaultQuarantineDays.
 	QuarantineDays int `json:"quarantineDays,omitzero"`
@@ -57,7 +57,7 @@ func (a AccountConfigured) LetsTokensSeeLeads() bool {
 	return a.TokensSeeLeads == nil || *a.TokensSeeLeads
 }
 
-// JWTsRevoked says that JWTs of the account which were issued before a time are refused. It is not one of the settings, so that a
+// JWTsRevoked records that JWTs of the account which were issued before a time are refused. It is not one of the settings, so that a
 // later AccountConfigured does not undo it.
 type JWTsRevoked struct {
 	NotBefore time.Time `json:"notBefore"` // whole milliseconds, UTC

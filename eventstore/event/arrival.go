@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ArrivalReceived says that a post was accepted: by an intake, or by the API when its fields were invalid and the account keeps such
+// ArrivalReceived records that a post was accepted: by an intake, or by the API when its fields were invalid and the account keeps such
 // posts. The outcome follows on the arrival's stream.
 type ArrivalReceived struct {
 	IntakeID   string     `json:"intakeId,omitzero"` // absent: captured by the API
@@ -31,26 +31,26 @@ type ArrivalRaw struct {
 	Query       map[string]string `json:"query,omitzero"`
 }
 
-// ArrivalFetched says that the arrival's content was fetched from its provider. It is in place of what was posted from here on.
+// ArrivalFetched records that the arrival's content was fetched from its provider. It is in place of what was posted from here on.
 type ArrivalFetched struct {
 	Raw ArrivalRaw `json:"raw"`
 }
 
-// ArrivalCaptured says that the arrival became a lead or was merged into one.
+// ArrivalCaptured records that the arrival became a lead or was merged into one.
 type ArrivalCaptured struct {
 	LeadID  string `json:"leadId"`
 	EventID string `json:"eventId"` // of the lead's event that it became
 	Merged  bool   `json:"merged,omitzero"`
 }
 
-// ArrivalRefused says that the arrival conflicts with an existing lead.
+// ArrivalRefused records that the arrival conflicts with an existing lead.
 type ArrivalRefused struct {
 	Code   string `json:"code"` // as in LeadRefused, likewise the leads
 	LeadID string `json:"leadId"`
 	Other  string `json:"other,omitzero"`
 }
 
-// ArrivalQuarantined says that the arrival is kept until its fields are corrected.
+// ArrivalQuarantined records that the arrival is kept until its fields are corrected.
 type ArrivalQuarantined struct {
 	Reasons []ArrivalReason `json:"reasons"`
 }
@@ -61,13 +61,13 @@ type ArrivalReason struct {
 	Message string `json:"message"`
 }
 
-// ArrivalResubmitted says that a user asked to capture the arrival again.
+// ArrivalResubmitted records that a user asked to capture the arrival again.
 type ArrivalResubmitted struct {
 	Set   map[string]jsontext.Value `json:"set,omitzero"`   // members of a capture's body that replace the arrival's
 	Fetch bool                      `json:"fetch,omitzero"` // its content is to be fetched again first
 }
 
-// ArrivalDiscarded says that the arrival is not captured.
+// ArrivalDiscarded records that the arrival is not captured.
 type ArrivalDiscarded struct {
 	Reason string `json:"reason"` // owner, test, skip or erased
 }
@@ -80,7 +80,7 @@ const (
 	DiscardedErased  = "erased" // the person was forgotten
 )
 
-// ArrivalExpired says that what was posted is deleted because its time is over.
+// ArrivalExpired records that what was posted is deleted because its time is over.
 type ArrivalExpired struct{}
 
 func (ArrivalReceived) EventType() string    { return "arrival.received.v1" }

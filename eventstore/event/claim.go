@@ -1,18 +1,18 @@
 package event
 
-// ClaimTaken says that a holder owns the value that its claim stream stands for.
+// ClaimTaken records that a holder owns the value that its claim stream stands for.
 type ClaimTaken struct {
 	Kind   string `json:"kind"`   // phone, email, token-slot, webhook-slot
 	Holder string `json:"holder"` // id of a lead, token or endpoint
 }
 
-// ClaimReleased says that the value is free again.
+// ClaimReleased records that the value is free again.
 type ClaimReleased struct {
 	Kind   string `json:"kind"`
 	Holder string `json:"holder"` // who had it
 }
 
-// ClaimBound says which request body an idempotency key belongs to, and where the outcome of that request is; or which arrival has a
+// ClaimBound records which request body an idempotency key belongs to, and where the outcome of that request is; or which arrival has a
 // delivery id. It contains neither the key nor the body.
 type ClaimBound struct {
 	Kind    string `json:"kind"`    // idempotency or delivery

@@ -33,7 +33,7 @@ type Fact struct {
 	Erased   bool // its personal part is gone for good, and Data is the rest
 }
 
-// ErrUnknownType says that a stored event has a type this program does not know: it was written by a newer one.
+// ErrUnknownType means that a stored event has a type this program does not know: it was written by a newer one.
 var ErrUnknownType = errors.New("unknown event type")
 
 // Encode returns a fact's stored name and JSON. Equal facts give equal bytes.

@@ -2,8 +2,7 @@ package event
 
 import "time"
 
-// IntakeSettings are what an account's owner says about an intake: an address of its own at which forms, ads and payment pages
-// deliver leads. Secrets are stored elsewhere, sealed.
+// IntakeSettings are the settings of an intake, an address at which forms, ads and payment pages deliver leads. Secrets are stored elsewhere, sealed.
 type IntakeSettings struct {
 	Name        string            `json:"name"`
 	Kind        string            `json:"kind"`
@@ -20,7 +19,7 @@ type IntakeSettings struct {
 	GraphURL    string            `json:"graphUrl,omitzero"`    // of kind meta_lead_ads; absent: Meta's own
 }
 
-// IntakeSignature says how a sender proves that it has the secret of an intake of kind webhook.
+// IntakeSignature describes how a sender proves that it has the secret of an intake of kind webhook.
 type IntakeSignature struct {
 	Header    string `json:"header,omitzero"`
 	Algorithm string `json:"algorithm,omitzero"` // sha256, sha1 or sha512
@@ -29,31 +28,31 @@ type IntakeSignature struct {
 	Scheme    string `json:"scheme"`             // hmac, bearer, basic or header
 }
 
-// IntakeCreated says that an account has a new intake.
+// IntakeCreated records that an account has a new intake.
 type IntakeCreated struct {
 	IntakeSettings
 	Slot int  `json:"slot"`          // which of the account's slots it holds, from 1; 0 is that of demo data
 	Demo bool `json:"demo,omitzero"` // it has the account's demo data
 }
 
-// IntakeChanged says that an intake's owner changed it. It has all of the intake's settings from here on.
+// IntakeChanged records that an intake's owner changed it. It has all of the intake's settings from here on.
 type IntakeChanged struct {
 	IntakeSettings
 	Changed []string `json:"changed"` // names of the fields that have another value than before, secrets included
 }
 
-// IntakeRotated says that an intake has a new secret, and that the one before is refused.
+// IntakeRotated records that an intake has a new secret, and that the one before is refused.
 type IntakeRotated struct{}
 
-// IntakeDeleted says that an intake is gone for good.
+// IntakeDeleted records that an intake is gone for good.
 type IntakeDeleted struct{}
 
-// IntakeSilent says that nothing arrived at an intake for longer than its owner expects.
+// IntakeSilent records that nothing arrived at an intake for longer than its owner expects.
 type IntakeSilent struct {
 	Since time.Time `json:"since"` // the latest arrival, or when the intake was created
 }
 
-// IntakeResumed says that something arrived at an intake that was silent.
+// IntakeResumed records that something arrived at an intake that was silent.
 type IntakeResumed struct {
 	ArrivedAt time.Time `json:"arrivedAt"`
 }

@@ -34,7 +34,7 @@ func (a KeptArrival) SeenAt(fact time.Time) time.Time {
 	return a.ReceivedAt
 }
 
-// Campaign says which campaign a person came by, in the terms of the utm parameters of a page's address. It is no personal data: who
+// Campaign records which campaign a person came by, in the terms of the utm parameters of a page's address. It is no personal data: who
 // makes a fact leaves out what could name a person.
 type Campaign struct {
 	UTMSource   string `json:"utmSource,omitzero"`
@@ -43,7 +43,7 @@ type Campaign struct {
 	UTMID       string `json:"utmId,omitzero"`
 }
 
-// LeadCreated says that a new person arrived. All values are as decided at the time, with defaults filled in for stage,
+// LeadCreated records that a new person arrived. All values are as decided at the time, with defaults filled in for stage,
 // temperature and source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {
 	ContactUID string `json:"contactUID"`
@@ -60,7 +60,7 @@ type LeadCreated struct {
 	KeptArrival
 }
 
-// LeadMerged says that a known person arrived again. A field is set when the arrival has it and it counts; folding sets these
+// LeadMerged records that a known person arrived again. A field is set when the arrival has it and it counts; folding sets these
 // fields.
 type LeadMerged struct {
 	Source    string `json:"source"`             // canonical
@@ -77,14 +77,14 @@ type LeadMerged struct {
 	KeptArrival
 }
 
-// LeadUpdated says that a user changed a lead by hand. A field is set when it was given; folding sets these fields.
+// LeadUpdated records that a user changed a lead by hand. A field is set when it was given; folding sets these fields.
 type LeadUpdated struct {
 	LeadFields
 	RemovedFields []string `json:"removedFields,omitzero"` // keys of custom fields that went
 	Changed       []string `json:"changed,omitzero"`       // names of the lead's fields whose value this changed
 }
 
-// LeadReleased says that a phone or email is no longer this lead's. Exactly one of the two is set.
+// LeadReleased records that a phone or email is no longer this lead's. Exactly one of the two is set.
 type LeadReleased struct {
 	Phone   string   `json:"phone,omitzero"`
 	Email   string   `json:"email,omitzero"`
@@ -98,7 +98,7 @@ type LeadJoinedInto struct {
 	Into string `json:"into"` // id of the other lead
 }
 
-// LeadJoined says that another lead, the source lead, is part of this one from here on. Fields that this lead has stay; those that
+// LeadJoined records that another lead, the source lead, is part of this one from here on. Fields that this lead has stay; those that
 // it lacks, folding takes from the source lead.
 type LeadJoined struct {
 	From    string       `json:"from"`             // id of the other lead
@@ -137,7 +137,7 @@ type SourceSnapshot struct {
 	Changed     []string                  `json:"changed,omitzero"`
 }
 
-// LeadRefused says that an arrival was answered with a conflict. It is on a stream of its own, changes no lead and contains no
+// LeadRefused records that an arrival was answered with a conflict. It is on a stream of its own, changes no lead and contains no
 // personal data.
 type LeadRefused struct {
 	Source string `json:"source"`
@@ -146,7 +146,7 @@ type LeadRefused struct {
 	Other  string `json:"other,omitzero"` // a second lead, when phone and email belong to two
 }
 
-// LeadErased says that a person is forgotten: the personal data in the events before it must no longer be read, and nothing
+// LeadErased records that a person is forgotten: the personal data in the events before it must no longer be read, and nothing
 // follows it. It names what else has to be erased, so that an unfinished erasure can be finished although the values behind the
 // names are gone.
 type LeadErased struct {

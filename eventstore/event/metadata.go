@@ -1,6 +1,6 @@
 package event
 
-// Metadata says who caused an event, by which request and from where. It has the same form for every type.
+// Metadata records who caused an event, by which request and from where. It has the same form for every type.
 type Metadata struct {
 	Account     string `json:"account,omitzero"`     // the account that owns the stream
 	Actor       string `json:"actor,omitzero"`       // user:{sub}, token:{tokenId} or system:{what}

@@ -3,7 +3,7 @@ package event
 // Facts of reading and importing. Each is on a stream of its own, because it changes nothing that it is about. They contain no value
 // of a person.
 
-// DataRevealed says that a caller was shown personal data of one lead, or what was posted when a lead arrived. It is the first of a
+// DataRevealed records that a caller was shown personal data of one lead, or what was posted when a lead arrived. It is the first of a
 // minute by this caller.
 type DataRevealed struct {
 	LeadID    string `json:"leadId,omitzero"`
@@ -11,7 +11,7 @@ type DataRevealed struct {
 	What      string `json:"what"`               // lead or arrival
 }
 
-// DataExported says that an export begins, and on the same stream again that it ended.
+// DataExported records that an export begins, and on the same stream again that it ended.
 type DataExported struct {
 	ExportID string            `json:"exportId"`
 	What     string            `json:"what"`            // leads, sources and so on
@@ -22,14 +22,14 @@ type DataExported struct {
 	Complete *bool  `json:"complete,omitzero"` // false: it broke off
 }
 
-// DataSearched says that a caller listed or searched personal data. It is the first of a minute by this caller, of this list and with
+// DataSearched records that a caller listed or searched personal data. It is the first of a minute by this caller, of this list and with
 // these fields.
 type DataSearched struct {
 	What   string   `json:"what"`            // leads, sources, touches or events
 	Fields []string `json:"fields,omitzero"` // personal ones that were searched by: q, phone, email
 }
 
-// ImportFinished says that the import of a file has ended.
+// ImportFinished records that the import of a file has ended.
 type ImportFinished struct {
 	Rows     int `json:"rows"`
 	Created  int `json:"created"`

@@ -2,7 +2,7 @@ package event
 
 import "time"
 
-// TokenCreated says that an API token was created. It contains the hash of the value, never the value.
+// TokenCreated records that an API token was created. It contains the hash of the value, never the value.
 type TokenCreated struct {
 	Name      string    `json:"name"`
 	Prefix    string    `json:"prefix"`    // leading characters of the value
@@ -12,7 +12,7 @@ type TokenCreated struct {
 	Slot      int       `json:"slot"`      // which of the account's slots it holds, from 1
 }
 
-// TokenRotated says that a token has a new value, and that the old one is refused from here on.
+// TokenRotated records that a token has a new value, and that the old one is refused from here on.
 type TokenRotated struct {
 	Prefix            string    `json:"prefix"`
 	Hash              []byte    `json:"hash"`
@@ -20,18 +20,18 @@ type TokenRotated struct {
 	PreviousExpiresAt time.Time `json:"previousExpiresAt"`
 }
 
-// TokenExpiring says that a token expires soon, unless it is rotated.
+// TokenExpiring records that a token expires soon, unless it is rotated.
 type TokenExpiring struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// TokenDeleted says that a token is gone for good. Its slot is free.
+// TokenDeleted records that a token is gone for good. Its slot is free.
 type TokenDeleted struct{}
 
-// TokenUsed says that a token let its bearer in. It is a sample: the first use of a minute, on a stream of uses.
+// TokenUsed records that a token let its bearer in. It is a sample: the first use of a minute, on a stream of uses.
 type TokenUsed struct{}
 
-// TokenRefused says that a value was refused which is or was this token's. It is a sample: the first refusal of a minute, on a
+// TokenRefused records that a value was refused which is or was this token's. It is a sample: the first refusal of a minute, on a
 // stream of uses.
 type TokenRefused struct {
 	Reason string `json:"reason"` // rotated, deleted or expired

@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// VisitorActed says what a visitor of a web site did. The visitor is unknown until a lead has the same id.
+// VisitorActed records what a visitor of a web site did. The visitor is unknown until a lead has the same id.
 type VisitorActed struct {
 	VisitorID  string                    `json:"visitorId"` // as given
 	Kind       string                    `json:"type"`      // page_view, form_view, click or custom
@@ -19,7 +19,7 @@ type VisitorActed struct {
 	Campaign                             // of the URL
 }
 
-// VisitorForgotten says that the events before it must no longer be read. Others may follow it: the browser still has the id that
+// VisitorForgotten records that the events before it must no longer be read. Others may follow it: the browser still has the id that
 // it was given.
 type VisitorForgotten struct {
 	// Keys are the ids, in decimal, of keys that were lost while other events of the visitor can still be read: then the fact is

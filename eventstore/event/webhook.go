@@ -13,55 +13,55 @@ type WebhookSettings struct {
 	HeaderNames []string `json:"headerNames,omitzero"` // own headers, sorted; their values are stored elsewhere, sealed
 }
 
-// WebhookRegistered says that an account wants events sent to a URL. The signing secret is stored elsewhere, sealed.
+// WebhookRegistered records that an account wants events sent to a URL. The signing secret is stored elsewhere, sealed.
 type WebhookRegistered struct {
 	WebhookSettings
 	Slot int `json:"slot"` // which of the account's slots it holds, from 1
 }
 
-// WebhookUpdated says that an endpoint's owner changed it. It has all of the endpoint's settings from here on.
+// WebhookUpdated records that an endpoint's owner changed it. It has all of the endpoint's settings from here on.
 type WebhookUpdated struct {
 	WebhookSettings
 	Changed []string `json:"changed"` // names of the fields that have another value than before
 }
 
-// WebhookDisabled says that nothing is sent to an endpoint any more until it is enabled again.
+// WebhookDisabled records that nothing is sent to an endpoint any more until it is enabled again.
 type WebhookDisabled struct {
 	Reason string `json:"reason"` // owner, gone or failing
 }
 
-// WebhookEnabled says that a disabled endpoint is sent events again, those from here on.
+// WebhookEnabled records that a disabled endpoint is sent events again, those from here on.
 type WebhookEnabled struct{}
 
-// WebhookRotated says that an endpoint has a new signing secret. For a while, the previous one also signs.
+// WebhookRotated records that an endpoint has a new signing secret. For a while, the previous one also signs.
 type WebhookRotated struct {
 	PreviousUntil time.Time `json:"previousUntil"`
 }
 
-// WebhookTested says that a test was requested. It is delivered to this endpoint alone.
+// WebhookTested records that a test was requested. It is delivered to this endpoint alone.
 type WebhookTested struct{}
 
-// WebhookRetried says that a user asked for a delivery to be made again, or for those that failed since a time.
+// WebhookRetried records that a user asked for a delivery to be made again, or for those that failed since a time.
 type WebhookRetried struct {
 	DeliveryID  string    `json:"deliveryId,omitzero"`
 	Since       time.Time `json:"since,omitzero"`
 	DeliveryIDs []string  `json:"deliveryIds,omitempty"` // those that had failed since then
 }
 
-// WebhookReplayed says that the events of a span of time are to be sent again.
+// WebhookReplayed records that the events of a span of time are to be sent again.
 type WebhookReplayed struct {
 	Since      time.Time `json:"since"`
 	Until      time.Time `json:"until"`      // not included
 	Generation int       `json:"generation"` // the endpoint's first replay is 1
 }
 
-// WebhookReplayEnded says that a replay has ended: everything that it queued was attempted once, or it failed.
+// WebhookReplayEnded records that a replay has ended: everything that it queued was attempted once, or it failed.
 type WebhookReplayEnded struct {
 	Generation int    `json:"generation"`
 	Error      string `json:"error,omitzero"` // why it failed
 }
 
-// WebhookDeleted says that an endpoint is gone for good.
+// WebhookDeleted records that an endpoint is gone for good.
 type WebhookDeleted struct{}
 
 func (WebhookRegistered) EventType() string  { return "webhook.registered.v1" }

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// ErrDiffers says that a copy is not the same as its source.
+// ErrDiffers means that a copy is not the same as its source.
 var ErrDiffers = errors.New("the copy differs from its source")
 
 // Compare reads both logs from beginning to end, calls each with the positions of every event in the two, and returns the head of

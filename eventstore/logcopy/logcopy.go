@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// ErrOther says that the target contains something that is not the beginning of the source.
+// ErrOther means that the target contains something that is not the beginning of the source.
 var ErrOther = errors.New("the target is not a copy of the source")
 
 // Copy copies the events of From to To. There must be no other writer of To; From may grow.

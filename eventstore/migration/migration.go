@@ -17,10 +17,10 @@ import (
 )
 
 var (
-	// ErrOld says that a schema is older than this program, or not there. Up brings it up to date.
+	// ErrOld means that a schema is older than this program, or not there. Up brings it up to date.
 	ErrOld = errors.New("older than this program: run leadlog migrate")
 
-	// ErrNew says that a newer program has migrated the schema, so that this one must not use it.
+	// ErrNew means that a newer program has migrated the schema, so that this one must not use it.
 	ErrNew = errors.New("newer than this program: update leadlog")
 )
 
@@ -69,7 +69,7 @@ func (s Schema) Up(ctx context.Context, url string) error {
 	return nil
 }
 
-// errRace says that another session created the schema at the same time, against which IF NOT EXISTS is no help.
+// errRace means that another session created the schema at the same time, against which IF NOT EXISTS is no help.
 var errRace = errors.New("created by another session at the same time")
 
 // create creates the schema, with the table that lock locks.
@@ -124,7 +124,7 @@ func (s Schema) provider(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(s.Name+".migration"), goose.WithDisableGlobalRegistry(true))
 }
 
-// Current says, as ErrOld or ErrNew, that the program and the schema do not belong together. Other errors are the database's.
+// Current returns ErrOld or ErrNew if the program and the schema do not match. Other errors are the database's.
 func (s Schema) Current(ctx context.Context, pool *pgxpool.Pool) error {
 	files, err := fs.Glob(s.Files, "migrations/*.sql")
 	if err != nil {

@@ -129,7 +129,7 @@ func (w *waker) next() (woken <-chan struct{}, others uint64) {
 	return w.woken, w.others
 }
 
-// wake wakes the subscriptions. ForOthers says that they must read the log, because not everything that is new is in memory.
+// wake wakes the subscriptions. With forOthers they must read the log, because memory does not have all new events.
 func (w *waker) wake(forOthers bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -42,7 +42,7 @@ type mark struct {
 	id       ulid.ULID
 }
 
-// ErrNotReplicated says that what was read is not known to be on the synchronous standbys, and must be in no answer. It comes with
+// ErrNotReplicated means that what was read is not known to be on the synchronous standbys, and must be in no answer. It comes with
 // eventstore.ErrUnavailable.
 var ErrNotReplicated = errors.New("a synchronous standby has not confirmed what was read")
 

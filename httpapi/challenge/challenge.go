@@ -34,11 +34,11 @@ const (
 )
 
 var (
-	// ErrFailed says that the challenge was not passed, or its result is too old: the person can try again.
+	// ErrFailed means that the challenge was not passed, or its result is too old: the person can try again.
 	ErrFailed = errors.New("the challenge was not passed")
-	// ErrUnavailable says that the provider did not answer, or not as documented.
+	// ErrUnavailable means that the provider did not answer, or not as documented.
 	ErrUnavailable = errors.New("the challenge's provider did not answer")
-	// ErrSecret says that the provider does not accept the intake's secret.
+	// ErrSecret means that the provider does not accept the intake's secret.
 	ErrSecret = errors.New("the challenge's provider refuses the secret")
 )
 

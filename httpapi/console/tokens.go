@@ -103,7 +103,7 @@ func (v *visit) issued(t command.TokenIssued, rotated bool) (screen, error) {
 	return v.tokenScreen(tokenForm{Days: strconv.Itoa(defaultDays)}, &issuedToken{t, rotated})
 }
 
-// confirmation asks before something that cannot be taken back.
+// confirmation is the page before an action that cannot be undone.
 type confirmation struct {
 	Title, Question, Consequence string
 	Verb                         string

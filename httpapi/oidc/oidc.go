@@ -57,13 +57,13 @@ const (
 func New(o Options) *Provider { return &Provider{options: o, client: &http.Client{Timeout: timeout}} }
 
 var (
-	// ErrUnavailable says that the provider does not answer, or not as one.
+	// ErrUnavailable means that the provider does not answer, or not as one.
 	ErrUnavailable = errors.New("the sign-in provider cannot be reached")
-	// ErrStale says that a sign-in was begun in another browser, has ended, or took too long.
+	// ErrStale means that a sign-in was begun in another browser, has ended, or took too long.
 	ErrStale = errors.New("this sign-in was begun in another browser, or has expired")
-	// ErrRefused says that the provider, or the person there, refused the sign-in.
+	// ErrRefused means that the provider, or the person there, refused the sign-in.
 	ErrRefused = errors.New("the sign-in provider refused")
-	// ErrNotConfirmed says that the provider's answer does not prove who the person is.
+	// ErrNotConfirmed means that the provider's answer does not prove who the person is.
 	ErrNotConfirmed = errors.New("the sign-in provider did not confirm the sign-in")
 )
 

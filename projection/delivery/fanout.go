@@ -456,8 +456,8 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// save queues finished deliveries again, at the start of the schedule and outside of their lane, and makes waiting ones due. One that
-// is being attempted is due when the attempt ends, unless that succeeds, and one that waits for others of its lane goes on waiting.
+// save queues finished deliveries again, at the start of the schedule and outside of their lane, and makes waiting ones due. A delivery in
+// flight becomes due when its attempt fails. One that waits for earlier ones of its lane keeps waiting.
 func (r retry) save(batch *pgx.Batch) {
 	// The same order of locks as when a delivery is finished.
 	batch.Queue(`SELECT FROM queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE`, r.deliveryIDs)

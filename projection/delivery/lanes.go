@@ -230,7 +230,7 @@ func (l *lanes) saved(results []result) (again []result, wanted bool) {
 	return again, wanted || l.starved || l.blocked
 }
 
-// resume returns the rows whose attempts begin now that others are saved.
+// resume returns the rows that can be attempted now that the results of others are saved.
 func (l *lanes) resume() (start []row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

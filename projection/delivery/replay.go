@@ -158,7 +158,7 @@ func (r Replayer) advance(ctx context.Context, conn *pgx.Conn, p openReplay) (mo
 	return moved, err
 }
 
-// unreadable is an error of the log for which a replay cannot go on.
+// unreadable is a permanent error of the log: the replay cannot continue.
 type unreadable struct{ error }
 
 func (u unreadable) Unwrap() error { return u.error }

@@ -1,8 +1,7 @@
-// Package fetch gets the content of arrivals that only announce it, from the senders' APIs. That is Meta's: a post of its webhooks
-// has the id of a lead, and the lead has to be asked for.
+// Package fetch gets the content of arrivals that only announce it from the sender's API. The only such sender is Meta: a post of
+// its webhooks has the id of a lead, and the lead is read from the Graph API.
 //
-// The view of arrivals says what has to be fetched, and the log what became of it. A table has when something that failed is tried
-// again.
+// The view of arrivals lists what is pending, and the log records the outcome. A table has the time of the next retry.
 package fetch
 
 import (
@@ -385,7 +384,7 @@ type result struct {
 
 func permanent(wrong string) result { return result{wrong: wrong, permanent: true} }
 
-// fetch asks the API for the content of an arrival.
+// fetch reads the content of an arrival from the API.
 func (f *Fetcher) fetch(ctx context.Context, a arrival.Arrival, s intake.State) result {
 	announcement, err := a.Raw.Bytes()
 	switch {
@@ -467,7 +466,7 @@ func failed(err error) result {
 	return r
 }
 
-// problem is what the Graph API says of an error. Its message is left out: it may quote what was asked for.
+// problem is an error of the Graph API, without its message, which may quote the request.
 type problem struct {
 	Code      int  `json:"code"`
 	Transient bool `json:"is_transient"`

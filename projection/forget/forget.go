@@ -184,7 +184,7 @@ func (e Eraser) DiscardArrival(ctx context.Context, facts Facts, id string) (eve
 	return facts.DiscardArrival(ctx, id, e.destroyArrival(id))
 }
 
-// ExpireArrival deletes the content of an arrival whose time is over. Any number of processes may call it for one arrival.
+// ExpireArrival deletes the content of an expired arrival. It may be called concurrently for one arrival.
 func (e Eraser) ExpireArrival(ctx context.Context, facts Facts, id string) error {
 	_, err := facts.ExpireArrival(ctx, id, e.destroyArrival(id))
 	return err

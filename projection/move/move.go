@@ -23,16 +23,16 @@ import (
 )
 
 var (
-	// ErrServiceRuns says that a service writes the views, which cannot be moved meanwhile.
+	// ErrServiceRuns means that a service writes the views, which cannot be moved meanwhile.
 	ErrServiceRuns = errors.New("a service runs on these views")
 
-	// ErrGrown says that events were appended to the source while it was compared.
+	// ErrGrown means that events were appended to the source while it was compared.
 	ErrGrown = errors.New("the source has grown meanwhile")
 
-	// ErrOtherLog says that views belong neither to the source nor to the copy.
+	// ErrOtherLog means that views belong neither to the source nor to the copy.
 	ErrOtherLog = errors.New("there are views of another log than the two")
 
-	// ErrSameLog says that source and target are the same log.
+	// ErrSameLog means that source and target are the same log.
 	ErrSameLog = errors.New("source and target are the same log")
 )
 
@@ -184,7 +184,7 @@ func idle(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// state tells which log the views belong to.
+// state is the progress of a move, by the checkpoints of the views.
 type state struct {
 	moved       bool // all belong to the copy
 	checkpoints int

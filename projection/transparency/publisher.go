@@ -88,7 +88,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// Fault says that the log is not what was signed.
+// Fault is the error when the log differs from what was signed.
 type Fault struct{ What string }
 
 func (f *Fault) Error() string { return f.What }

@@ -51,7 +51,7 @@ var client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// round asks the witnesses for cosignatures of one checkpoint, concurrently with each other and with the growth of the tree.
+// round requests cosignatures of one checkpoint from the witnesses, concurrently with each other and with the growth of the tree.
 type round struct {
 	running sync.WaitGroup
 	ended   chan error  // nil: no round is running
@@ -112,14 +112,14 @@ func (r *round) turn(ctx context.Context, s *session) error {
 	return nil
 }
 
-// asked is a witness that has not cosigned a checkpoint yet.
-type asked struct {
+// pending is a witness that has not cosigned a checkpoint yet.
+type pending struct {
 	Witness
 	index int   // in Options.Witnesses
 	size  int64 // of the checkpoint that it cosigned last
 }
 
-func (s *session) missing(ctx context.Context, c checkpoint) (missing []asked, err error) {
+func (s *session) missing(ctx context.Context, c checkpoint) (missing []pending, err error) {
 	sizes := map[string]int64{}
 	rows, err := s.conn.Query(ctx, `SELECT key, size FROM audit.witness WHERE origin = $1`, s.origin)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *session) missing(ctx context.Context, c checkpoint) (missing []asked, e
 	have := s.cosigned(c.note)
 	for i, w := range s.Witnesses {
 		if !slices.Contains(have, w.Key.String()) {
-			missing = append(missing, asked{w, i, min(sizes[w.Key.String()], c.N)})
+			missing = append(missing, pending{w, i, min(sizes[w.Key.String()], c.N)})
 		}
 	}
 	return missing, nil
@@ -150,9 +150,9 @@ func (p *Publisher) cosigned(signed string) (keys []string) {
 }
 
 // ask collects cosignatures, and publishes the checkpoint once there are enough. A witness that does not cosign is no error.
-func (s *session) ask(ctx context.Context, c checkpoint, from []asked) error {
+func (s *session) ask(ctx context.Context, c checkpoint, from []pending) error {
 	type answer struct {
-		asked
+		pending
 		signatures string
 		err        error
 	}
@@ -170,11 +170,11 @@ func (s *session) ask(ctx context.Context, c checkpoint, from []asked) error {
 			continue
 		}
 		if a.err != nil {
-			failed = s.refused(ctx, a.asked, a.err)
+			failed = s.refused(ctx, a.pending, a.err)
 			continue
 		}
 		c.note += a.signatures
-		failed = s.cosignedBy(ctx, a.asked, c)
+		failed = s.cosignedBy(ctx, a.pending, c)
 	}
 	if failed == nil {
 		failed = ctx.Err()
@@ -183,7 +183,7 @@ func (s *session) ask(ctx context.Context, c checkpoint, from []asked) error {
 }
 
 // cosignedBy stores a checkpoint with another cosignature.
-func (s *session) cosignedBy(ctx context.Context, w asked, c checkpoint) error {
+func (s *session) cosignedBy(ctx context.Context, w pending, c checkpoint) error {
 	enough := len(s.cosigned(c.note)) >= s.Quorum
 	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 		var was string
@@ -210,7 +210,7 @@ func (s *session) cosignedBy(ctx context.Context, w asked, c checkpoint) error {
 }
 
 // refused counts, logs and stores why a witness did not cosign.
-func (s *session) refused(ctx context.Context, w asked, reason error) error {
+func (s *session) refused(ctx context.Context, w pending, reason error) error {
 	s.refusals[w.index].Add(1)
 	var was string
 	var size int64
@@ -236,7 +236,7 @@ func (e *seenError) Error() string {
 }
 
 // cosign asks one witness, and once more if it has seen a checkpoint of another size than is stored here. It returns signature lines.
-func (s *session) cosign(ctx context.Context, c checkpoint, w asked) (string, error) {
+func (s *session) cosign(ctx context.Context, c checkpoint, w pending) (string, error) {
 	signatures, err := s.addCheckpoint(ctx, c, w, w.size)
 	if seen, ok := errors.AsType[*seenError](err); ok && seen.size != w.size {
 		if seen.size > c.N {
@@ -251,7 +251,7 @@ func (s *session) cosign(ctx context.Context, c checkpoint, w asked) (string, er
 }
 
 // addCheckpoint is the call of c2sp.org/tlog-witness.
-func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w asked, old int64) (string, error) {
+func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w pending, old int64) (string, error) {
 	var body strings.Builder
 	fmt.Fprintf(&body, "old %d\n", old)
 	if old > 0 && old < c.N {

@@ -40,7 +40,7 @@ func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
 }
 
-// closed is what cannot be opened of a stream, and whose it is.
+// closed is a stream of which something cannot be opened.
 type closed struct {
 	account string
 	visitor.Loss

@@ -16,14 +16,14 @@ type History struct {
 	Joined  int64   // where it became part of another lead; 0: it did not
 }
 
-// Stage says that a lead was put at a stage. It may have been there before.
+// Stage sets the stage of a lead, which may have been the same before.
 type Stage struct {
 	Position int64
 	At       int64  // Unix milliseconds
 	Name     string // folded
 }
 
-// Value says what a lead's opportunity is worth from a position on.
+// Value sets the opportunity value of a lead from a position on.
 type Value struct {
 	Position int64
 	Units    uint64
@@ -98,7 +98,7 @@ func (h *History) AsOf(position int64, won []string) (m Moment, converted bool) 
 	return m, true
 }
 
-// Conversion returns the lead's conversion as of a position, if it has one, with all touches known by then. Visits count if asked for.
+// Conversion returns the lead's conversion as of a position, if it has one, with all touches known by then. Visits are optional.
 func (h *History) Conversion(lead string, position int64, won []string, visits bool) (c Conversion, converted bool) {
 	m, converted := h.AsOf(position, won)
 	if !converted {
@@ -107,7 +107,7 @@ func (h *History) Conversion(lead string, position int64, won []string, visits b
 	return Conversion{Lead: lead, At: m.At, Value: m.Value, Touches: Known(h.Touches, position, visits)}, true
 }
 
-// Known returns the touches that are known as of a position. Visits count if asked for.
+// Known returns the touches that are known as of a position. Visits are optional.
 func Known(touches []Seen, position int64, visits bool) []Touch {
 	known := make([]Touch, 0, len(touches))
 	for _, t := range touches {

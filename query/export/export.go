@@ -35,7 +35,7 @@ func (f Format) MediaType() string {
 	return "application/x-ndjson; charset=utf-8"
 }
 
-// Sheet says how items of one kind become rows of CSV and Parquet. As JSON lines, they are as in the API's answers.
+// Sheet defines how items of one kind become rows of CSV and Parquet. As JSON lines, they are as in the API's answers.
 type Sheet[T any] struct {
 	Name    string // of a file, without extension
 	Columns []Column[T]

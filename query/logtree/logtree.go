@@ -29,11 +29,11 @@ type Reader struct {
 }
 
 var (
-	// ErrNoCheckpoint says that none is published yet.
+	// ErrNoCheckpoint means that none is published yet.
 	ErrNoCheckpoint = errors.New("no checkpoint of the log is published yet")
-	// ErrNoTile says that the published tree does not have a tile.
+	// ErrNoTile means that the published tree does not have a tile.
 	ErrNoTile = errors.New("the published tree does not have this tile")
-	// ErrNotInTree says that an event is not in the tree, or not yet.
+	// ErrNotInTree means that an event is not in the tree, or not yet.
 	ErrNotInTree = errors.New("the event is not in the tree yet")
 )
 

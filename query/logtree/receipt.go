@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	// ErrNotFound says that the account has no such lead, or the lead no such event.
+	// ErrNotFound means that the account has no such lead, or the lead no such event.
 	ErrNotFound = errors.New("no such event of a lead")
-	// ErrNotCovered says that no published checkpoint covers an event yet.
+	// ErrNotCovered means that no published checkpoint covers an event yet.
 	ErrNotCovered = errors.New("no checkpoint covers the event yet")
 )
 

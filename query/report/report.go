@@ -81,7 +81,7 @@ func (d *Duration) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Parameters are what a report is asked for.
+// Parameters select a report.
 type Parameters struct {
 	Account string
 	query.AttributionFilter

@@ -21,7 +21,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// text asks for a text until it is there.
+// text polls for a text until it exists.
 func text(t *testing.T, url, bearer string) (body string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
