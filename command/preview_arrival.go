@@ -101,16 +101,14 @@ func (p ArrivalPreview) Lead() map[string]jsontext.Value {
 		}
 	}
 	a := p.Arrival
-	text("name", a.Name)
-	text("phone", a.Phone)
-	text("email", a.Email)
-	text("status", a.Status)
-	text("leadTemperature", a.Temperature)
-	text("visitorId", a.VisitorID)
-	text("source", a.Source)
-	if a.OpportunityValue != "" {
+	for name, value := range lead.EachField(a.LeadFields) {
+		text(name, value)
+	}
+	if a.OpportunityValue != "" { // a number
 		members["opportunityValue"] = jsontext.Value(a.OpportunityValue)
 	}
+	text("visitorId", a.VisitorID)
+	text("source", a.Source)
 	object := func(name string, of map[string]jsontext.Value) {
 		if len(of) > 0 {
 			members[name], _ = event.AppendObject(nil, of)

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/leadlog/leadlog/command/lead"
 )
 
 // DefaultMapping returns the expressions of a kind, by field. An intake's own replace them field by field.
@@ -17,7 +19,7 @@ var (
 	formPhones = names{"phone", "tel", "your-tel", "mobile", "phone_number"}
 	visitorIDs = names{"visitorId", "visitor_id"}
 
-	captureNames = names{"name", "contactName", "contact_name", "fullName", "full_name"}
+	captureNames = names(lead.NameAliases())
 
 	campaign = names{"utm_*", "gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id",
 		"page_url", "landing_page", "referrer",
@@ -25,10 +27,7 @@ var (
 		"first_utm_*", "first_gclid", "first_gbraid", "first_wbraid", "first_dclid", "first_fbclid", "first_msclkid", "first_ttclid",
 		"first_twclid", "first_li_fat_id", "first_landing_page", "first_referrer"}
 
-	// captured are the members of a capture's body that are not custom fields, and those of its answer.
-	captured = names{"name", "contactName", "contact_name", "fullName", "full_name", "phone", "email", "status", "leadTemperature",
-		"opportunityValue", "visitorId", "visitor_id", "metadata", "customFields", "industryData", "fields",
-		"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId"}
+	captured = all(lead.ReservedNames())
 )
 
 type names []string
@@ -51,9 +50,17 @@ func bodyOf(n names) string      { return "pick(body, " + n.String() + ")" }
 func bodyOnly(n names) string    { return "only(body, " + n.String() + ")" }
 func bodyWithout(n names) string { return "omit(body, " + n.String() + ")" }
 
-const (
-	firstAndLast = `words([pick(body, ["first_name"]), pick(body, ["last_name"])])`
-)
+const firstAndLast = `words([pick(body, ["first_name"]), pick(body, ["last_name"])])`
+
+// asCaptured adds the fields that a post has as the body of a capture has them.
+func asCaptured(mapping map[string]string) map[string]string {
+	for _, name := range lead.FieldNames() {
+		if mapping[name] == "" {
+			mapping[name] = bodyOf(names{name})
+		}
+	}
+	return mapping
+}
 
 var defaults = map[string]map[string]string{
 	Form: {
@@ -65,30 +72,22 @@ var defaults = map[string]map[string]string{
 		fieldCustomFields: bodyWithout(all(formNames, formParts, formEmails, formPhones, visitorIDs, campaign)),
 		fieldDeliveryID:   `pick(headers, ["idempotency-key"])`,
 	},
-	Webhook: {
-		"name":             "first([" + bodyOf(all(captureNames, formNames)) + ", " + firstAndLast + "])",
-		"email":            bodyOf(formEmails),
-		"phone":            bodyOf(formPhones),
-		"status":           `pick(body, ["status"])`,
-		"leadTemperature":  `pick(body, ["leadTemperature"])`,
-		"opportunityValue": `pick(body, ["opportunityValue"])`,
-		"visitorId":        bodyOf(visitorIDs),
-		fieldMetadata:      "merge([" + bodyOnly(campaign) + ", pick(body, [\"metadata\"])])",
+	Webhook: asCaptured(map[string]string{
+		"name":        "first([" + bodyOf(all(captureNames, formNames)) + ", " + firstAndLast + "])",
+		"email":       bodyOf(formEmails),
+		"phone":       bodyOf(formPhones),
+		"visitorId":   bodyOf(visitorIDs),
+		fieldMetadata: "merge([" + bodyOnly(campaign) + ", pick(body, [\"metadata\"])])",
 		fieldCustomFields: "merge([" + bodyWithout(all(captured, formNames, formParts, formEmails, formPhones, campaign)) +
 			`, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
-	},
-	StandardWebhooks: {
-		"name":             bodyOf(captureNames),
-		"email":            `pick(body, ["email"])`,
-		"phone":            `pick(body, ["phone"])`,
-		"status":           `pick(body, ["status"])`,
-		"leadTemperature":  `pick(body, ["leadTemperature"])`,
-		"opportunityValue": `pick(body, ["opportunityValue"])`,
-		"visitorId":        bodyOf(visitorIDs),
-		fieldMetadata:      `pick(body, ["metadata"])`,
-		fieldCustomFields:  "merge([" + bodyWithout(captured) + `, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
-		fieldDeliveryID:    `pick(headers, ["webhook-id"])`,
-	},
+	}),
+	StandardWebhooks: asCaptured(map[string]string{
+		"name":            bodyOf(captureNames),
+		"visitorId":       bodyOf(visitorIDs),
+		fieldMetadata:     `pick(body, ["metadata"])`,
+		fieldCustomFields: "merge([" + bodyWithout(captured) + `, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
+		fieldDeliveryID:   `pick(headers, ["webhook-id"])`,
+	}),
 	GoogleLeadForm: {
 		"name": `first([pick(` + googleColumns + `, ["FULL_NAME"]),` +
 			` words([pick(` + googleColumns + `, ["FIRST_NAME"]), pick(` + googleColumns + `, ["LAST_NAME"])])])`,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/expression"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -33,19 +34,27 @@ type target struct {
 }
 
 // targets are all fields of a mapping, in the order in which they are computed.
-var targets = []target{
-	{fieldSkip, []expression.Type{expression.Bool}},
-	{fieldDeliveryID, []expression.Type{expression.Text, expression.Int}},
-	{"phone", []expression.Type{expression.Text, expression.Int}},
-	{"email", []expression.Type{expression.Text}},
-	{"name", []expression.Type{expression.Text}},
-	{"status", []expression.Type{expression.Text}},
-	{"leadTemperature", []expression.Type{expression.Text}},
-	{"opportunityValue", []expression.Type{expression.Text, expression.Int, expression.Uint, expression.Number}},
-	{"visitorId", []expression.Type{expression.Text}},
-	{fieldCustomFields, []expression.Type{expression.Object}},
-	{fieldMetadata, []expression.Type{expression.Object}},
-}
+var targets = func() []target {
+	list := []target{
+		{fieldSkip, []expression.Type{expression.Bool}},
+		{fieldDeliveryID, []expression.Type{expression.Text, expression.Int}},
+	}
+	for _, name := range lead.FieldNames() {
+		types := []expression.Type{expression.Text}
+		switch name {
+		case "phone":
+			types = append(types, expression.Int)
+		case "opportunityValue":
+			types = append(types, expression.Int, expression.Uint, expression.Number)
+		}
+		list = append(list, target{name, types})
+	}
+	return append(list,
+		target{"visitorId", []expression.Type{expression.Text}},
+		target{fieldCustomFields, []expression.Type{expression.Object}},
+		target{fieldMetadata, []expression.Type{expression.Object}},
+	)
+}()
 
 // MappingFields returns the names of the fields that a mapping can set.
 func MappingFields() []string {

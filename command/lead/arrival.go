@@ -66,13 +66,19 @@ var (
 	customAliases = []string{"customFields", "industryData", "fields"}
 )
 
+// NameAliases returns the members of a body that can have the name. The first present one counts.
+func NameAliases() []string { return slices.Clone(nameAliases) }
+
 // ParseArrival reads the members of a request body, as Members gives them. The error is field.Errors with everything
 // that is wrong.
 func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (Arrival, error) {
 	r := reader{body: body}
-	a := Arrival{LeadFields: event.LeadFields{
-		Name: r.name(), Phone: r.phone(rules.Region), Email: r.email(), Temperature: r.temperature(), OpportunityValue: r.opportunityValue(),
-	}}
+	var a Arrival
+	for _, field := range fields {
+		if field.read != nil {
+			*field.of(&a.LeadFields) = field.read(&r, rules)
+		}
+	}
 	a.VisitorID, a.CustomFields = r.visitorID(), r.customFields()
 	a.Status, a.UnknownStatus = r.status(rules.Stages)
 	a.Metadata, a.Source, a.IP, a.UserAgent = r.metadata(client)
@@ -116,7 +122,7 @@ func (r *reader) text(key string) (string, bool) {
 	return s, ok
 }
 
-func (r *reader) name() string {
+func (r *reader) name(Rules) string {
 	key, ok := r.first(nameAliases)
 	if !ok {
 		return ""
@@ -133,7 +139,7 @@ func (r *reader) name() string {
 }
 
 // phone also takes a JSON number, because some forms send the digits as one.
-func (r *reader) phone(region string) string {
+func (r *reader) phone(rules Rules) string {
 	v := r.body["phone"]
 	raw := string(v)
 	if v.Kind() == '0' {
@@ -146,14 +152,14 @@ func (r *reader) phone(region string) string {
 	} else {
 		return ""
 	}
-	phone, err := ParsePhone(raw, region)
+	phone, err := ParsePhone(raw, rules.Region)
 	if err != nil {
 		r.wrong.Add("phone", err.Error())
 	}
 	return phone
 }
 
-func (r *reader) email() string {
+func (r *reader) email(Rules) string {
 	raw, ok := r.text("email")
 	if !ok {
 		return ""
@@ -181,7 +187,7 @@ func unknownStatus(stages []string) string {
 	return "must be one of the account's stages: " + strings.Join(stages, ", ")
 }
 
-func (r *reader) temperature() string {
+func (r *reader) temperature(Rules) string {
 	raw, ok := r.text("leadTemperature")
 	if !ok {
 		return ""
@@ -196,7 +202,7 @@ func (r *reader) temperature() string {
 	return ""
 }
 
-func (r *reader) opportunityValue() string {
+func (r *reader) opportunityValue(Rules) string {
 	const key = "opportunityValue"
 	v := r.body[key]
 	var amount Amount

@@ -23,16 +23,18 @@ const (
 // reserved are the top-level names that are not custom fields: those of the request, and those of the answer, so that sending back
 // an answer does not turn it into custom fields. Case matters: Phone is a custom field.
 var reserved = func() map[string]struct{} {
-	names := slices.Concat(nameAliases, visitorAliases, customAliases, []string{
-		"phone", "email", "status", "leadTemperature", "opportunityValue", "metadata",
-		"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId",
-	})
-	set := make(map[string]struct{}, len(names))
-	for _, name := range names {
+	set := make(map[string]struct{})
+	for _, name := range ReservedNames() {
 		set[name] = struct{}{}
 	}
 	return set
 }()
+
+// ReservedNames returns the members of a request's body that are not custom fields.
+func ReservedNames() []string {
+	return slices.Concat(nameAliases, FieldNames(), visitorAliases, []string{"metadata"}, customAliases,
+		[]string{"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId"})
+}
 
 // customFields reads custom fields from every place where they may be, in the order of rising precedence: the body itself,
 // fields, industryData and customFields. Empty values are dropped before they can replace others.

@@ -2,6 +2,7 @@ package lead
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -10,17 +11,40 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// fields are the texts of event.LeadFields that a caller can set, in the order in which answers show them.
+// fields are the texts of event.LeadFields that a caller can set, in the order in which answers show them. Whatever reads, merges,
+// compares, imports or maps fields goes by this list.
 var fields = []struct {
-	name string // in JSON
-	of   func(*event.LeadFields) *string
+	name   string // in JSON
+	of     func(*event.LeadFields) *string
+	read   func(*reader, Rules) string // its value in a body, normalized; nil when it depends on the lead too
+	byHand bool                        // an update can change it
 }{
-	{"name", func(f *event.LeadFields) *string { return &f.Name }},
-	{"phone", func(f *event.LeadFields) *string { return &f.Phone }},
-	{"email", func(f *event.LeadFields) *string { return &f.Email }},
-	{"status", func(f *event.LeadFields) *string { return &f.Status }},
-	{"leadTemperature", func(f *event.LeadFields) *string { return &f.Temperature }},
-	{"opportunityValue", func(f *event.LeadFields) *string { return &f.OpportunityValue }},
+	{"name", func(f *event.LeadFields) *string { return &f.Name }, (*reader).name, true},
+	{"phone", func(f *event.LeadFields) *string { return &f.Phone }, (*reader).phone, false},
+	{"email", func(f *event.LeadFields) *string { return &f.Email }, (*reader).email, false},
+	{"status", func(f *event.LeadFields) *string { return &f.Status }, nil, true},
+	{"leadTemperature", func(f *event.LeadFields) *string { return &f.Temperature }, (*reader).temperature, true},
+	{"opportunityValue", func(f *event.LeadFields) *string { return &f.OpportunityValue }, (*reader).opportunityValue, true},
+}
+
+// FieldNames returns the names of the fields of a lead that an arrival can set, besides customFields and metadata.
+func FieldNames() []string {
+	names := make([]string, len(fields))
+	for i, field := range fields {
+		names[i] = field.name
+	}
+	return names
+}
+
+// EachField yields the names and values of the fields that are set.
+func EachField(of event.LeadFields) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for _, field := range fields {
+			if value := *field.of(&of); value != "" && !yield(field.name, value) {
+				return
+			}
+		}
+	}
 }
 
 // set puts values over the lead's: the latest that is not empty wins.

@@ -47,9 +47,9 @@ func (r *reader) contact(rules Rules) (named event.LeadReleased) {
 		return named
 	}
 	if r.present("phone") {
-		named.Phone = r.phone(rules.Region)
+		named.Phone = r.phone(rules)
 	} else {
-		named.Email = r.email()
+		named.Email = r.email(rules)
 	}
 	return named
 }

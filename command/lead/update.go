@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -23,26 +24,25 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 	if err := s.Present(account); err != nil {
 		return event.LeadUpdated{}, err
 	}
-	r := reader{body: body}
-	updated := event.LeadUpdated{
-		LeadFields: event.LeadFields{Status: r.stage(s, rules), Temperature: r.temperature(), OpportunityValue: r.opportunityValue()},
+	r := reader{body: changeable(body)}
+	var updated event.LeadUpdated
+	for _, field := range fields {
+		if field.byHand && field.read != nil {
+			*field.of(&updated.LeadFields) = field.read(&r, rules)
+		}
 	}
-	if r.present("name") {
-		alone := reader{body: map[string]jsontext.Value{"name": body["name"]}}
-		updated.Name = alone.name()
-		r.wrong = append(r.wrong, alone.wrong...)
-	}
+	updated.Status = r.stage(s, rules)
 	if updated.OpportunityValue != "" && s.OpportunityID == "" {
 		updated.OpportunityID = opportunity
 	}
 	updated.CustomFields, updated.RemovedFields = r.customChanges(s)
-	for _, contact := range []string{"phone", "email"} {
-		if r.present(contact) {
-			r.wrong.Add(contact, "is changed by a capture alone")
+	for _, field := range fields {
+		if !field.byHand && !empty(body[field.name]) {
+			r.wrong.Add(field.name, "is changed by a capture alone")
 		}
 	}
-	if r.wrong == nil && !changeable(body) {
-		r.wrong.Add("body", "must give name, status, leadTemperature, opportunityValue or customFields")
+	if none := len(r.body) == 0 && (body == nil || len(body) > 0); none && r.wrong == nil { // an empty body changes nothing
+		r.wrong.Add("body", "must give "+strings.Join(changeableNames[:len(changeableNames)-1], ", ")+" or customFields")
 	}
 	updated.Changed = s.changedBy(updated)
 	return updated, r.wrong.Err()
@@ -100,13 +100,23 @@ func (s State) changedBy(u event.LeadUpdated) []string {
 	return names
 }
 
-// changeable reports whether a body is empty, which changes nothing, or names a field that can be changed. Any other body, and none at
-// all, is a mistake.
-func changeable(body map[string]jsontext.Value) bool {
-	for _, name := range []string{"name", "status", "leadTemperature", "opportunityValue", "customFields"} {
-		if _, named := body[name]; named {
-			return true
+// changeableNames are the members of a body that an update can change.
+var changeableNames = func() (names []string) {
+	for _, field := range fields {
+		if field.byHand {
+			names = append(names, field.name)
 		}
 	}
-	return body != nil && len(body) == 0
+	return append(names, "customFields")
+}()
+
+// changeable returns these members of a body. Aliases are for captures only.
+func changeable(body map[string]jsontext.Value) map[string]jsontext.Value {
+	members := make(map[string]jsontext.Value, len(changeableNames))
+	for _, name := range changeableNames {
+		if value, given := body[name]; given {
+			members[name] = value
+		}
+	}
+	return members
 }

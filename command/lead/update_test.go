@@ -98,7 +98,7 @@ func TestUpdate_Refused(t *testing.T) {
 		"no body":                    {nil, []string{"body"}},
 		"unknown fields only":        {raw("nmae", `"A"`), []string{"body"}},
 		"a contact":                  {raw("phone", `"9876543210"`, "email", `"a@example.com"`, "name", `"A"`), []string{"phone", "email"}},
-		"a name and a stage":         {raw("name", `7`, "status", `"nope"`), []string{"status", "name"}},
+		"a name and a stage":         {raw("name", `7`, "status", `"nope"`), []string{"name", "status"}},
 		"no object":                  {raw("customFields", `[1]`), []string{"customFields"}},
 		"one custom field too many":  {raw("customFields", `{"one":1}`), []string{"customFields"}},
 		"more than 700 KiB":          {raw("customFields", "{"+strings.ReplaceAll(members("c", 50), ":1", ":"+long)+"}"), []string{"customFields"}},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/lead"
 )
 
 // Fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are joined to a name when there is
@@ -19,30 +21,46 @@ const (
 	leftOut                   = "" // set by the service itself only, so not imported
 )
 
-// known has, for each field, the names of its columns in exports of CRMs, simplified. Of several columns of a field, the first
-// that has a value in a row counts.
-var known = []struct {
+// columnNames are further names, simplified, that the columns of a field have in exports of CRMs. Of several columns of a field, the
+// first that has a value in a row counts.
+var columnNames = map[string][]string{
+	name:      {"contactname", "fullname", "leadname", "customername", "displayname"},
+	firstName: {"givenname", "forename", "fname"},
+	lastName:  {"surname", "familyname", "lname"},
+	"phone": {
+		"phonenumber", "phoneno", "mobile", "mobilephone", "mobilenumber", "mobileno", "cell", "cellphone",
+		"contactnumber", "contactno", "telephone", "tel", "whatsapp", "whatsappnumber",
+	},
+	"email":            {"emailaddress", "emailid", "primaryemail", "mail"},
+	"status":           {"leadstatus", "stage", "leadstage", "pipelinestage"},
+	"leadTemperature":  {"temperature", "rating", "leadrating"},
+	"opportunityValue": {"dealvalue", "dealamount", "opportunityamount", "amount", "value"},
+	customFields:       {"industrydata", "fields"},
+}
+
+// columns are the fields of a table in the order in which messages list them, each with the simplified names of its columns.
+var columns = func() (list []column) {
+	fields := slices.Concat([]string{name, firstName, lastName}, lead.FieldNames(), []string{"visitorId", metadata, customFields})
+	for _, field := range fields {
+		if !isColumn(list, field) {
+			list = append(list, column{field, append([]string{strings.ToLower(field)}, columnNames[field]...)})
+		}
+	}
+	return append(list,
+		column{metadata + ".source", []string{"source", "leadsource", "originalsource"}},
+		column{metadata + ".ip", []string{"ip", "ipaddress"}},
+		column{metadata + ".userAgent", []string{"useragent"}},
+		column{leftOut, []string{"leadid", "contactuid", "opportunityid", "createdat", "updatedat", "accountid"}},
+	)
+}()
+
+type column struct {
 	field string
 	names []string
-}{
-	{name, []string{"name", "contactname", "fullname", "leadname", "customername", "displayname"}},
-	{firstName, []string{"firstname", "givenname", "forename", "fname"}},
-	{lastName, []string{"lastname", "surname", "familyname", "lname"}},
-	{"phone", []string{
-		"phone", "phonenumber", "phoneno", "mobile", "mobilephone", "mobilenumber", "mobileno", "cell", "cellphone",
-		"contactnumber", "contactno", "telephone", "tel", "whatsapp", "whatsappnumber",
-	}},
-	{"email", []string{"email", "emailaddress", "emailid", "primaryemail", "mail"}},
-	{"status", []string{"status", "leadstatus", "stage", "leadstage", "pipelinestage"}},
-	{"leadTemperature", []string{"leadtemperature", "temperature", "rating", "leadrating"}},
-	{"opportunityValue", []string{"opportunityvalue", "dealvalue", "dealamount", "opportunityamount", "amount", "value"}},
-	{"visitorId", []string{"visitorid"}},
-	{metadata + ".source", []string{"source", "leadsource", "originalsource"}},
-	{metadata + ".ip", []string{"ip", "ipaddress"}},
-	{metadata + ".userAgent", []string{"useragent"}},
-	{metadata, []string{"metadata"}},
-	{customFields, []string{"customfields", "industrydata", "fields"}},
-	{leftOut, []string{"leadid", "contactuid", "opportunityid", "createdat", "updatedat", "accountid"}},
+}
+
+func isColumn(of []column, field string) bool {
+	return slices.ContainsFunc(of, func(c column) bool { return c.field == field })
 }
 
 // Columns maps the columns of a table to fields.
@@ -87,9 +105,9 @@ func find(header []string, column string) int {
 
 func fieldNames() []string {
 	var names []string
-	for _, k := range known {
-		if k.field != leftOut && !strings.Contains(k.field, ".") {
-			names = append(names, k.field)
+	for _, c := range columns {
+		if c.field != leftOut && !strings.Contains(c.field, ".") {
+			names = append(names, c.field)
 		}
 	}
 	return append(names, metadata+".KEY", customFields+".KEY", "or nothing, to be left out")
@@ -99,12 +117,7 @@ func valid(field string) bool {
 	if parent, key, nested := strings.Cut(field, "."); nested {
 		return key != "" && (parent == metadata || parent == customFields)
 	}
-	return slices.ContainsFunc(known, func(k struct {
-		field string
-		names []string
-	}) bool {
-		return k.field == field
-	})
+	return isColumn(columns, field)
 }
 
 // simple returns a column's name without case, spaces and punctuation.
@@ -117,9 +130,9 @@ func meaning(column string) (field string, rank int) {
 	if plain == "" {
 		return leftOut, 0
 	}
-	for _, k := range known {
-		if rank := slices.Index(k.names, plain); rank >= 0 {
-			return k.field, rank
+	for _, c := range columns {
+		if rank := slices.Index(c.names, plain); rank >= 0 {
+			return c.field, rank
 		}
 	}
 	if campaign, ok := strings.CutPrefix(plain, "utm"); ok && campaign != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/query"
 )
@@ -131,9 +132,6 @@ func (a arrivalPage) Waiting() bool {
 // arrivalField is a field of a lead that can be set instead of the posted one.
 type arrivalField struct{ Name, Value, Wrong string }
 
-// settable are the fields that the form sets. Others are corrected in the intake's mapping.
-var settable = []string{"name", "phone", "email", "status", "leadTemperature", "opportunityValue"}
-
 func (v *visit) arrival() (screen, error) { return v.arrivalScreen(nil, nil, nil) }
 
 // revealArrival shows what was posted. That is recorded before it is shown.
@@ -168,7 +166,7 @@ func (v *visit) arrivalScreen(more func(*arrivalPage, query.ArrivalShown) error,
 			reasons = append(reasons, field.Error(reason))
 		}
 	}
-	for _, name := range settable {
+	for _, name := range lead.FieldNames() {
 		shown.Fields = append(shown.Fields, arrivalField{name, values[name], fault(reasons, name)})
 	}
 	if more != nil {
@@ -191,7 +189,7 @@ func (v *visit) resubmitArrival() (screen, error) {
 		return screen{}, err
 	}
 	values, set := map[string]string{}, map[string]jsontext.Value{}
-	for _, name := range settable {
+	for _, name := range lead.FieldNames() {
 		if given := strings.TrimSpace(form.Get(name)); given != "" {
 			text, err := jsontext.AppendQuote(nil, given)
 			if err != nil {

@@ -157,10 +157,11 @@ func (m masker) value(field, value string) string {
 		return m.phone(value)
 	case "email":
 		return m.email(value)
-	case "customFields", "metadata":
-		if !m.revealed {
-			return dots
-		}
+	}
+	switch {
+	case !m.revealed && !slices.Contains(impersonal, field):
+		return dots
+	case field == "customFields" || field == "metadata":
 		return plain(jsontext.Value(value))
 	}
 	return value
@@ -175,8 +176,8 @@ func plain(value jsontext.Value) string {
 	return string(value)
 }
 
-// impersonal are the members of events without personal data. All others are masked, so a new member is masked until it is listed
-// here.
+// impersonal are the members of events, and fields of leads, without personal data. All others are masked, so a new one is masked until
+// it is listed here.
 var impersonal = []string{
 	"contactUID", "nameDerived", "status", "leadTemperature", "opportunityId", "opportunityValue", "source", "newSource",
 	"changed", "emailHeldBy", "removedFields", "claims", "code", "leadId", "other", "from", "into", "joined",

@@ -42,7 +42,7 @@ func TestNames_CoverCatalogue(t *testing.T) {
 	} {
 		require.NotEmpty(t, viewNames[view], view)
 	}
-	for _, name := range settable {
+	for _, name := range lead.FieldNames() {
 		require.NotEmpty(t, fieldNames[name], name)
 	}
 	require.Equal(t, "in review", words("in_review"), "an account's own stage")

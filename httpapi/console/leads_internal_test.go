@@ -1,0 +1,25 @@
+package console
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMasker_MasksFieldsThatAreNotListed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ field, value, masked, revealed string }{
+		{"name", "Asha Rao", "A••• R•••", "Asha Rao"},
+		{"phone", "+919876543210", "+91•••10", "+919876543210"},
+		{"email", "asha@example.com", "a•••@•••.com", "asha@example.com"},
+		{"status", "new", "new", "new"},
+		{"opportunityValue", "120000", "120000", "120000"},
+		{"customFields", `"Pune"`, "•••", "Pune"},
+		{"metadata", `{"a":1}`, "•••", `{"a":1}`},
+		{"fieldOfTheFuture", "Pune", "•••", "Pune"},
+		{"fieldOfTheFuture", "", "", ""},
+	} {
+		require.Equal(t, c.masked, masker{}.value(c.field, c.value), c.field)
+		require.Equal(t, c.revealed, masker{revealed: true}.value(c.field, c.value), c.field)
+	}
+}
