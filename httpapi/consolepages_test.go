@@ -399,7 +399,7 @@ func TestConsoleAttribution_AsOf(t *testing.T) {
 	b.as(http.MethodGet, after(attribution, won), "").is(http.StatusOK)
 	r := b.get("/console/sources/attribution?model=linear&by=campaign")
 	require.Equal(t, http.StatusOK, r.status)
-	require.Contains(t, r.body, `<th scope="row">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1.000000</td><td class="num"><data class="money" value="100" data-currency="INR">INR 100</data></td>`)
+	require.Contains(t, r.body, `<th scope="row">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1</td><td class="num"><data class="money" value="100" data-currency="INR">INR 100</data></td>`)
 	require.Contains(t, r.body, `<td>&lt;b&gt;diwali&lt;/b&gt;</td><td><strong>won</strong></td><td class="num">1</td>`)
 	require.Contains(t, b.get("/console/sources/attribution?asOf="+before.header.Get("X-Log-Position")).body, "No lead was won in this period.")
 	for _, asOf := range []string{"x", "999999999", "2999-01-01T00:00:00Z"} {
@@ -428,7 +428,7 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 	last := b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
 	last.is(http.StatusOK)
 	b.caughtUp()
-	require.Equal(t, []string{"0.000000 INR 0", "0.000000 INR 0", "1.000000 INR 100", "– –"}, credits(""), "of the last touch before it was won")
+	require.Equal(t, []string{"0 INR 0", "0 INR 0", "1 INR 100", "– –"}, credits(""), "of the last touch before it was won")
 	require.Equal(t, []string{"0.333334 INR 33.3334", "0.333333 INR 33.3333", "0.333333 INR 33.3333", "– –"}, credits("?model=linear"))
 	require.Contains(t, b.get(page+"?model=linear").body, `<option value="linear" selected>`)
 	require.Contains(t, b.get(page).body, `<time class="at" datetime="`+won.at("data", "updatedAt").(string))

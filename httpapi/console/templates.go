@@ -129,6 +129,7 @@ func functions(base string, a assets) template.FuncMap {
 		"iso":      iso,
 		"number":   number,
 		"money":    money,
+		"decimal":  decimal,
 		"plural":   plural,
 		"plural64": func(n int64, one string) string { return plural(int(n), one) },
 		"day":      func(t query.Timestamp) string { return time.Time(t).UTC().Format(time.DateOnly) },
@@ -229,6 +230,9 @@ func money(currency, amount string) template.HTML {
 	return template.HTML(`<data class="money" value="` + template.HTMLEscapeString(amount) + `" data-currency="` + template.HTMLEscapeString(currency) + `">` +
 		template.HTMLEscapeString(strings.TrimSpace(currency+" "+number(amount))) + `</data>`)
 }
+
+// decimal removes the zeros at the end of a number with decimals.
+func decimal(number string) string { return strings.TrimSuffix(strings.TrimRight(number, "0"), ".") }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
 

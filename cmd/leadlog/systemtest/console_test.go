@@ -186,7 +186,7 @@ func (c *chromium) credits(api, jwt, lead string) {
 	mustCall(c.t, "GET", api+"/attribution?minPosition="+won.header.Get("X-Log-Position"), jwt, "").is(c.t, 200)
 	c.open("/console/leads/" + lead)
 	c.do(chromedp.Evaluate(`document.querySelector("#touches-table").open = true`, nil))
-	c.waitText("#touches", "1.000000")
+	c.waitText("#touches", "\t1\t₹1,50,000")
 	c.follow(`(() => { document.querySelector("#model").value = "linear"; return document.querySelector("#touches button") })()`)
 	c.waitText("#touches", "₹75,000")
 	c.open("/console/sources/attribution")
