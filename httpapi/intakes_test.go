@@ -80,7 +80,7 @@ func TestIntakes_FieldErrors(t *testing.T) {
 		`{"name":"A","kind":"form","challenge":{"provider":"turnstile","key":"s"}}`:      {"challenge.key", "challenge.secret"},
 		`{"name":"A","kind":"form","challenge":{"secret":"s"}}`:                          {"challenge.provider"},
 		`{"name":"A","kind":"form","mapping":{"name":1}}`:                                {"mapping.name"},
-		`{"name":"A","kind":"form","mapping":{"name":"body.","email":"1"}}`:              {"mapping.email", "mapping.name"},
+		`{"name":"A","kind":"form","mapping":{"name":"body.","email":"1"}}`:              {"mapping.name", "mapping.email"},
 		`{"name":"A","kind":"form","mapping":"body"}`:                                    {"mapping"},
 		`{"name":"A","kind":"form","rateLimit":"10","redirect":"http://example.com/"}`:   {"rateLimit"},
 		`{"name":"A","kind":"form","redirect":"http://example.com/"}`:                    {"redirect"},

@@ -31,8 +31,7 @@ const lastArrival = `(SELECT received_at FROM views.arrival a WHERE a.intake_id 
 const lastError = `coalesce((SELECT error FROM delivery.fetch_failure f WHERE f.intake_id = i.intake_id), '')`
 
 const intakeColumns = `
-	SELECT i.intake_id, name, kind, source, enabled, origins, redirect, honeypot, challenge, rate_limit, expect_every, mapping, signature,
-	       graph_url, created_at, silent_since IS NOT NULL, ` + lastArrival + `, ` + lastError + `
+	SELECT i.intake_id, settings, created_at, silent_since IS NOT NULL, ` + lastArrival + `, ` + lastError + `
 	  FROM views.intake i`
 
 func scanIntake(row pgx.CollectableRow) (Intake, error) {
@@ -42,8 +41,7 @@ func scanIntake(row pgx.CollectableRow) (Intake, error) {
 	var arrived *time.Time
 	var silent bool
 	var failure string
-	err := row.Scan(&id, &s.Name, &s.Kind, &s.Source, &s.Enabled, jsonOf{&s.Origins}, &s.Redirect, &s.Honeypot, &s.Challenge, &s.RateLimit,
-		&s.ExpectEvery, jsonOf{&s.Mapping}, jsonOf{&s.Signature}, &s.GraphURL, &created, &silent, &arrived, &failure)
+	err := row.Scan(&id, jsonOf{&s}, &created, &silent, &arrived, &failure)
 	if arrived == nil {
 		arrived = new(time.Time)
 	}

@@ -2,7 +2,8 @@ package event
 
 import "time"
 
-// IntakeSettings are the settings of an intake, an address at which forms, ads and payment pages deliver leads. Secrets are stored elsewhere, sealed.
+// IntakeSettings are the settings of an intake, an address at which forms, ads and payment pages deliver leads. Secrets are stored
+// elsewhere, sealed.
 type IntakeSettings struct {
 	Name        string            `json:"name"`
 	Kind        string            `json:"kind"`

@@ -415,20 +415,9 @@ COMMENT ON COLUMN views.endpoint.disabled_reason IS 'Null: it is enabled.';
 CREATE TABLE views.intake (
     intake_id text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,
-    name text NOT NULL,
-    kind text COLLATE "C" NOT NULL,
-    source text COLLATE "C" NOT NULL,
+    settings jsonb NOT NULL,
     enabled boolean NOT NULL,
-    origins jsonb NOT NULL,
-    redirect text NOT NULL,
-    honeypot text NOT NULL,
-    challenge text COLLATE "C" NOT NULL,
-    rate_limit double precision,
-    expect_every text COLLATE "C" NOT NULL,
     expect interval,
-    mapping jsonb NOT NULL,
-    signature jsonb NOT NULL,
-    graph_url text NOT NULL,
     secret_id text COLLATE "C" NOT NULL,
     created_at timestamp with time zone NOT NULL,
     enabled_at timestamp with time zone NOT NULL,
@@ -441,11 +430,8 @@ CREATE INDEX intake_demo ON views.intake USING btree (account) WHERE demo;
 CREATE INDEX intake_expect ON views.intake USING btree (intake_id) WHERE (enabled AND (NOT deleted) AND ((expect IS NOT NULL) OR (silent_since IS NOT NULL)));
 CREATE INDEX intake_newest ON views.intake USING btree (account, created_at DESC, intake_id DESC) WHERE (NOT deleted);
 COMMENT ON TABLE views.intake IS 'Intakes, also the deleted ones. Their secrets are in secret.intake.';
-COMMENT ON COLUMN views.intake.redirect IS 'Empty here and in the other texts: none.';
-COMMENT ON COLUMN views.intake.rate_limit IS 'NULL: the account''s.';
-COMMENT ON COLUMN views.intake.expect_every IS 'As its owner wrote it; in expect as an interval.';
-COMMENT ON COLUMN views.intake.mapping IS 'What replaces the default mapping of the kind.';
-COMMENT ON COLUMN views.intake.signature IS 'JSON null: none.';
+COMMENT ON COLUMN views.intake.settings IS 'As on the log: name, kind, source and the others; absent ones have their default.';
+COMMENT ON COLUMN views.intake.expect IS 'Its setting expectEvery; NULL: none.';
 COMMENT ON COLUMN views.intake.secret_id IS 'Id of the event that set the secrets.';
 COMMENT ON COLUMN views.intake.enabled_at IS 'When it was last enabled.';
 COMMENT ON COLUMN views.intake.silent_since IS 'NULL: it is not silent.';

@@ -3,7 +3,6 @@ package view
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -42,31 +41,29 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 	var change *pgx.QueuedQuery // of an intake that must be there
 	switch data := e.Data.(type) {
 	case event.IntakeCreated:
-		columns, err := intakeColumns(data.IntakeSettings)
+		settings, err := json.Marshal(data.IntakeSettings, json.Deterministic(true))
 		if err != nil {
 			return err
 		}
 		to.Queue(`
-			INSERT INTO intake (intake_id, name, kind, source, enabled, origins, redirect, honeypot, challenge, rate_limit, expect_every, expect,
-			                    mapping, signature, graph_url, account, secret_id, created_at, enabled_at, demo)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18, $19)`,
-			slices.Concat([]any{id}, columns, []any{e.Metadata.Account, e.ID.String(), e.At, data.Demo})...)
+			INSERT INTO intake (intake_id, account, settings, enabled, expect, secret_id, created_at, enabled_at, demo)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8)`,
+			id, e.Metadata.Account, settings, data.Enabled, expected(data.IntakeSettings), e.ID.String(), e.At, data.Demo)
 		return nil
 	case event.IntakeChanged:
-		columns, err := intakeColumns(data.IntakeSettings)
+		settings, err := json.Marshal(data.IntakeSettings, json.Deterministic(true))
 		if err != nil {
 			return err
 		}
 		// What ends a silence is as intake.Evolve has it.
 		change = to.Queue(`
 			UPDATE intake
-			   SET name = $2, kind = $3, source = $4, enabled = $5, origins = $6, redirect = $7, honeypot = $8, challenge = $9, rate_limit = $10,
-			       expect_every = $11, expect = $12, mapping = $13, signature = $14, graph_url = $15,
-			       secret_id = CASE WHEN $16 THEN $17 ELSE secret_id END,
-			       enabled_at = CASE WHEN $5 AND NOT enabled THEN $18 ELSE enabled_at END,
-			       silent_since = CASE WHEN $18 - silent_since >= $12 THEN silent_since END
+			   SET settings = $2, enabled = $3, expect = $4,
+			       secret_id = CASE WHEN $5 THEN $6 ELSE secret_id END,
+			       enabled_at = CASE WHEN $3 AND NOT enabled THEN $7 ELSE enabled_at END,
+			       silent_since = CASE WHEN $7 - silent_since >= $4 THEN silent_since END
 			 WHERE intake_id = $1`,
-			slices.Concat([]any{id}, columns, []any{intake.SetsSecrets(data), e.ID.String(), e.At})...)
+			id, settings, data.Enabled, expected(data.IntakeSettings), intake.SetsSecrets(data), e.ID.String(), e.At)
 	case event.IntakeRotated:
 		change = to.Queue(`UPDATE intake SET secret_id = $2 WHERE intake_id = $1`, id, e.ID.String())
 	case event.IntakeSilent:
@@ -87,26 +84,11 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 	return nil
 }
 
-// intakeColumns returns the columns of an intake's settings.
-func intakeColumns(s event.IntakeSettings) ([]any, error) {
-	origins, err := json.Marshal(s.Origins)
+// expected returns the time after which an intake without an arrival is silent; nil: never.
+func expected(s event.IntakeSettings) *time.Duration {
+	every, err := time.ParseDuration(s.ExpectEvery)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	mapping, err := json.Marshal(s.Mapping, json.Deterministic(true))
-	if err != nil {
-		return nil, err
-	}
-	signature, err := json.Marshal(s.Signature)
-	if err != nil {
-		return nil, err
-	}
-	var expect *time.Duration
-	if every, err := time.ParseDuration(s.ExpectEvery); err == nil {
-		expect = &every
-	}
-	return []any{
-		s.Name, s.Kind, s.Source, s.Enabled, origins, s.Redirect, s.Honeypot, s.Challenge, s.RateLimit, s.ExpectEvery, expect,
-		mapping, signature, s.GraphURL,
-	}, nil
+	return &every
 }
