@@ -44,8 +44,7 @@ type TouchFilter struct {
 }
 
 // touchList reads touches with the lead that each belongs to. A visit belongs to the lead that was linked with its visitor first, and
-// is not erased. $1 is the position that it is as of, and $2 whether
-// what is personal is read.
+// is not erased. $1 is the position that it is as of, and $2 whether personal data are read.
 const touchList = `
 	SELECT t.touch_id, coalesce(j.into_id, o.lead_id), t.at, t.source, t.kind, t.utm_source, t.utm_medium, t.utm_campaign, t.utm_id,
 	       t.credential, t.intake_id, coalesce(p.request_id, ''), t.position, t.erased, coalesce(p.metadata, '{}')
