@@ -8,129 +8,129 @@ import (
 	"time"
 )
 
-// Batcher answers questions of many callers with few queries. While Concurrency queries are running, questions wait, and the
-// next query takes all of them. While fewer are running, a question is asked at once.
+// Batcher serves requests of many callers with few queries. While Concurrency queries are running, requests wait, and the next query
+// takes all of them. While fewer are running, a request starts a query at once.
 //
-// A query starts after each of its questions was asked, so an answer is never older than its question.
-type Batcher[Q, A any] struct {
-	// Ask returns one answer for each question, in their order. Its context ends when no caller waits for an answer.
-	Ask func(ctx context.Context, questions []Q) ([]A, error)
-	// Concurrency is how many queries may run at a time, MaxBatch how many questions one takes.
+// A query starts after each of its requests was made, so a result is never older than its request.
+type Batcher[R, V any] struct {
+	// Query returns one result for each request, in their order. Its context ends when no caller waits for a result.
+	Query func(ctx context.Context, requests []R) ([]V, error)
+	// Concurrency is how many queries may run at a time, MaxBatch how many requests one takes.
 	Concurrency, MaxBatch int
 	// Timeout bounds a query.
 	Timeout time.Duration
 
 	mu      sync.Mutex
-	waiting []*question[Q, A]
-	busy    int
+	waiting []*batched[R, V]
+	running int
 }
 
-// question is one caller's.
-type question[Q, A any] struct {
-	asked  Q
-	answer chan answer[A] // holds one
-	group  *group         // nil while it waits; guarded by the mutex
+// batched is the request of one caller.
+type batched[R, V any] struct {
+	request R
+	result  chan result[V] // holds one
+	query   *batch         // nil while it waits; guarded by the mutex
 }
 
-type answer[A any] struct {
-	value  A
+type result[V any] struct {
+	value  V
 	err    error
-	shared bool // with the questions of others
+	shared bool // the query had other requests too
 }
 
-// group is the questions of one query.
-type group struct {
-	size int // how many of their callers still wait
-	end  context.CancelFunc
+// batch is the requests of one query.
+type batch struct {
+	callers int // that still wait
+	cancel  context.CancelFunc
 }
 
-// Answer asks one question. When a query of several questions fails, each is asked again by itself, so that one bad
-// question fails alone. The error is Ask's, or that of the context.
-func (b *Batcher[Q, A]) Answer(ctx context.Context, asked Q) (A, error) {
-	q := &question[Q, A]{asked: asked, answer: make(chan answer[A], 1)}
+// Do returns the result of one request. When a query of several requests fails, each is queried again by itself, so that one bad
+// request fails alone. The error is Query's, or that of the context.
+func (b *Batcher[R, V]) Do(ctx context.Context, request R) (V, error) {
+	r := &batched[R, V]{request: request, result: make(chan result[V], 1)}
 	b.mu.Lock()
-	b.waiting = append(b.waiting, q)
-	if b.busy < b.Concurrency {
-		b.busy++
+	b.waiting = append(b.waiting, r)
+	if b.running < b.Concurrency {
+		b.running++
 		go b.work()
 	}
 	b.mu.Unlock()
 	select {
-	case a := <-q.answer:
-		if a.err != nil && a.shared {
-			return b.alone(ctx, asked)
+	case got := <-r.result:
+		if got.err != nil && got.shared {
+			return b.alone(ctx, request)
 		}
-		return a.value, a.err
+		return got.value, got.err
 	case <-ctx.Done():
-		b.leave(q)
-		var none A
+		b.leave(r)
+		var none V
 		return none, ctx.Err()
 	}
 }
 
-func (b *Batcher[Q, A]) alone(ctx context.Context, asked Q) (value A, err error) {
+func (b *Batcher[R, V]) alone(ctx context.Context, request R) (value V, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
-	answers, err := b.Ask(ctx, []Q{asked})
+	values, err := b.Query(ctx, []R{request})
 	if err != nil {
 		return value, err
 	}
-	return answers[0], nil
+	return values[0], nil
 }
 
-// work asks what is waiting until nothing is.
-func (b *Batcher[Q, A]) work() {
+// work runs queries until no request waits.
+func (b *Batcher[R, V]) work() {
 	for {
-		runtime.Gosched() // lets goroutines that are about to ask do so first
+		runtime.Gosched() // lets goroutines that are about to make a request do so first
 		ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
 		taken := b.take(cancel)
 		if len(taken) == 0 {
 			cancel()
 			return
 		}
-		questions := make([]Q, len(taken))
-		for i, q := range taken {
-			questions[i] = q.asked
+		requests := make([]R, len(taken))
+		for i, r := range taken {
+			requests[i] = r.request
 		}
-		answers, err := b.Ask(ctx, questions)
+		values, err := b.Query(ctx, requests)
 		cancel()
-		for i, q := range taken {
-			a := answer[A]{err: err, shared: len(taken) > 1}
+		for i, r := range taken {
+			got := result[V]{err: err, shared: len(taken) > 1}
 			if err == nil {
-				a.value = answers[i]
+				got.value = values[i]
 			}
-			q.answer <- a
+			r.result <- got
 		}
 	}
 }
 
-// take returns the questions of the next query, or none when nothing is waiting: then the worker ends.
-func (b *Batcher[Q, A]) take(end context.CancelFunc) []*question[Q, A] {
+// take returns the requests of the next query, or none when no request waits: then the worker ends.
+func (b *Batcher[R, V]) take(cancel context.CancelFunc) []*batched[R, V] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(len(b.waiting), b.MaxBatch)
 	if n == 0 {
-		b.busy--
+		b.running--
 		return nil
 	}
 	taken := slices.Clone(b.waiting[:n])
 	b.waiting = slices.Delete(b.waiting, 0, n)
-	taking := &group{size: n, end: end}
-	for _, q := range taken {
-		q.group = taking
+	query := &batch{callers: n, cancel: cancel}
+	for _, r := range taken {
+		r.query = query
 	}
 	return taken
 }
 
-// leave is called by a caller that no longer waits. The last one of a group ends its query.
-func (b *Batcher[Q, A]) leave(q *question[Q, A]) {
+// leave is called by a caller that no longer waits. The last caller of a query cancels it.
+func (b *Batcher[R, V]) leave(r *batched[R, V]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if q.group == nil {
-		b.waiting = slices.DeleteFunc(b.waiting, func(other *question[Q, A]) bool { return other == q })
+	if r.query == nil {
+		b.waiting = slices.DeleteFunc(b.waiting, func(other *batched[R, V]) bool { return other == r })
 		return
 	}
-	if q.group.size--; q.group.size == 0 {
-		q.group.end()
+	if r.query.callers--; r.query.callers == 0 {
+		r.query.cancel()
 	}
 }

@@ -97,7 +97,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 
 		shortestGrace: shortestGrace,
 	}
-	s.behind = eventstore.Batcher[place, []*record]{Ask: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2}
+	s.behind = eventstore.Batcher[place, []*record]{Query: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2}
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	return s, nil
 }

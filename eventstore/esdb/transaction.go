@@ -166,7 +166,7 @@ func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool
 func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, found *span) (bool, error) {
 	records := resolver{Store: s, stream: c.Stream}
 	for next := c.Number + 1; ; next += behindPage {
-		page, err := s.behind.Answer(ctx, place{c.Stream, next})
+		page, err := s.behind.Do(ctx, place{c.Stream, next})
 		if err != nil {
 			return false, err
 		}

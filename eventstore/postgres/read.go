@@ -98,7 +98,7 @@ func (s *Store) first(ctx context.Context, stream string, from eventstore.Revisi
 	waiting, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	known := s.replicas.position()
-	p, err := s.firsts.Answer(waiting, readStart{stream, from})
+	p, err := s.firsts.Do(waiting, readStart{stream, from})
 	switch {
 	case err != nil && waiting.Err() != nil:
 		return page{}, unavailable(waiting, err)

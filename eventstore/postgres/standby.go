@@ -98,7 +98,7 @@ func (r *replicated) confirm(ctx context.Context, known eventstore.Position, new
 	}
 	waiting, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	answer, err := r.commits.Answer(waiting, newest)
+	answer, err := r.commits.Do(waiting, newest)
 	if err == nil {
 		err = answer
 	}

@@ -115,11 +115,11 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if s.keyed == nil {
 		s.keyed = func(string) bool { return false }
 	}
-	s.firsts = eventstore.Batcher[readStart, page]{Ask: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: queryTimeout}
+	s.firsts = eventstore.Batcher[readStart, page]{Query: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: queryTimeout}
 	s.closing, s.close = context.WithCancel(context.Background())
 	timeout := cmp.Or(options.AppendTimeout, 5*time.Second)
 	s.replicas.timeout = timeout
-	s.replicas.commits = eventstore.Batcher[mark, error]{Ask: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: queryTimeout}
+	s.replicas.commits = eventstore.Batcher[mark, error]{Query: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: queryTimeout}
 	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), timeout, log)
 	s.writer.connected, s.writer.appended, s.writer.replicas = s.connected, s.appended, &s.replicas
 	if options.OnBatch != nil {

@@ -83,7 +83,7 @@ type Vault struct {
 // read nor written.
 func NewVault(pool *pgxpool.Pool, box *sealbox.Box) *Vault {
 	v := &Vault{pool: pool, box: box}
-	v.lookUps = eventstore.Batcher[string, []key]{Ask: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second}
+	v.lookUps = eventstore.Batcher[string, []key]{Query: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second}
 	return v
 }
 
@@ -355,7 +355,7 @@ func (v *Vault) find(ctx context.Context, streams []string) (map[string][]key, e
 
 // findOf opens the keys of one stream. Concurrent calls share a query.
 func (v *Vault) findOf(ctx context.Context, stream string) ([]key, error) {
-	keys, err := v.lookUps.Answer(ctx, stream)
+	keys, err := v.lookUps.Do(ctx, stream)
 	if err != nil && ctx.Err() != nil {
 		err = unavailable(ctx, err)
 	}
