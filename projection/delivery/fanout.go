@@ -206,10 +206,10 @@ func (f FanOut) forgets(stream string, erased event.LeadErased) []string {
 // known reads where deliveries begin, and the endpoints of all accounts of a batch.
 func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (eventstore.Position, map[string]endpoint, error) {
 	var origin *int64
-	questions := &pgx.Batch{}
-	questions.Queue(`SELECT max(position) FROM origin WHERE epoch = $1`, f.Epoch).QueryRow(func(row pgx.Row) error { return row.Scan(&origin) })
-	found := askEndpoints(questions, batch)
-	if err := tx.SendBatch(ctx, questions).Close(); err != nil {
+	queries := &pgx.Batch{}
+	queries.Queue(`SELECT max(position) FROM origin WHERE epoch = $1`, f.Epoch).QueryRow(func(row pgx.Row) error { return row.Scan(&origin) })
+	found := queueEndpoints(queries, batch)
+	if err := tx.SendBatch(ctx, queries).Close(); err != nil {
 		return 0, nil, err
 	}
 	if origin == nil {
@@ -483,9 +483,9 @@ func (Endpoints) Filter() eventstore.Filter {
 }
 
 func (Endpoints) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
-	questions := &pgx.Batch{}
-	endpoints := askEndpoints(questions, batch)
-	if err := tx.SendBatch(ctx, questions).Close(); err != nil {
+	queries := &pgx.Batch{}
+	endpoints := queueEndpoints(queries, batch)
+	if err := tx.SendBatch(ctx, queries).Close(); err != nil {
 		return err
 	}
 	changed := map[string]endpoint{}
@@ -537,14 +537,14 @@ func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 	return e, true
 }
 
-// askEndpoints queries the endpoints of all accounts of a batch.
-func askEndpoints(questions *pgx.Batch, batch []projection.Event) (found map[string]endpoint) {
+// queueEndpoints adds a query for the endpoints of all accounts of a batch. The map is filled when the queries are sent.
+func queueEndpoints(queries *pgx.Batch, batch []projection.Event) (found map[string]endpoint) {
 	accounts := map[string]struct{}{}
 	for i := range batch {
 		accounts[batch[i].Metadata.Account] = struct{}{}
 	}
 	found = map[string]endpoint{}
-	questions.Queue(`SELECT webhook_id, account, url, events, filter, ordering, rate_limit, header_names, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
+	queries.Queue(`SELECT webhook_id, account, url, events, filter, ordering, rate_limit, header_names, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
 		slices.Sorted(maps.Keys(accounts))).Query(func(rows pgx.Rows) error {
 		var id string
 		var e endpoint

@@ -45,9 +45,9 @@ func (r *reading) flushLeaves(ctx context.Context) error {
 	return err
 }
 
-// askTree returns the events of the log that the stored trees were not made of. That the trees are whole
+// checkTree returns the events of the log that the stored trees were not made of. That the trees are whole
 // shows when the view is compared with a fresh fold.
-func askTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
+func checkTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 	view := view.TokenEvent{}
 	rows, err := tx.Query(ctx, `
 		SELECT format('audit tree of account %s: event at position %s of stream %s is not the one that the tree was made of',

@@ -175,7 +175,7 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 	return r, findings, err
 }
 
-// read reads the log, and fills the temporary tables that the questions are about.
+// read reads the log, and fills the temporary tables of the checks.
 func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, report func(done, end eventstore.Position)) (r reading, err error) {
 	for _, statements := range []string{settings, temporary} {
 		if _, err := tx.Exec(ctx, statements); err != nil {
@@ -206,13 +206,13 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, report f
 	return r, err
 }
 
-// conclude returns what does not agree in what was read. With an error, the result is incomplete.
+// conclude runs the checks on what was read, and returns their findings. With an error, the result is incomplete.
 func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads []audit.Head, position int64) (findings []string, err error) {
 	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, joined_into, joined`); err != nil {
 		return nil, err
 	}
-	for _, conclusion := range conclusions {
-		if _, err := tx.Exec(ctx, conclusion, position); err != nil {
+	for _, derivation := range derivations {
+		if _, err := tx.Exec(ctx, derivation, position); err != nil {
 			return nil, err
 		}
 	}
@@ -221,17 +221,17 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads
 		return nil, err
 	}
 	findings = slices.Concat(r.findings, r.whole.findings(), r.unsigned(), r.unbound())
-	var asks []func() ([]string, error)
-	for _, question := range questions {
-		asks = append(asks, func() ([]string, error) { return ask(ctx, tx, question, position, v.Most) })
+	var steps []func() ([]string, error)
+	for _, check := range checks {
+		steps = append(steps, func() ([]string, error) { return runCheck(ctx, tx, check, position, v.Most) })
 	}
-	asks = append(asks,
-		func() ([]string, error) { return askTree(ctx, tx, v.Most) },
+	steps = append(steps,
+		func() ([]string, error) { return checkTree(ctx, tx, v.Most) },
 		func() ([]string, error) { return compareHeads(ctx, tx, heads) },
 		func() ([]string, error) { return r.lost(ctx, v.Store) },
 	)
-	for _, ask := range asks {
-		more, err := ask()
+	for _, step := range steps {
+		more, err := step()
 		if findings = append(findings, more...); err != nil {
 			return findings, err
 		}
@@ -239,8 +239,8 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads
 	return findings, nil
 }
 
-func ask(ctx context.Context, tx pgx.Tx, question string, position int64, most int) ([]string, error) {
-	rows, err := tx.Query(ctx, question, position, most)
+func runCheck(ctx context.Context, tx pgx.Tx, check string, position int64, most int) ([]string, error) {
+	rows, err := tx.Query(ctx, check, position, most)
 	if err != nil {
 		return nil, err
 	}

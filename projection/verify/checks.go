@@ -4,7 +4,7 @@ package verify
 // sort.
 const settings = `SET LOCAL enable_nestloop = off; SET LOCAL jit = off; SET LOCAL work_mem = '32MB'`
 
-// temporary holds what is remembered of the log, and what follows from it.
+// temporary creates the tables for what was read from the log, and for what is derived from it.
 const temporary = `
 	CREATE TEMP TABLE seen (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, hash bigint NOT NULL, revision bigint NOT NULL,
 	                        event_id uuid NOT NULL, at timestamptz) ON COMMIT DROP;
@@ -22,10 +22,10 @@ const temporary = `
 	CREATE TEMP TABLE uneven (lead_id text COLLATE "C" NOT NULL, kind text COLLATE "C" NOT NULL, vals bigint NOT NULL,
 	                          claims bigint NOT NULL) ON COMMIT DROP`
 
-// conclusions fill the tables that several questions are about. $1 is the position that the leads are of.
+// derivations fill the tables that several checks use. $1 is the position of the leads.
 //
 // A claim's last event is the one that no other event of it follows. Few claims have more than one.
-var conclusions = []string{
+var derivations = []string{
 	// The values of each lead. Its state is JSON, and read once. Without a list there is the one that is shown.
 	`INSERT INTO known
 	 SELECT lead_id, account, v.kind, v.value
@@ -54,12 +54,12 @@ var conclusions = []string{
 	  GROUP BY lead_id, kind HAVING sum(vals) <> sum(claims)`,
 }
 
-// questions each yield findings as sentences. $1 is the position that the leads are of, $2 the most answers.
+// checks are queries that return findings as sentences. $1 is the position of the leads, $2 the most findings.
 //
 // Names of claims are hashes under a key that is not needed here: every phone and email of a lead must be no other
-// lead's, and each lead must hold at least as many claims as it has values. A lead that something happened to behind
-// the position is left out.
-var questions = []string{
+// lead's, and each lead must hold at least as many claims as it has values. A lead with events after the position is
+// left out.
+var checks = []string{
 	// Events are sorted by the hashes of their streams, in a fraction of the time that names take. Where revisions do not count up
 	// within a hash, they are sorted by name: two streams may have one hash.
 	`SELECT format('stream %s: event at position %s has revision %s, not %s', stream, position, revision, place)
