@@ -100,12 +100,12 @@ func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (answer Arriv
 	answer.ID = event.ArrivalID(c.kept.stream)
 	if cmd.Pending && !cmd.Mapped.Test && !cmd.Mapped.Skip {
 		answer.State = arrival.Received
-		if answer.Position, err = c.keepAlone(ctx); err == nil {
+		if answer.Position, err = c.appendUncaptured(ctx); err == nil {
 			return answer, nil
 		}
 		return answer, c.finish(&answer, LeadCaptured{}, err)
 	}
-	captured, err := c.become(ctx, cmd.Mapped)
+	captured, err := c.captureMapped(ctx, cmd.Mapped)
 	err = c.finish(&answer, captured, err)
 	return answer, err
 }
@@ -163,8 +163,8 @@ func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
 	return write, nil
 }
 
-// keepAlone appends an arrival that is not captured. Nothing confirms the account: what is kept is repaired under the settings of then.
-func (c *capture) keepAlone(ctx context.Context, outcome ...event.Data) (position eventstore.Position, err error) {
+// appendUncaptured appends an arrival that is not captured. Nothing confirms the account: what is kept is repaired under the settings of then.
+func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (position eventstore.Position, err error) {
 	var streams []string
 	if c.binding != nil {
 		streams = []string{c.binding.stream}
@@ -242,11 +242,11 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 		return &Quarantined{Errors: wrong, ArrivalID: c.kept.was.ID} // nothing has changed
 	}
 	if c.kept.askPerson {
-		if mendable := slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool { return e.Field != "phone" && e.Field != "email" }); len(mendable) > 0 {
-			return mendable
+		if correctable := slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool { return e.Field != "phone" && e.Field != "email" }); len(correctable) > 0 {
+			return correctable
 		}
 	}
-	position, err := c.keepAlone(ctx, event.ArrivalQuarantined{Reasons: reasons})
+	position, err := c.appendUncaptured(ctx, event.ArrivalQuarantined{Reasons: reasons})
 	if err != nil {
 		return err
 	}

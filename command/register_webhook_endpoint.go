@@ -51,7 +51,7 @@ func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebh
 	if err != nil {
 		return WebhookRegistered{}, err
 	}
-	if webhook.AskForLeads(registered.Events) && !cmd.Caller.ReadsLeads {
+	if webhook.SubscribesToLeads(registered.Events) && !cmd.Caller.ReadsLeads {
 		return WebhookRegistered{}, ErrLeadsHidden
 	}
 	var answer WebhookRegistered

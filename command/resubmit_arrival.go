@@ -53,7 +53,7 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 			return err
 		}
 		if len(cmd.Set) > 0 {
-			mapped.Body, mapped.Wrong = arrival.Set(mapped.Body, cmd.Set), setAway(mapped.Wrong, cmd.Set)
+			mapped.Body, mapped.Wrong = arrival.Set(mapped.Body, cmd.Set), unresolved(mapped.Wrong, cmd.Set)
 		}
 		resubmitted, err := h.stamp(user, h.after(of.UpdatedAt), event.ArrivalResubmitted{Set: cmd.Set})
 		if err != nil {
@@ -62,7 +62,7 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 		admission := cmd.Admission
 		admission.Caller = of.caller(user)
 		c := &capture{Handlers: h, CaptureLead: CaptureLead{Admission: admission, Body: mapped.Body, Source: source}, kept: of.again(user, resubmitted)}
-		answer, err = c.become(ctx, mapped)
+		answer, err = c.captureMapped(ctx, mapped)
 		return err
 	})
 	return answer, err
@@ -84,7 +84,7 @@ func (h *Handlers) fetchAgain(ctx context.Context, by Admission, of heldArrival)
 	return position, err
 }
 
-// Decided reports whether an error of ResubmitArrival is what was decided on the arrival.
+// Decided reports whether an error of ResubmitArrival is a decision on the arrival, not a failure.
 func Decided(err error) bool {
 	_, wrong := errors.AsType[field.Errors](err)
 	_, refused := errors.AsType[*LeadRefused](err)
@@ -147,7 +147,7 @@ func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (Arriva
 			return err
 		}
 		c.Body, c.Source = mapped.Body, source
-		captured, err := c.become(ctx, mapped)
+		captured, err := c.captureMapped(ctx, mapped)
 		return c.finish(&answer, captured, err)
 	})
 	return answer, err
@@ -268,8 +268,8 @@ func notFetched(a arrival.Arrival) field.Errors {
 	return wrong
 }
 
-// setAway returns what is still wrong with an arrival when fields are set. What cannot be mapped at all can be set as a whole.
-func setAway(wrong field.Errors, set map[string]jsontext.Value) (left field.Errors) {
+// unresolved returns the errors of an arrival that remain when fields are set. A phone or email resolves those of the whole body.
+func unresolved(wrong field.Errors, set map[string]jsontext.Value) (left field.Errors) {
 	_, phone := set["phone"]
 	_, email := set["email"]
 	for _, e := range wrong {
@@ -281,8 +281,8 @@ func setAway(wrong field.Errors, set map[string]jsontext.Value) (left field.Erro
 	return left
 }
 
-// become captures an arrival, or keeps it without.
-func (c *capture) become(ctx context.Context, mapped Mapped) (captured LeadCaptured, err error) {
+// captureMapped captures a mapped arrival, or discards or quarantines it.
+func (c *capture) captureMapped(ctx context.Context, mapped Mapped) (captured LeadCaptured, err error) {
 	switch {
 	case mapped.Test:
 		return captured, c.discard(ctx, event.DiscardedTest)
@@ -306,7 +306,7 @@ func (*discardedError) Unwrap() error { return arrival.ErrDiscarded }
 
 // discard keeps an arrival that is not captured. It always returns an error, normally a *discardedError.
 func (c *capture) discard(ctx context.Context, reason string) error {
-	position, err := c.keepAlone(ctx, event.ArrivalDiscarded{Reason: reason})
+	position, err := c.appendUncaptured(ctx, event.ArrivalDiscarded{Reason: reason})
 	if err != nil {
 		return err
 	}

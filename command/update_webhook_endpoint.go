@@ -61,7 +61,7 @@ func (h *Handlers) noSecret(ctx context.Context, webhookID string) error {
 // directsLeads reports whether a fact changes which events of leads an endpoint is sent, or where to.
 func directsLeads(fact event.Data) bool {
 	updated, is := fact.(event.WebhookUpdated)
-	return is && webhook.AskForLeads(updated.Events) &&
+	return is && webhook.SubscribesToLeads(updated.Events) &&
 		slices.ContainsFunc(updated.Changed, func(name string) bool { return name == "url" || name == "events" || name == "filter" })
 }
 

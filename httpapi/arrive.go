@@ -185,12 +185,12 @@ func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, er
 
 // mapped is what the intake's mapping makes of a post, and the post as it is kept, in the account's turn.
 func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
-	release, err := x.load.mappings.takeToRest(x.ctx, x.caller.Account)
+	release, err := x.load.mappings.takeWithCooldown(x.ctx, x.caller.Account)
 	if err != nil {
 		return kept, mapped, nil, err
 	}
 	begun := time.Now() // for a duration, so not the configured clock
-	defer func() { release(restAfter(time.Since(begun), len(body), mapped.Steps)) }()
+	defer func() { release(cooldownAfter(time.Since(begun), len(body), mapped.Steps)) }()
 	mapped, wrong = x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
 	if !mapped.Honeypot {
 		kept = raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(x.intake.State.Settings.Kind, body)))

@@ -189,7 +189,7 @@ func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 		live := pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.lead`)
 		require.Zero(t, live)
 	}
-	held, err := s.store.Held(t.Context(), event.LeadStream("none"))
+	held, err := s.store.HasKeys(t.Context(), event.LeadStream("none"))
 	require.NoError(t, err)
 	require.False(t, held)
 	require.False(t, strings.Contains(s.log.String(), `"level":"ERROR"`), s.log.String())

@@ -73,7 +73,7 @@ func (f *formPost) receive() (confirmed bool, err error) {
 		return false, nil
 	}
 	if settings := f.intake.State.Settings; settings.Challenge != "" {
-		if err := f.mendable(mapped, wrong); err != nil {
+		if err := f.correctable(mapped, wrong); err != nil {
 			return false, err
 		}
 		if err := f.verify(mapped); errors.Is(err, challenge.ErrFailed) {
@@ -93,21 +93,21 @@ func (f *formPost) receive() (confirmed bool, err error) {
 	return true, nil
 }
 
-// mendable returns what the person can correct, before the challenge is verified: a provider accepts its token only once.
-func (f *formPost) mendable(mapped intake.Mapped, wrong field.Errors) error {
+// correctable returns the errors that the person can correct, before the challenge is verified: a provider accepts its token only once.
+func (f *formPost) correctable(mapped intake.Mapped, wrong field.Errors) error {
 	if len(wrong) > 0 {
 		return nil
 	}
 	settings := f.admission.Account.State
 	_, err := lead.ParseArrival(mapped.Body, lead.Rules{Region: settings.Region, Stages: settings.Stages}, lead.Client{})
 	invalid, _ := errors.AsType[field.Errors](err)
-	var mendable field.Errors
+	var correctable field.Errors
 	for _, one := range invalid {
 		if one.Field == "phone" || one.Field == "email" {
-			mendable.Add(one.Field, one.Message)
+			correctable.Add(one.Field, one.Message)
 		}
 	}
-	return mendable.Err()
+	return correctable.Err()
 }
 
 // verify verifies the challenge, once for a request, and for repetitions of it: those have one delivery id, and so one effect.

@@ -439,9 +439,9 @@ func newTurns() turns {
 	return turns{all: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))), own: map[string]*turn{}}
 }
 
-// restAfter returns how long an account rests after a post, by the time, the bytes and the steps that it took: posts that are costly
+// cooldownAfter returns how long an account waits after a post, by the time, the bytes and the steps that it took: posts that are costly
 // together take no more than a quarter of a processor. Any other is followed at once, however long it took on a busy machine.
-func restAfter(took time.Duration, bytes int, steps uint64) time.Duration {
+func cooldownAfter(took time.Duration, bytes int, steps uint64) time.Duration {
 	if bytes < 64<<10 && steps < expression.CostLimit/10 {
 		return 0
 	}
@@ -450,12 +450,12 @@ func restAfter(took time.Duration, bytes int, steps uint64) time.Duration {
 
 // take waits for a turn of an account. The error is that of the context.
 func (t *turns) take(ctx context.Context, account string) (release func(), err error) {
-	rest, err := t.takeToRest(ctx, account)
-	return func() { rest(0) }, err
+	cooldown, err := t.takeWithCooldown(ctx, account)
+	return func() { cooldown(0) }, err
 }
 
-// takeToRest is take, after which the account's next turn begins a rest after release.
-func (t *turns) takeToRest(ctx context.Context, account string) (release func(rest time.Duration), err error) {
+// takeWithCooldown is take, after which the account's next turn begins a cooldown after release.
+func (t *turns) takeWithCooldown(ctx context.Context, account string) (release func(cooldown time.Duration), err error) {
 	t.mu.Lock()
 	own := t.own[account]
 	if own == nil {
@@ -483,12 +483,12 @@ func (t *turns) takeToRest(ctx context.Context, account string) (release func(re
 		end()
 		return nil, err
 	}
-	return func(rest time.Duration) {
+	return func(cooldown time.Duration) {
 		t.all.Release(1)
-		if rest == 0 {
+		if cooldown == 0 {
 			end()
 			return
 		}
-		time.AfterFunc(rest, end)
+		time.AfterFunc(cooldown, end)
 	}, nil
 }

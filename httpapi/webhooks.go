@@ -248,7 +248,7 @@ func (x *exchange) tryFilter(endpoint query.Endpoint, filter string, since time.
 	if _, err := webhook.CompileFilter(filter); err != nil {
 		return preview, bad("filter", err.Error())
 	}
-	if webhook.AskForLeads(endpoint.Events) && !x.caller.ReadsLeads {
+	if webhook.SubscribesToLeads(endpoint.Events) && !x.caller.ReadsLeads {
 		return preview, command.ErrLeadsHidden
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, requestTimeout) // a page of the console has no timeout of its own

@@ -92,7 +92,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapTimeout+`'`); err != nil {
 		return 0, err
 	}
-	there, err := b.holdLive(ctx, tx, live)
+	there, err := b.lockLive(ctx, tx, live)
 	if err != nil {
 		return 0, err
 	}
@@ -136,8 +136,8 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	return position, err
 }
 
-// holdLive locks the live view's checkpoint, and creates it if there is none yet.
-func (b *builder) holdLive(ctx context.Context, tx pgx.Tx, live string) (c checkpoint, err error) {
+// lockLive locks the live view's checkpoint, and creates it if there is none yet.
+func (b *builder) lockLive(ctx context.Context, tx pgx.Tx, live string) (c checkpoint, err error) {
 	_, err = tx.Exec(ctx, `INSERT INTO `+live+`.checkpoint (projector, version, epoch, position, updated_at)
 		VALUES ($1, $2, $3, 0, now()) ON CONFLICT (projector) DO NOTHING`,
 		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch)

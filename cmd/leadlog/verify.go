@@ -125,7 +125,7 @@ func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Sto
 	found.differences, err = verify.Verification{
 		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Origin: origin, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
-		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished, Held: h.Store.Held,
+		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished, HasKeys: h.Store.HasKeys,
 		Broken: h.BrokenSecrets(), Unproven: h.BrokenIntakes(), Whole: func(head audit.Head) { found.head = head },
 	}.Run(ctx)
 	return found, err

@@ -65,8 +65,8 @@ func Evolve(s State, fact event.Fact) State {
 		s = State{
 			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
 			Region: data.Region, Currency: data.Currency, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
-			TokensSeeLeads: data.LetsTokensSeeLeads(), VisitorDays: data.KeepsVisitorsFor(),
-			Quarantine: data.Quarantine, QuarantineDays: data.KeepsArrivalsFor(), WonStages: data.CountsAsWon(),
+			TokensSeeLeads: data.TokensSeeLeadsOrDefault(), VisitorDays: data.VisitorDaysOrDefault(),
+			Quarantine: data.Quarantine, QuarantineDays: data.QuarantineDaysOrDefault(), WonStages: data.WonStagesOrDefault(),
 		}
 	case event.JWTsRevoked:
 		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
@@ -284,8 +284,8 @@ func (s State) is(c event.AccountConfigured) bool {
 	return s.Name == c.Name && s.Region == c.Region && s.Currency == c.Currency &&
 		slices.Equal(s.Features, c.Features) && slices.Equal(s.Stages, c.Stages) &&
 		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst) &&
-		s.TokensSeeLeads == c.LetsTokensSeeLeads() && s.VisitorDays == c.KeepsVisitorsFor() &&
-		s.Quarantine == c.Quarantine && s.QuarantineDays == c.KeepsArrivalsFor() && slices.Equal(s.WonStages, c.CountsAsWon())
+		s.TokensSeeLeads == c.TokensSeeLeadsOrDefault() && s.VisitorDays == c.VisitorDaysOrDefault() &&
+		s.Quarantine == c.Quarantine && s.QuarantineDays == c.QuarantineDaysOrDefault() && slices.Equal(s.WonStages, c.WonStagesOrDefault())
 }
 
 func equal[T comparable](a, b *T) bool {

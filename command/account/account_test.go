@@ -183,7 +183,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	existing.TokensSeeLeads = false
 	withoutLeads, err := existing.Configure(existing.Keeping(Settings{Name: "Globex"}), knownRegion)
 	require.NoError(t, err)
-	require.False(t, withoutLeads.LetsTokensSeeLeads())
+	require.False(t, withoutLeads.TokensSeeLeadsOrDefault())
 	none, err := existing.Configure(existing.Keeping(Settings{Features: []string{}}), knownRegion)
 	require.NoError(t, err)
 	require.Empty(t, none.Features)

@@ -73,17 +73,17 @@ func SentAs(data event.Data) (name string, sent bool) {
 // SentTypes returns, for an endpoint with these events, the stored types that it gets, with the public type of each.
 func SentTypes(events []string) map[string]string {
 	types := maps.Clone(sentAs)
-	maps.DeleteFunc(types, func(_, name string) bool { return !AsksFor(events, name) })
+	maps.DeleteFunc(types, func(_, name string) bool { return !Subscribes(events, name) })
 	return types
 }
 
-// AsksFor reports whether an endpoint with these events gets a public type.
-func AsksFor(events []string, name string) bool {
+// Subscribes reports whether an endpoint with these events gets a public type.
+func Subscribes(events []string, name string) bool {
 	return slices.Contains(events, "*") || slices.Contains(events, name)
 }
 
-// AskForLeads reports whether an endpoint with these events is sent events of leads.
-func AskForLeads(events []string) bool {
+// SubscribesToLeads reports whether an endpoint with these events is sent events of leads.
+func SubscribesToLeads(events []string) bool {
 	return slices.ContainsFunc(events, func(name string) bool { return name == "*" || strings.HasPrefix(name, "lead.") })
 }
 

@@ -359,7 +359,7 @@ func (r *reader) mark() error {
 // look reads $all from where the log was read: one page, and more until a position is reached.
 func (r *reader) look(ctx context.Context, until eventstore.Position) error {
 	for {
-		n, err := r.lookOnce(ctx)
+		n, err := r.pollOnce(ctx)
 		if err != nil {
 			return err
 		}
@@ -369,8 +369,8 @@ func (r *reader) look(ctx context.Context, until eventstore.Position) error {
 	}
 }
 
-// lookOnce reads one page and returns how many events it had.
-func (r *reader) lookOnce(ctx context.Context) (n int, err error) {
+// pollOnce reads one page and returns how many events it had.
+func (r *reader) pollOnce(ctx context.Context) (n int, err error) {
 	f, err := r.store.readFlow(ctx, func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
 		if r.store.leader {
 			ctx = onLeader(ctx)

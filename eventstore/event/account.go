@@ -36,24 +36,26 @@ const DefaultQuarantineDays = 30
 // DefaultWonStages are the stages that count as a conversion if the account's settings do not say.
 func DefaultWonStages() []string { return []string{"won"} }
 
-// KeepsArrivalsFor returns QuarantineDays, or its default.
-func (a AccountConfigured) KeepsArrivalsFor() int {
+// QuarantineDaysOrDefault returns QuarantineDays, or its default.
+func (a AccountConfigured) QuarantineDaysOrDefault() int {
 	return cmp.Or(a.QuarantineDays, DefaultQuarantineDays)
 }
 
-// CountsAsWon returns WonStages, or their default.
-func (a AccountConfigured) CountsAsWon() []string {
+// WonStagesOrDefault returns WonStages, or their default.
+func (a AccountConfigured) WonStagesOrDefault() []string {
 	if len(a.WonStages) == 0 {
 		return DefaultWonStages()
 	}
 	return a.WonStages
 }
 
-// KeepsVisitorsFor returns VisitorDays, or its default.
-func (a AccountConfigured) KeepsVisitorsFor() int { return cmp.Or(a.VisitorDays, DefaultVisitorDays) }
+// VisitorDaysOrDefault returns VisitorDays, or its default.
+func (a AccountConfigured) VisitorDaysOrDefault() int {
+	return cmp.Or(a.VisitorDays, DefaultVisitorDays)
+}
 
-// LetsTokensSeeLeads returns TokensSeeLeads, or its default.
-func (a AccountConfigured) LetsTokensSeeLeads() bool {
+// TokensSeeLeadsOrDefault returns TokensSeeLeads, or its default.
+func (a AccountConfigured) TokensSeeLeadsOrDefault() bool {
 	return a.TokensSeeLeads == nil || *a.TokensSeeLeads
 }
 

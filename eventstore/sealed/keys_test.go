@@ -29,7 +29,7 @@ func TestAppend_RefusedKeepsKey(t *testing.T) {
 			if p.log == "" {
 				require.Zero(t, p.keys(stream))
 			}
-			held, err := store.Held(t.Context(), stream)
+			held, err := store.HasKeys(t.Context(), stream)
 			require.NoError(t, err)
 			require.Equal(t, len(read(t, store, stream)) > 0, held, "a key without an event is not held")
 		}

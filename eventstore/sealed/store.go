@@ -67,8 +67,8 @@ func (s *Store) Commitments(ctx context.Context, streams ...string) (map[string]
 	return commitments, nil
 }
 
-// Held reports whether there is a key of any of the streams that an event is sealed with. Keys that no event uses do not count.
-func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
+// HasKeys reports whether there is a key of any of the streams that an event is sealed with. Keys that no event uses do not count.
+func (s *Store) HasKeys(ctx context.Context, streams ...string) (bool, error) {
 	stored, err := s.vault.find(ctx, streams)
 	if err != nil {
 		return false, err

@@ -515,7 +515,7 @@ func (e endpoint) lanes() string {
 }
 
 func (e endpoint) wants(account, name string) bool {
-	return !e.deleted && !e.disabled && e.account == account && webhook.AsksFor(e.Events, name)
+	return !e.deleted && !e.disabled && e.account == account && webhook.Subscribes(e.Events, name)
 }
 
 // evolve folds an event of the endpoint's stream. Not ok: the event changes nothing in an endpoint.

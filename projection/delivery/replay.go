@@ -300,7 +300,7 @@ func (p replay) match(
 		return fmt.Errorf("event at position %d of stream %s: %w", recorded.Position, recorded.Stream, err)
 	}
 	name, sent := webhook.SentAs(data)
-	if !sent || recorded.Erased || !webhook.AsksFor(p.events, name) {
+	if !sent || recorded.Erased || !webhook.Subscribes(p.events, name) {
 		return nil
 	}
 	e := projection.Event{Recorded: &recorded, Data: data}

@@ -59,8 +59,8 @@ type Keys interface {
 	// Returned reports whether there are such keys.
 	Expel(ctx context.Context, streams ...string) error
 	Returned(ctx context.Context, streams ...string) (bool, error)
-	// Held reports whether there is a key of any of the streams.
-	Held(ctx context.Context, streams ...string) (bool, error)
+	// HasKeys reports whether there is a key of any of the streams.
+	HasKeys(ctx context.Context, streams ...string) (bool, error)
 }
 
 // Views are what is derived from the log. Database implements it.
@@ -304,7 +304,7 @@ func (e Eraser) forgetAll(ctx context.Context, facts Facts, stream string, reada
 
 // Unfinished reports whether a step is left of the erasure of leads and visitors at a position.
 func (e Eraser) Unfinished(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error) {
-	if held, err := e.Keys.Held(ctx, leadStreams(leads)...); held || err != nil {
+	if held, err := e.Keys.HasKeys(ctx, leadStreams(leads)...); held || err != nil {
 		return held, err
 	}
 	if returned, err := e.Keys.Returned(ctx, visitors...); returned || err != nil {

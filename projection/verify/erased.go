@@ -146,7 +146,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 
 // unerased reports erasures that a killed process did not finish.
 func (v Verification) unerased(ctx context.Context, r reading) error {
-	if v.Left == nil || v.Unfinished == nil || v.Held == nil {
+	if v.Left == nil || v.Unfinished == nil || v.HasKeys == nil {
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.erased)) {
@@ -175,7 +175,7 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.returned)) {
-		held, err := v.Held(ctx, stream)
+		held, err := v.HasKeys(ctx, stream)
 		if err != nil {
 			return err
 		}

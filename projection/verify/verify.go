@@ -43,10 +43,10 @@ type Verification struct {
 	// Left, if not nil, is called with each erasure that a killed process did not finish. These are not findings, because one that is
 	// still running looks the same.
 	Left func(Leftover)
-	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and Held whether a stream still has a
+	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and HasKeys whether a stream still has a
 	// key. Without both, incomplete erasures are not searched for.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
-	Held       func(ctx context.Context, streams ...string) (bool, error)
+	HasKeys    func(ctx context.Context, streams ...string) (bool, error)
 	// Broken, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, and why. Some of them may
 	// just have been deleted.
 	Broken func(ctx context.Context) (map[string]error, error)

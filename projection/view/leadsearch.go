@@ -24,9 +24,9 @@ const (
 
 // searchIndexing is the work on lead_search that is left for one session.
 type searchIndexing struct {
-	pending bool      // there may be leads that are not in it
-	busy    bool      // events have come since the last rows were added
-	rests   time.Time // until then
+	pending     bool      // there may be leads that are not in it
+	busy        bool      // events have come since the last rows were added
+	pausedUntil time.Time // until then
 }
 
 // Maintenance implements projection.Maintainer.
@@ -41,7 +41,7 @@ func (s *searchIndexing) Note(events []projection.Event) {
 }
 
 // Due implements projection.Maintenance.
-func (s *searchIndexing) Due() bool { return s.pending && !time.Now().Before(s.rests) }
+func (s *searchIndexing) Due() bool { return s.pending && !time.Now().Before(s.pausedUntil) }
 
 // Pending implements projection.Maintenance.
 func (s *searchIndexing) Pending() bool { return s.pending }
@@ -58,7 +58,7 @@ func (s *searchIndexing) Run(ctx context.Context, tx pgx.Tx) error {
 	}
 	s.pending = added.RowsAffected() == indexedAtOnce
 	if s.busy {
-		s.rests = time.Now().Add(indexingShare * time.Since(began))
+		s.pausedUntil = time.Now().Add(indexingShare * time.Since(began))
 	}
 	s.busy = false
 	return nil

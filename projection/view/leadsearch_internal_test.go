@@ -31,11 +31,11 @@ func TestLeadSearch_RestsWhileBusy(t *testing.T) {
 	}
 	require.True(t, work.Due())
 	run()
-	require.True(t, work.rests.IsZero())
+	require.True(t, work.pausedUntil.IsZero())
 	require.True(t, work.Due(), "there are more")
 	work.Note([]projection.Event{{Recorded: &eventstore.Recorded{Event: eventstore.Event{}, Revision: 1}}})
 	run()
-	require.False(t, work.rests.IsZero())
+	require.False(t, work.pausedUntil.IsZero())
 	require.True(t, work.Pending(), "there may be more")
 	run()
 	require.False(t, work.Pending())

@@ -224,7 +224,7 @@ func (t *touches) setting(e *projection.Event, configured *event.AccountConfigur
 	t.settings.text(event.AccountID(e.Stream))
 	t.settings.timestamp(e.At)
 	stages, first := []string{}, ""
-	for _, stage := range configured.CountsAsWon() {
+	for _, stage := range configured.WonStagesOrDefault() {
 		stages = append(stages, account.FoldStage(stage))
 	}
 	if len(configured.Stages) > 0 {

@@ -89,7 +89,7 @@ func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 		}
 		return nil
 	case event.AccountConfigured:
-		l.won = append(l.won, NewWonStages(position, data.CountsAsWon()))
+		l.won = append(l.won, NewWonStages(position, data.WonStagesOrDefault()))
 		return nil
 	default:
 		return nil

@@ -267,7 +267,7 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 	}
 	findings, err := verify.Verification{
 		URL: w.URL, Pool: w.Pool, Store: store, Most: 3, Progress: func(_, _ eventstore.Position) {},
-		Left: func(verify.Leftover) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, Held: store.Held,
+		Left: func(verify.Leftover) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, HasKeys: store.HasKeys,
 	}.Run(t.Context())
 	require.NoError(t, err)
 	for _, finding := range findings {
