@@ -26,7 +26,7 @@ const (
 type searchIndexing struct {
 	pending     bool      // there may be leads that are not in it
 	busy        bool      // events have come since the last rows were added
-	pausedUntil time.Time // until then
+	pausedUntil time.Time // a batch is followed by a pause, so that the index takes a tenth of the time
 }
 
 // Maintenance implements projection.Maintainer.
