@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // stranger is the other account. Every text that it writes contains this name, and no text of ours does.
@@ -78,17 +79,18 @@ func (w *tenants) furnish(ids *strings.Replacer) {
 
 const missingID = "01ARZ3NDEKTSV4RRFFQ69G5FAV" // a valid id that does not exist
 
-// caughtUp waits until all views and deliveries are up to date.
+// caughtUp waits until all views and deliveries are up to date. A view that has not started has no checkpoint.
 func (s *service) caughtUp() {
 	s.t.Helper()
 	head, err := s.store.Head(s.t.Context())
 	require.NoError(s.t, err)
 	require.Eventually(s.t, func() bool {
-		var behind int
+		var current, behind int
 		err := s.pool.QueryRow(s.t.Context(), `
-			SELECT count(*) FROM (SELECT position FROM views.checkpoint UNION ALL SELECT position FROM delivery.checkpoint) AS c
-			 WHERE position < $1`, int64(head)).Scan(&behind)
-		return err == nil && behind == 0
+			SELECT count(*) FILTER (WHERE position >= $1), count(*) FILTER (WHERE position < $1)
+			  FROM (SELECT position FROM views.checkpoint UNION ALL SELECT position FROM delivery.checkpoint) AS c`, int64(head)).
+			Scan(&current, &behind)
+		return err == nil && behind == 0 && current >= len(view.All())
 	}, time.Minute, 10*time.Millisecond)
 }
 
