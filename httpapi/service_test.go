@@ -23,9 +23,11 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
@@ -263,6 +265,21 @@ func (s *service) request(c call) reply {
 func (s *service) as(method, path, body string) reply {
 	s.t.Helper()
 	return s.send(call{method: method, path: path, credential: s.jwt, body: body})
+}
+
+// writtenSince returns the types of the events after a position, without records of who saw a lead: an answer that shows one adds such
+// a record once a minute.
+func (s *service) writtenSince(after eventstore.Position) (types []string) {
+	s.t.Helper()
+	for page, err := range eventstore.ReadTo(s.t.Context(), s.store, after, storetest.Head(s.t, s.store), eventstore.Filter{}) {
+		require.NoError(s.t, err)
+		for _, e := range page.Events {
+			if e.Type != (event.DataRevealed{}).EventType() {
+				types = append(types, e.Type)
+			}
+		}
+	}
+	return types
 }
 
 // atOnce sends as many requests side by side.
