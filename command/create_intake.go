@@ -33,7 +33,7 @@ type IntakeSecrets interface {
 type CreateIntake struct {
 	Caller Caller
 	Intake intake.Update // nil fields get their defaults
-	// Demo creates the intake of demo data. An account has at most one: if it exists, the answer has only its ID.
+	// Demo reports whether the intake is that of demo data. An account has at most one: if it exists, the answer has only its ID.
 	Demo bool
 }
 

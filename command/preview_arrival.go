@@ -102,10 +102,11 @@ func (p ArrivalPreview) Lead() map[string]jsontext.Value {
 	}
 	a := p.Arrival
 	for name, value := range lead.EachField(a.LeadFields) {
-		text(name, value)
-	}
-	if a.OpportunityValue != "" { // a number
-		members["opportunityValue"] = jsontext.Value(a.OpportunityValue)
+		if name == "opportunityValue" {
+			members[name] = jsontext.Value(value) // a number
+		} else {
+			text(name, value)
+		}
 	}
 	text("visitorId", a.VisitorID)
 	text("source", a.Source)

@@ -163,7 +163,8 @@ func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
 	return write, nil
 }
 
-// appendUncaptured appends an arrival that is not captured. Nothing confirms the account: what is kept is repaired under the settings of then.
+// appendUncaptured appends an arrival that is not captured. The append does not check the account: a quarantined arrival is resubmitted
+// under the settings of that time.
 func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (position eventstore.Position, err error) {
 	var streams []string
 	if c.binding != nil {

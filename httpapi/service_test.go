@@ -267,16 +267,18 @@ func (s *service) as(method, path, body string) reply {
 	return s.send(call{method: method, path: path, credential: s.jwt, body: body})
 }
 
-// writtenSince returns the types of the events after a position, without records of who saw a lead: an answer that shows one adds such
-// a record once a minute.
+// writtenSince returns the types of the events after a position, without records of who saw a lead. Of these there must be one a minute
+// for a caller and lead, on the whole log.
 func (s *service) writtenSince(after eventstore.Position) (types []string) {
 	s.t.Helper()
-	for page, err := range eventstore.ReadTo(s.t.Context(), s.store, after, storetest.Head(s.t, s.store), eventstore.Filter{}) {
-		require.NoError(s.t, err)
-		for _, e := range page.Events {
-			if e.Type != (event.DataRevealed{}).EventType() {
-				types = append(types, e.Type)
-			}
+	seen := map[string]bool{}
+	for _, e := range storetest.Events(s.t, s.store, eventstore.Filter{}) {
+		if e.Type == (event.DataRevealed{}).EventType() {
+			reading := e.At.Format("15:04") + e.Metadata.Actor + string(e.Data)
+			require.False(s.t, seen[reading], "recorded twice in a minute: %s", reading)
+			seen[reading] = true
+		} else if e.Position > after {
+			types = append(types, e.Type)
 		}
 	}
 	return types

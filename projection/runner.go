@@ -176,7 +176,7 @@ type Status struct {
 	Lag      uint64              // positions from there to the head of the log
 	Err      error               // why it is failed or stale
 	Failures uint64              // since the process began
-	Stalled  bool                // the view has been behind without progress for a minute or more, by the calls of Status
+	Stalled  bool                // the view has been behind without progress for a minute or more, by successive calls of Status
 }
 
 // Applied is a batch of events whose rows and checkpoint have been written. Events is valid only during the call.

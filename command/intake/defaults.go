@@ -27,6 +27,7 @@ var (
 		"first_utm_*", "first_gclid", "first_gbraid", "first_wbraid", "first_dclid", "first_fbclid", "first_msclkid", "first_ttclid",
 		"first_twclid", "first_li_fat_id", "first_landing_page", "first_referrer"}
 
+	// captured are the members of a capture's body that are not custom fields, and those of its answer.
 	captured = all(lead.ReservedNames())
 )
 
@@ -52,7 +53,7 @@ func bodyWithout(n names) string { return "omit(body, " + n.String() + ")" }
 
 const firstAndLast = `words([pick(body, ["first_name"]), pick(body, ["last_name"])])`
 
-// asCaptured adds the fields that a post has as the body of a capture has them.
+// asCaptured adds the fields of a lead that the mapping lacks: a post has them under their own names, as the body of a capture does.
 func asCaptured(mapping map[string]string) map[string]string {
 	for _, name := range lead.FieldNames() {
 		if mapping[name] == "" {

@@ -30,7 +30,7 @@ var reserved = func() map[string]struct{} {
 	return set
 }()
 
-// ReservedNames returns the members of a request's body that are not custom fields.
+// ReservedNames returns the members of a request's body that are not custom fields, and those of an answer. A name may occur twice.
 func ReservedNames() []string {
 	return slices.Concat(nameAliases, FieldNames(), visitorAliases, []string{"metadata"}, customAliases,
 		[]string{"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId"})

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// fields are the texts of event.LeadFields that a caller can set, in the order in which answers show them. Whatever reads, merges,
-// compares, imports or maps fields goes by this list.
+// fields are the texts of event.LeadFields that a caller can set, in the order in which answers show them. Bodies, updates, merges,
+// mappings and imports use this list.
 var fields = []struct {
 	name   string // in JSON
 	of     func(*event.LeadFields) *string

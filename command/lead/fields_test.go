@@ -1,11 +1,14 @@
 package lead
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 func TestParseArrival_PhoneAsInteger(t *testing.T) {
@@ -91,4 +94,23 @@ func TestParseArrival_Name(t *testing.T) {
 	}
 	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":"`+str(201)+`"`)))
 	require.Equal(t, []string{"full_name"}, refused(t, withPhone(`"full_name":"`+str(201)+`"`)), "the error has the name that was used")
+}
+
+// A text that the list lacks would be read from no body, and merged by no fold. OpportunityID is set by the service.
+func TestFields_ListEveryText(t *testing.T) {
+	t.Parallel()
+	var all event.LeadFields
+	value := reflect.ValueOf(&all).Elem()
+	for i := range value.NumField() {
+		if field := value.Type().Field(i); field.Type.Kind() == reflect.String && field.Name != "OpportunityID" {
+			value.Field(i).SetString(strings.TrimSuffix(field.Tag.Get("json"), ",omitzero"))
+		}
+	}
+	var listed []string
+	for name, text := range EachField(all) {
+		require.Equal(t, name, text, "the entry is about another field")
+		listed = append(listed, name)
+	}
+	require.Len(t, listed, value.NumField()-2, "all but OpportunityID and CustomFields")
+	require.Equal(t, FieldNames(), listed)
 }

@@ -41,7 +41,8 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 			r.wrong.Add(field.name, "is changed by a capture alone")
 		}
 	}
-	if none := len(r.body) == 0 && (body == nil || len(body) > 0); none && r.wrong == nil { // an empty body changes nothing
+	// An empty body is valid, and changes nothing. No body, and one without any of these members, are mistakes.
+	if empty := body != nil && len(body) == 0; !empty && len(r.body) == 0 && r.wrong == nil {
 		r.wrong.Add("body", "must give "+strings.Join(changeableNames[:len(changeableNames)-1], ", ")+" or customFields")
 	}
 	updated.Changed = s.changedBy(updated)

@@ -40,11 +40,9 @@ var columnNames = map[string][]string{
 
 // columns are the fields of a table in the order in which messages list them, each with the simplified names of its columns.
 var columns = func() (list []column) {
-	fields := slices.Concat([]string{name, firstName, lastName}, lead.FieldNames(), []string{"visitorId", metadata, customFields})
-	for _, field := range fields {
-		if !isColumn(list, field) {
-			list = append(list, column{field, append([]string{strings.ToLower(field)}, columnNames[field]...)})
-		}
+	fields := slices.Insert(lead.FieldNames(), 1, firstName, lastName) // after the name
+	for _, field := range append(fields, "visitorId", metadata, customFields) {
+		list = append(list, column{field, append([]string{strings.ToLower(field)}, columnNames[field]...)})
 	}
 	return append(list,
 		column{metadata + ".source", []string{"source", "leadsource", "originalsource"}},
@@ -57,10 +55,6 @@ var columns = func() (list []column) {
 type column struct {
 	field string
 	names []string
-}
-
-func isColumn(of []column, field string) bool {
-	return slices.ContainsFunc(of, func(c column) bool { return c.field == field })
 }
 
 // Columns maps the columns of a table to fields.
@@ -117,7 +111,7 @@ func valid(field string) bool {
 	if parent, key, nested := strings.Cut(field, "."); nested {
 		return key != "" && (parent == metadata || parent == customFields)
 	}
-	return isColumn(columns, field)
+	return slices.ContainsFunc(columns, func(c column) bool { return c.field == field })
 }
 
 // simple returns a column's name without case, spaces and punctuation.

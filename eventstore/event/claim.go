@@ -1,6 +1,6 @@
 package event
 
-// ClaimTaken records that a holder owns the value that its claim stream stands for.
+// ClaimTaken records the holder of the stream's claim.
 type ClaimTaken struct {
 	Kind   string `json:"kind"`   // phone, email, token-slot, webhook-slot
 	Holder string `json:"holder"` // id of a lead, token or endpoint

@@ -222,17 +222,19 @@ func number(n any) string {
 
 // money is an amount in a currency: INR 120,000.5. The script writes it as is usual where the reader is.
 func money(currency, amount string) template.HTML {
-	whole, fraction, _ := strings.Cut(amount, ".")
-	if fraction = strings.TrimRight(fraction, "0"); fraction != "" {
-		fraction = "." + fraction
-	}
-	amount = whole + fraction
+	amount = decimal(amount)
 	return template.HTML(`<data class="money" value="` + template.HTMLEscapeString(amount) + `" data-currency="` + template.HTMLEscapeString(currency) + `">` +
 		template.HTMLEscapeString(strings.TrimSpace(currency+" "+number(amount))) + `</data>`)
 }
 
-// decimal removes the zeros at the end of a number with decimals.
-func decimal(number string) string { return strings.TrimSuffix(strings.TrimRight(number, "0"), ".") }
+// decimal removes the zeros at the end of a number's decimals.
+func decimal(number string) string {
+	whole, fraction, _ := strings.Cut(number, ".")
+	if fraction = strings.TrimRight(fraction, "0"); fraction != "" {
+		fraction = "." + fraction
+	}
+	return whole + fraction
+}
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
 

@@ -47,7 +47,7 @@ func historiesOf(place string) string {
 }
 
 // Histories reads the histories of leads, in the order of their ids, and calls do with each. The place is the schema of the tables with
-// its dot, or empty. Visits are optional.
+// its dot, or empty. With visits, visits are read too.
 func Histories(ctx context.Context, tx pgx.Tx, place string, leads []string, visits bool, do func(*LeadHistory) error) error {
 	rows, err := tx.Query(ctx, historiesOf(place), leads, visits)
 	if err != nil {

@@ -89,7 +89,7 @@ func NewLeases(config *pgx.ConnConfig) *Leases {
 	return &Leases{config: config}
 }
 
-// Lease is the exclusive right to do the work that its name stands for.
+// Lease is the exclusive right of one session to do the work with its name.
 type Lease struct {
 	// Context ends when the lease is lost, released, or the context of Take ends. After a loss its cause is
 	// eventstore.ErrUnavailable.

@@ -63,7 +63,8 @@ func queueSettings(to *pgx.Batch, id string, e projection.Event, data event.Acco
 		       tokens_see_leads = excluded.tokens_see_leads, visitor_days = excluded.visitor_days,
 		       quarantine = excluded.quarantine, quarantine_days = excluded.quarantine_days, won_stages = excluded.won_stages,
 		       updated_at = excluded.updated_at`,
-		id, data.Name, features, stages, data.Region, data.Currency, data.RateLimit, data.RateBurst, data.TokensSeeLeadsOrDefault(), data.VisitorDaysOrDefault(),
+		id, data.Name, features, stages, data.Region, data.Currency, data.RateLimit, data.RateBurst,
+		data.TokensSeeLeadsOrDefault(), data.VisitorDaysOrDefault(),
 		data.Quarantine, data.QuarantineDaysOrDefault(), wonStages, e.At)
 	return nil
 }

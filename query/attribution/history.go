@@ -98,7 +98,7 @@ func (h *History) AsOf(position int64, won []string) (m Moment, converted bool) 
 	return m, true
 }
 
-// Conversion returns the lead's conversion as of a position, if it has one, with all touches known by then. Visits are optional.
+// Conversion returns the lead's conversion as of a position, if it has one, with all touches known by then. With visits, visits count too.
 func (h *History) Conversion(lead string, position int64, won []string, visits bool) (c Conversion, converted bool) {
 	m, converted := h.AsOf(position, won)
 	if !converted {
@@ -107,7 +107,7 @@ func (h *History) Conversion(lead string, position int64, won []string, visits b
 	return Conversion{Lead: lead, At: m.At, Value: m.Value, Touches: Known(h.Touches, position, visits)}, true
 }
 
-// Known returns the touches that are known as of a position. Visits are optional.
+// Known returns the touches that are known as of a position. With visits, visits count too.
 func Known(touches []Seen, position int64, visits bool) []Touch {
 	known := make([]Touch, 0, len(touches))
 	for _, t := range touches {
