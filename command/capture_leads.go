@@ -228,7 +228,7 @@ const (
 	stages
 )
 
-// stage is how far one round of naming has come.
+// stage is the state of one round of naming.
 type stage struct {
 	turn  int                   // the place whose turn it is; all before it have named their streams
 	early map[int]bool          // later places that are finished already

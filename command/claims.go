@@ -74,14 +74,14 @@ func unclaimed(context.Context) (phone, email owner, err error) {
 	return owner{expect: eventstore.NoStream}, owner{expect: eventstore.NoStream}, nil
 }
 
-// owner is who has a value, and what is needed to append to the claim on it.
+// owner is the lead that has a value, with the revision of the claim on it.
 type owner struct {
 	lead   *lead.State         // nil when it is free
 	expect eventstore.Expected // of the claim's stream
 	since  time.Time           // of the claim's latest fact
 }
 
-// owners looks up who has the arrival's phone and email.
+// owners looks up the leads that have the arrival's phone and email.
 func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	known, ok, err := c.recognise(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 		email, err = c.ownerOf(onEmail, claim.Email, c.arrival.Email, look)
 	}
 	if err == nil && phone.lead != nil && email.lead != nil && phone.lead.ID == email.lead.ID {
-		phone.lead = email.lead // the one that was read later
+		phone.lead = email.lead // which was read later
 	}
 	return phone, email, err
 }

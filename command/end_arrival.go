@@ -32,8 +32,8 @@ func (e Erasure) EraseArrival(ctx context.Context, id string, destroy func(conte
 	})
 }
 
-// endArrival destroys the key of an arrival and appends the fact. The key goes before the fact: until the fact is on the log, the view
-// shows that there is something left to do.
+// endArrival destroys the key of an arrival and then appends the fact. In this order, because an arrival without the fact is still due
+// in the view, and the next run appends it.
 func (e Erasure) endArrival(
 	ctx context.Context, id string, destroy func(context.Context) error, decide func(heldArrival) (fact event.Data, done bool, err error),
 ) (at eventstore.Position, err error) {

@@ -2,8 +2,8 @@
 // every append to the log that a caller causes. It does not know HTTP, and reads no views.
 //
 // A command loads the streams it decides on, lets the pure deciders in the packages below this one decide, and appends their
-// decision at the revisions they saw. What comes from a cache, such as that a token is live, goes into the same append as a
-// check, so that no cache can let through what the log no longer allows.
+// decision at the revisions they saw. A fact from a cache, such as that a token is live, is checked by the same append, so that a
+// stale cache lets nothing through.
 package command
 
 import (
@@ -190,7 +190,7 @@ func (h *Handlers) write(caller Caller, stream string, expect eventstore.Expecte
 	return eventstore.Write{Stream: stream, Expect: expect, Events: []eventstore.Event{stamped}}, err
 }
 
-// countingStore counts the bytes that commands append, for those who limit them.
+// countingStore counts the bytes that commands append, for quotas.
 type countingStore struct{ eventstore.Store }
 
 type appendedKey struct{}
@@ -209,7 +209,7 @@ func (s countingStore) Append(ctx context.Context, writes ...eventstore.Write) (
 	return position, err
 }
 
-// bytesOfEvent is what an event takes beside its data and what the caller chose of its metadata.
+// bytesOfEvent is the size of an event without its data and without the parts of its metadata that the caller chose.
 const bytesOfEvent = 256
 
 func bytesOf(writes []eventstore.Write) (n int64) {

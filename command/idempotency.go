@@ -110,7 +110,7 @@ func (c *capture) recallAlone(ctx context.Context) (answer LeadCaptured, answere
 	return answer, answered, err
 }
 
-// outcome is what the stream that an idempotency key is bound to says about the arrival.
+// outcome is the outcome of an arrival, read from the stream that its idempotency key is bound to.
 type outcome struct {
 	captured LeadCaptured
 	refused  *LeadRefused // set instead of captured when the arrival was refused

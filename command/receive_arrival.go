@@ -32,13 +32,13 @@ type ReceiveArrival struct {
 	Source     string           // of the intake
 	DeliveryID string           // of the sender; the same id has one effect, and one arrival. Empty is none.
 	Raw        event.ArrivalRaw // without proofs and credentials
-	Mapped     Mapped           // what the intake's mapping makes of it
+	Mapped     Mapped           // by the intake's mapping
 	Pending    bool             // its content has to be fetched first
 	ReceivedAt time.Time        // of demo data: some time ago; zero is now
 	AskPerson  bool             // wrong phones and emails are returned instead of kept: the sender is a person who can correct them
 }
 
-// Mapped is what an intake's mapping makes of a post.
+// Mapped is the result of an intake's mapping of a post.
 type Mapped struct {
 	Body  map[string]jsontext.Value // members of a capture's body
 	Wrong field.Errors              // why it could not be mapped
@@ -200,8 +200,7 @@ func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (
 	return position, err
 }
 
-// liveChecks returns the checks that leads are as they were, so that what is about a lead that is being erased comes before its
-// erasure.
+// liveChecks returns checks that leads have not changed, so that no event about a lead follows its erasure.
 func liveChecks(owners ...owner) (checks []eventstore.Write) {
 	seen := ""
 	for _, o := range owners {

@@ -80,7 +80,7 @@ func (s reading) stream(at time.Time) string {
 	return event.RecordStream(hex.EncodeToString(hash[:16]))
 }
 
-// sampleCache has what this process has recorded, so that most readings append nothing.
+// sampleCache has the samples that this process has recorded, so that most readings append nothing.
 type sampleCache = lru.Cache[string, struct{}]
 
 const cachedSamples = 20_000 // a few MiB
@@ -106,11 +106,11 @@ func (h *Handlers) record(ctx context.Context, s reading) error {
 
 const (
 	noteWait    = 250 * time.Millisecond // how long an answer waits for the record
-	noteTimeout = 10 * time.Second       // how long the record is tried
-	notesAtOnce = 64                     // that wait for the log; further ones wait for their turn, and are lost if it does not come
+	noteTimeout = 10 * time.Second       // how long the append is retried
+	notesAtOnce = 64                     // max concurrent appends; a sample that gets no slot within noteWait is lost
 )
 
-// note records a sample before it returns, if the log takes it soon enough. Otherwise the record is tried on, and logged if it is lost.
+// note waits up to noteWait for a sample to be recorded, and retries in the background after that. It logs a sample that is lost.
 func (h *Handlers) note(ctx context.Context, s reading) {
 	if _, recorded := h.samples.Get(s.stream(h.timestamp())); recorded {
 		return
@@ -187,7 +187,8 @@ func (h *Handlers) EndExport(ctx context.Context, e Export, rows int, complete b
 // PersonalFilters are the parameters of lists whose values are personal.
 func PersonalFilters() []string { return []string{"q", "phone", "email"} }
 
-// How much of a filter is recorded: parameters, with names of so many bytes, and characters of each. Lists ignore what they do not know.
+// Limits of a recorded filter: its parameters, the bytes of a name, the characters of a value. Lists ignore unknown parameters, so a
+// caller may send any.
 const (
 	maxFilters    = 30
 	maxFilterName = 50

@@ -7,9 +7,9 @@ import (
 	"github.com/leadlog/leadlog/command/intake"
 )
 
-// ReportSilence records that an intake fell silent, or that something arrived at one that was, given its latest arrival; zero: there
-// was none. It records nothing if neither is so. The fact is appended to the intake's own stream at the revision it was decided on,
-// so it is there once, however many processes watch the intake. The errors are those of the store.
+// ReportSilence records that an intake fell silent, or that an arrival ended its silence. Arrived is the time of its latest arrival,
+// zero if there was none. Without a change it records nothing. The fact is appended at the revision of the intake that it was decided
+// on, so it is recorded once, however many processes watch the intake. The errors are those of the store.
 func (h *Handlers) ReportSilence(ctx context.Context, intakeID string, arrived time.Time) error {
 	watcher := Caller{Actor: "system:silence"}
 	_, err := h.decideIntake(ctx, watcher, intakeID, func(state intake.State, at time.Time) (decidedIntake, error) {

@@ -224,7 +224,7 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 	return mapped, "", nil
 }
 
-// mappingCache has the compiled mappings of intakes by id. Compiling one takes longer than all else of a resubmission.
+// mappingCache has the compiled mappings of intakes by id. Compiling one takes longer than the rest of a resubmission.
 type mappingCache = lru.Cache[string, cachedMapping]
 
 const cachedMappings = 256
@@ -246,7 +246,7 @@ func (h *Handlers) mapping(intakeID string, at eventstore.Expected, settings eve
 	return mapping, err
 }
 
-// mapRaw maps what was posted or fetched.
+// mapRaw maps the body of an arrival, posted or fetched.
 func mapRaw(mapping *intake.Mapping, raw event.ArrivalRaw) (Mapped, error) {
 	body, err := raw.Bytes()
 	if err != nil {
@@ -298,7 +298,7 @@ func (c *capture) captureMapped(ctx context.Context, mapped Mapped) (captured Le
 	return captured, err
 }
 
-// discardedError says that an arrival was discarded by what it is.
+// discardedError reports that the resubmission itself discarded the arrival, for example because the new mapping skips it.
 type discardedError struct{ position eventstore.Position }
 
 func (*discardedError) Error() string { return arrival.ErrDiscarded.Error() }
@@ -332,7 +332,7 @@ func (c *capture) finish(answer *ArrivalReceived, captured LeadCaptured, err err
 		answer.State, answer.Position = arrival.Discarded, discarded.position
 	case errors.As(err, &repeated):
 		*answer = repeated.ArrivalReceived
-	case errors.Is(err, eventstore.ErrInvalid): // the arrival is of any size, and all else is not
+	case errors.Is(err, eventstore.ErrInvalid): // only the arrival can make the append too large
 		return ErrArrivalTooLarge
 	default:
 		return err

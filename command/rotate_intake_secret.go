@@ -12,7 +12,7 @@ import (
 type RotateIntakeSecret struct {
 	Caller   Caller
 	IntakeID string
-	Secret   *string // theirs; nil or empty: one is made
+	Secret   *string // chosen by the caller; nil or empty: a random one
 }
 
 // IntakeSecretRotated is the answer. Only this one and that of the creation contain the secret.

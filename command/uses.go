@@ -56,7 +56,7 @@ type Uses struct {
 	timeout time.Duration // for one sample, and for all that are left at the end
 }
 
-// use is a sample with what is recorded of it.
+// use is a sample with the data of its record.
 type use struct {
 	sample  sample
 	caller  Caller
@@ -78,7 +78,7 @@ type streamEnd struct {
 	others []ulid.ULID // samples that other processes appended recently
 }
 
-// Outcomes of what was sampled.
+// Outcomes of samples.
 const (
 	usesRecorded = iota
 	usesDropped

@@ -123,7 +123,7 @@ const (
 // MaxRate is the most captures a second, or of a burst, that a limit may be.
 const MaxRate = 1_000_000
 
-// Settings is what may be said about an account. Each configuration replaces the one before.
+// Settings are an account's settings. Each configuration replaces all of them.
 type Settings struct {
 	Name      string
 	Features  []string
@@ -140,8 +140,8 @@ type Settings struct {
 	WonStages      []string // empty: event.DefaultWonStages
 }
 
-// Keeping returns settings with what they leave out, nil or an empty text, taken from the account. Lists that are empty and not nil
-// are kept empty.
+// Keeping returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but not nil stay
+// empty.
 func (s State) Keeping(want Settings) Settings {
 	if want.Features == nil {
 		want.Features = s.Features
@@ -249,8 +249,8 @@ func currencyOf(setting, region string) (code string, known bool) {
 	return currency.USD.String(), true
 }
 
-// wonStages returns the stages that count as a conversion, as the account spells them, or why they are invalid. One that is no
-// longer a stage of the account may stay, since leads that have it keep it; so may the default, which no account has to name.
+// wonStages returns the stages that count as a conversion, as the account spells them, or why they are invalid. A stage that was
+// removed from the account may stay, since leads keep it. The default may stay too, because no account has to name it.
 func (s State) wonStages(want, stages []string) (won []string, wrong string) {
 	want, ok := distinct(want, true)
 	if !ok {
@@ -272,7 +272,7 @@ func (s State) wonStages(want, stages []string) (won []string, wrong string) {
 	return won, ""
 }
 
-// orZero returns what a pointer points to; for nil the zero value, which is the default.
+// orZero returns the value of a pointer, or the zero value, the default, for nil.
 func orZero[T any](value *T) (v T) {
 	if value != nil {
 		v = *value
@@ -326,7 +326,7 @@ func badStage(name string) bool {
 	return name == "" || utf8.RuneCountInString(norm.NFC.String(name)) > maxStage || strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// AdmitsJWT reports whether the account accepts a JWT by when it was issued; the zero time is one that does not say.
+// AdmitsJWT reports whether the account accepts a JWT by its time of issue; zero is a JWT without one.
 func (s State) AdmitsJWT(issued time.Time) bool {
 	return s.JWTNotBefore.IsZero() || !issued.Before(s.JWTNotBefore)
 }

@@ -50,7 +50,7 @@ type Arrival struct {
 	ReceivedAt time.Time
 	ExpiresAt  time.Time
 	Raw        event.ArrivalRaw // zero when it is deleted
-	Fetched    bool             // the raw arrival is what was fetched
+	Fetched    bool             // the raw arrival was fetched, not posted
 	Deleted    bool             // the content was deleted by its owner, by an erasure, or because it expired
 	Lost       bool             // the content cannot be read: its key is gone
 	Reasons    []event.ArrivalReason
@@ -115,7 +115,7 @@ func evolve(a Arrival, fact event.Fact) Arrival {
 	return a
 }
 
-// become changes the state, and clears what belongs to the state before.
+// become changes the state and clears the fields of the previous one.
 func (a *Arrival) become(state string) {
 	a.State, a.Reasons, a.Code, a.LeadID, a.Other = state, nil, "", "", ""
 }
@@ -166,8 +166,8 @@ func (a Arrival) Erase() (fact event.ArrivalDiscarded, due bool) {
 	return event.ArrivalDiscarded{Reason: event.DiscardedErased}, a.State != "" && !a.Deleted
 }
 
-// Reasons returns the errors of an arrival's fields as they are stored for all who may list arrivals. Senders choose the names of custom
-// fields; a name that may be about a person is not stored.
+// Reasons returns the errors of an arrival's fields as they are stored and listed. Senders choose the names of custom fields; a name
+// that may be about a person is not stored.
 func Reasons(wrong field.Errors) []event.ArrivalReason {
 	reasons := make([]event.ArrivalReason, len(wrong))
 	for i, e := range wrong {
@@ -179,7 +179,7 @@ func Reasons(wrong field.Errors) []event.ArrivalReason {
 	return reasons
 }
 
-// plainName reports whether the name of a field consists of letters, few digits, and what joins words.
+// plainName reports whether the name of a field consists of letters, few digits, and characters that join words.
 func plainName(name string) bool {
 	const maxDigits = 4
 	digits := 0

@@ -12,7 +12,7 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// functions are those that this package adds to CEL. All of them take a member that is missing for one that is empty.
+// functions are the functions that this package adds to CEL. They treat a missing member as an empty one.
 //
 //	pick(object, ["a", "b"])       the first of these members that is not empty, else null; of a list, its first element that is not
 //	first([a, b])                  the first of these values that is not empty, else null

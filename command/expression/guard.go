@@ -16,10 +16,10 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// CEL counts what a call costs once it is made. What the calls here take is a product of the sizes of their arguments, up to gigabytes
-// and seconds, so they are priced before: one that alone costs more than the limit is not made.
+// CEL adds the cost of a call after the call. The cost of the calls in this file is a product of the sizes of their arguments, up to
+// gigabytes and seconds. So it is computed before the call, and a call that alone exceeds the limit is refused.
 
-// prices are those of functions of ext.Strings, as CEL has them.
+// prices have the costs of functions of ext.Strings by CEL's own formulas.
 var prices = map[string]func(args []ref.Val) uint64{
 	"replace":     priceOfReplace,
 	"join":        priceOfJoin,

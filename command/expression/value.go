@@ -17,9 +17,9 @@ import (
 )
 
 // Parse reads JSON as an expression sees it: whole numbers that fit 64 bits are ints, all others are doubles, and a text is cut after
-// its first 40 KiB. Beyond the grammar it refuses what stores and readers disagree about: invalid UTF-8, lone surrogates, NUL, keys
-// that come twice in an object, numbers that no double holds, and depth beyond 32. It refuses more than 10,000 values, because all that
-// is done with them takes longer the more there are. The error's text suits the sender.
+// its first 40 KiB. Beyond the grammar it refuses input that stores and readers treat differently: invalid UTF-8, lone surrogates, NUL,
+// duplicate keys of an object, numbers beyond a double, and depth beyond 32. It refuses more than 10,000 values, because the time of an
+// evaluation grows with them. The error's text suits the sender.
 func Parse(raw []byte) (any, error) {
 	decoder := &decoder{Decoder: jsontext.NewDecoder(bytes.NewBuffer(raw))}
 	value, err := decoder.read()

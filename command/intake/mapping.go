@@ -121,7 +121,7 @@ func shown(name string) string {
 	return string([]rune(name)[:most]) + "…"
 }
 
-// Mapped is what a mapping makes of a post.
+// Mapped is the result of mapping a post.
 type Mapped struct {
 	DeliveryID string
 	Test       bool   // the sender marked it as a test
@@ -134,11 +134,11 @@ type Mapped struct {
 	Body map[string]jsontext.Value
 }
 
-// Map computes what a post means. With errors, it returns what could be computed. An error names the field, or body if the post
-// cannot be parsed, and quotes nothing of the post.
+// Map evaluates the mapping on a post. With errors, it also returns the fields without errors. An error names the field, or body if
+// the post cannot be parsed, and quotes nothing of the post.
 //
-// What an expression reads and the post does not have counts as not given, except in customFields and metadata, where one missing
-// member would take all others with it.
+// A field whose expression reads a missing member counts as not given. In customFields and metadata this is an error, because one
+// missing member would drop all others.
 func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 	var wrong field.Errors
 	mapped := Mapped{Body: make(map[string]jsontext.Value)}
@@ -183,7 +183,7 @@ func (m *Mapping) source() string {
 // challengeFields are the names under which the scripts of challenges post their response tokens.
 var challengeFields = []string{"cf-turnstile-response", "h-captcha-response", "g-recaptcha-response"}
 
-// takeProofs takes out of the body what only proves something, and marks tests.
+// takeProofs removes proofs, such as the answer to a challenge, from the body, and marks tests.
 func (m *Mapping) takeProofs(body any, mapped *Mapped) {
 	object, ok := body.(map[string]any)
 	if !ok {

@@ -22,7 +22,7 @@ const DefaultGraphURL = "https://graph.facebook.com"
 // Change is a new lead that a post of kind meta_lead_ads announces. Its content has to be fetched.
 type Change struct {
 	ID    string // of its lead; of a change that cannot be read, the hash of its bytes
-	Body  []byte // the announcement: a JSON object with ids of the lead, page, form and ad. What cannot be read is kept as it came.
+	Body  []byte // the announcement: a JSON object with ids of the lead, page, form and ad; one that cannot be read is kept as it came
 	Wrong error  // why it cannot be read; the text suits the sender
 }
 
@@ -102,7 +102,7 @@ func LeadURL(settings event.IntakeSettings, secrets Secrets, announcement []byte
 
 var errFetched = errors.New("is not a lead of Meta's Graph API")
 
-// Fetched returns the body that is mapped: the lead that was fetched, and of the announcement what the lead does not have.
+// Fetched returns the body that is mapped: the members of the fetched lead, and those of the announcement that the lead does not have.
 func Fetched(announcement, lead []byte) ([]byte, error) {
 	fetched, ok := graphLead(lead)
 	if !ok {

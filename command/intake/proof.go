@@ -234,7 +234,7 @@ var credentialHeaders = map[string]bool{
 }
 
 // VisibleHeaders returns the headers that a mapping may see, by names in lower case: all but credentials, cookies and signatures.
-// Of a header that comes several times it has the first. What is beyond 16 KiB is left out.
+// Of a repeated header it has the first value. Headers beyond 16 KiB together are left out.
 func VisibleHeaders(settings event.IntakeSettings, header map[string][]string) map[string]string {
 	proof := ""
 	if settings.Signature != nil {

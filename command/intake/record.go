@@ -16,7 +16,7 @@ type Record struct {
 	Challenge   *RecordChallenge  `json:"challenge"`
 	RateLimit   *float64          `json:"rateLimit"` // null: the account's
 	ExpectEvery *string           `json:"expectEvery"`
-	Mapping     map[string]string `json:"mapping"` // what replaces the kind's own
+	Mapping     map[string]string `json:"mapping"` // expressions that replace the kind's own
 	Signature   *RecordSignature  `json:"signature"`
 	GraphURL    *string           `json:"graphUrl"` // null: Meta's own
 	State       string            `json:"state"`    // active, silent or disabled

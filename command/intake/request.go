@@ -35,7 +35,7 @@ var (
 	errNUL     = errors.New("must not contain NUL")
 )
 
-// byteOrderMark is what some programs write before UTF-8.
+// byteOrderMark precedes the UTF-8 of some programs.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // parse reads the body: JSON, or a form as an object of texts. A field that a form repeats is a list. The error's text suits the
@@ -133,8 +133,8 @@ func parseMultipart(body []byte, boundary string) (any, error) {
 	}
 }
 
-// WithoutFiles returns a body as it is kept: a multipart form without the contents of its files, which no mapping sees. Any other body,
-// and one that cannot be parsed, is as it was.
+// WithoutFiles returns a body as it is kept: a multipart form without the contents of its files, which no mapping sees. It returns any
+// other body, and one that cannot be parsed, unchanged.
 func WithoutFiles(contentType string, body []byte) []byte {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil || media != "multipart/form-data" {

@@ -27,7 +27,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("Lead %s already has an arrival from source %s", r.Fact.LeadID, r.Fact.Source)
 }
 
-// NewIDs are unused ids for what a decision creates.
+// NewIDs are unused ids for the lead, contact and opportunity that a decision may create.
 type NewIDs struct{ Lead, Contact, Opportunity string }
 
 // Decision is the outcome of an arrival: a fact for the stream of one lead, and which values that lead now owns.
@@ -40,8 +40,8 @@ type Decision struct {
 }
 
 // Decide decides on an arrival. byPhone and byEmail are the live leads that have, or ever had, its phone and its email; nil when
-// it is free. The error is a *Refusal, or field.Errors for what can only be judged with the lead: a stage that the account does
-// not, or no longer, have, and limits that the lead would exceed.
+// it is free. The error is a *Refusal, or field.Errors for rules that depend on the lead: the stage is not one of the account's, or
+// the lead would exceed a limit.
 //
 // The person is the lead with the phone, otherwise the lead with the email, otherwise a new lead. Self-service sources always
 // merge. Of other sources, an arrival whose phone and email belong to two different leads is refused, a source that is new to
@@ -126,7 +126,7 @@ func derivedName(a Arrival) string {
 	return a.Phone
 }
 
-// Limits of what one lead may have. Its stream is folded again and again, and the fact that erases it names each of these.
+// Limits of one lead. They bound its state and the fact of its erasure, which names each of these.
 const (
 	MaxContacts = 1000 // phones that it has or ever had, and as many emails
 	MaxVisitors = 1000 // that its state has; its events may link more

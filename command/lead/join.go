@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// maxJoined bounds a join, in bytes: its fact, and what each claim takes that it moves. An append has at most 1 MiB, and sealing makes
-// four bytes of three.
+// maxJoined bounds the events of a join, in bytes: its fact, and movedClaim for each claim that it moves. An append has at most 1 MiB,
+// and sealing makes four bytes of three.
 const (
 	maxJoined  = 700 << 10
 	movedClaim = 360
@@ -24,7 +24,7 @@ func (e *JoinedError) Error() string {
 	return fmt.Sprintf("Lead %s was joined into lead %s", e.LeadID, e.Into)
 }
 
-// Present refuses what is not a live lead of the account. The error is ErrNotFound or a *JoinedError.
+// Present returns nil for a live lead of the account. The error is ErrNotFound or a *JoinedError.
 func (s State) Present(account string) error {
 	switch {
 	case s.Account != account || s.Phase != Live && s.Phase != Joined:
@@ -181,7 +181,7 @@ func withAll(list, more []string) []string {
 	return list
 }
 
-// fill adds to ours what is missing or empty there and is in theirs.
+// fill returns the members of theirs that are missing or empty in ours.
 func fill(ours, theirs map[string]jsontext.Value) map[string]jsontext.Value {
 	missing := make(map[string]jsontext.Value)
 	for key, value := range theirs {

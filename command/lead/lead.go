@@ -170,8 +170,8 @@ func (s State) HasSource(source string) bool {
 	return slices.ContainsFunc(s.Sources, func(e SourceEntry) bool { return e.Source == source })
 }
 
-// SetBy returns of a lead what one fact set: all that its creation did, and of an arrival that merged or a change by hand only the
-// values that it gave. The ids and times stay, and the source is that of the arrival. The rest is empty.
+// SetBy returns the lead with only the values that one fact set: all values of its creation, and those given by an arrival that merged
+// or by a change by hand. The ids and times stay, and the source is that of the arrival. The rest is empty.
 func (s State) SetBy(fact event.Data) State {
 	set := State{
 		Phase: s.Phase, ID: s.ID, Revision: s.Revision, Account: s.Account, ContactUID: s.ContactUID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
@@ -242,7 +242,7 @@ func overlays(old, given map[string]jsontext.Value) bool {
 	return false
 }
 
-// erase keeps of a lead whose person is forgotten only that it existed. The result is the same whether the fact is the erasure
+// erase empties a lead whose person is forgotten; only its existence stays. The result is the same whether the fact is the erasure
 // itself or an earlier one that can no longer be read.
 func (s *State) erase(fact *event.Fact) {
 	gone := State{

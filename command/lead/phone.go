@@ -40,7 +40,7 @@ var errPhone = errors.New("is not a valid phone number")
 //
 // The error's text suits the caller and never holds the number.
 func ParsePhone(raw, region string) (string, error) {
-	if settled(raw) {
+	if canonical(raw) {
 		return raw, nil
 	}
 	number, ok := preparePhone(raw)
@@ -114,11 +114,11 @@ func KnownRegion(region string) bool {
 	return phonenumbers.GetSupportedRegions()[region]
 }
 
-// settled reports whether raw is an Indian mobile or a North American number
+// canonical reports whether raw is an Indian mobile or a North American number
 // that is E.164 already. Neither begins with a prefix that a numbering plan
 // strips, so it comes out as it went in whether or not it is valid, and the
 // costly part of parsing can be left out.
-func settled(raw string) bool {
+func canonical(raw string) bool {
 	switch {
 	case len(raw) == len("+919876543210") && strings.HasPrefix(raw, "+91"):
 		return raw[3] >= '6' && digits(raw[3:])
@@ -128,10 +128,9 @@ func settled(raw string) bool {
 	return false
 }
 
-// preparePhone reduces what people type and systems export to digits and plain
-// punctuation, and refuses the rest, because the parser is lenient beyond
-// sense: left to it, "98765ABCDE", "9.87654321e9" and "call me 9876543210" are
-// numbers.
+// preparePhone reduces input to digits and plain punctuation, and refuses
+// the rest. The parser alone is too lenient: it takes "98765ABCDE",
+// "9.87654321e9" and "call me 9876543210" for numbers.
 func preparePhone(raw string) (string, bool) {
 	if len(raw) > maxPhoneInput {
 		return "", false

@@ -34,7 +34,7 @@ func (s State) Release(account string, body map[string]jsontext.Value, rules Rul
 	if len(s.Phones)+len(s.Emails) == 1 {
 		return event.LeadReleased{}, ErrLastContact
 	}
-	s.settle(&released)
+	s.fillAfter(&released)
 	return released, nil
 }
 
@@ -54,8 +54,9 @@ func (r *reader) contact(rules Rules) (named event.LeadReleased) {
 	return named
 }
 
-// settle fills in what the lead has afterwards: its current phone or email, and its name if that was derived from the one it loses.
-func (s State) settle(released *event.LeadReleased) {
+// fillAfter sets what the lead has after the release: its current phone or email, and its name if that was derived from the released
+// one.
+func (s State) fillAfter(released *event.LeadReleased) {
 	left := Arrival{LeadFields: event.LeadFields{Phone: s.Phone, Email: s.Email}}
 	switch {
 	case released.Phone != "":
@@ -77,7 +78,7 @@ func (s State) settle(released *event.LeadReleased) {
 	}
 }
 
-// remaining returns the current value after one is gone. Key is what the current value is in the list.
+// remaining returns the current value after gone is removed from the list. Key is the entry of the current value in the list.
 func remaining(all []string, current, key, gone string) string {
 	if key != gone {
 		return current

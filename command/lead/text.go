@@ -24,7 +24,7 @@ func Blank(s string) bool {
 }
 
 // CleanName makes each control character a space and trims the result. Markup
-// and repeated spaces stay: what shows a name escapes it.
+// and repeated spaces stay: they are escaped where a name is shown.
 func CleanName(raw string) string {
 	if HasControl(raw) {
 		raw = strings.Map(controlToSpace, raw)

@@ -68,7 +68,7 @@ type Columns struct {
 // A column whose name is not known is a custom field; one without a name is left out.
 func MapColumns(header []string, given map[string]string) (Columns, error) {
 	c := Columns{Header: header, Fields: make([]string, len(header))}
-	rank := make([]int, len(header)) // among the names of a field; what was given comes first
+	rank := make([]int, len(header)) // among the names of a field; columns of given come first
 	for i, column := range header {
 		if column != "" && slices.Contains(header[:i], column) {
 			return Columns{}, fmt.Errorf("two columns are called %q: rename one", column)

@@ -7,14 +7,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Loss is what a visitor's stream has that cannot be read although nothing on it says that the visitor was forgotten, as where
-// the log of a backup was restored whose keys were not.
+// Loss describes a visitor's stream with events that cannot be read although it has no record that the visitor was forgotten, for
+// example after a restore of the log without its keys.
 type Loss struct {
 	Keys []string // ids of the keys that are not there, in decimal
-	Rest bool     // something else that the visitor did since they were forgotten can be read
+	Rest bool     // some activities since the visitor was last forgotten can be read
 
-	// before are keys of what the visitor was forgotten with. A process that has not heard of it yet may seal one more event with
-	// such a key, which cannot be read, and then takes it for not recorded.
+	// before are the keys of activities that were forgotten earlier. A process with a stale cache may have sealed one more activity with
+	// such a key; it counts as not recorded.
 	before []string
 }
 
@@ -37,7 +37,7 @@ func (l *Loss) Forgotten(fact event.VisitorForgotten) {
 	l.Keys = slices.DeleteFunc(l.Keys, func(id string) bool { return slices.Contains(fact.Keys, id) })
 }
 
-// Fact is the event that makes the loss permanent, and leaves what can be read.
+// Fact returns the event that makes the loss permanent. Events that can be read stay.
 func (l Loss) Fact() event.VisitorForgotten {
 	if !l.Rest {
 		return event.VisitorForgotten{}

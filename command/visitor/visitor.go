@@ -56,7 +56,7 @@ func ParseActivity(visitorID string, body map[string]jsontext.Value, now time.Ti
 	return acted, r.wrong.Err()
 }
 
-// campaign returns whether a page's address has a utm parameter, and what of them is plain.
+// campaign reports whether a page's address has a utm parameter, and returns the parameters that may be stored in plain text.
 func campaign(address string) (touch bool, plain event.Campaign) {
 	const prefix = "utm_"
 	if !strings.Contains(address, prefix) {

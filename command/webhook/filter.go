@@ -7,10 +7,10 @@ import (
 	"github.com/leadlog/leadlog/command/expression"
 )
 
-// filterCost is what a filter may cost. The fan-out of all accounts applies up to MaxPerAccount filters to one event.
+// filterCost is the limit of a filter's cost. The fan-out of all accounts applies up to MaxPerAccount filters to one event.
 const filterCost = 10_000
 
-// filterEnvironment is what filters can refer to: members of a delivery's body.
+// filterEnvironment has the variables of filters: members of a delivery's body.
 var filterEnvironment = expression.NewEnvironment(filterCost, map[string]expression.Type{
 	"type": expression.Text, "data": expression.Any, "changes": expression.Any, "touch": expression.Any,
 })
@@ -27,8 +27,8 @@ func CompileFilter(source string) (*Filter, error) {
 	return &Filter{program}, nil
 }
 
-// FilterInput reads a body for filters, which parse what they use of it. A body without changes has none, and one without a touch has an
-// empty one.
+// FilterInput returns the variables of filters from a delivery's body. Filters parse the members that they use. A body without changes
+// gives an empty list, and one without a touch an empty object.
 func FilterInput(body []byte) (map[string]any, error) {
 	var members struct {
 		Type    string         `json:"type"`
