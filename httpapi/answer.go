@@ -224,8 +224,8 @@ func revealing(show func(*exchange) (answer, error)) func(*exchange) (answer, er
 	}
 }
 
-// shows records that an answer shows a caller what is stored of one lead, although the request has appended nothing: what it appends names
-// the caller by itself. An API token's dry run is recorded as a use of the token.
+// shows records that an answer shows a caller the stored data of one lead. It is for requests that append nothing; other events name the
+// caller already. An API token's dry run is recorded as a use of the token.
 func (x *exchange) shows(leadID string) {
 	if x.caller.ReadsLeads && !x.caller.FromPage && leadID != "" && x.record.appended.Load() == 0 {
 		x.Commands.Read(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealOne, LeadID: leadID})

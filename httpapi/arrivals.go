@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// listArrivals lists what came to the account's intakes, and captures by the API that were quarantined.
+// listArrivals lists the arrivals at the account's intakes, and quarantined captures of the API.
 func (x *exchange) listArrivals() (answer, error) {
 	p := x.params()
 	filter := query.ArrivalFilter{
@@ -25,7 +25,7 @@ func (x *exchange) listArrivals() (answer, error) {
 	}, query.ArrivalView)
 }
 
-// showArrival answers with an arrival and what was posted. That is recorded before it is shown.
+// showArrival answers with an arrival and its raw body. The access is recorded before the answer.
 func (x *exchange) showArrival() (answer, error) {
 	id, err := x.ulidID(arrival.ErrNotFound)
 	if err == nil {
@@ -76,7 +76,7 @@ const (
 	fetchPoll = 100 * time.Millisecond
 )
 
-// fetchedAgain answers with what becomes of an arrival that is being fetched, or that it still is.
+// fetchedAgain answers with the outcome of fetching an arrival again, or that fetching has not ended.
 func (x *exchange) fetchedAgain(cmd command.ResubmitArrival, from eventstore.Position) (answer, error) {
 	pending := answer{status: http.StatusAccepted, position: from, body: envelope{Success: true, Message: "The arrival is being fetched"}}
 	waiting := x.load.waiting.of(x.caller.Account)
@@ -123,7 +123,7 @@ func (x *exchange) resubmitArrivals() (answer, error) {
 	return answer{status: http.StatusAccepted, body: envelope{Success: true, Message: "Resubmission started"}}, err
 }
 
-// discardArrival discards an arrival and deletes what was posted.
+// discardArrival discards an arrival and deletes its raw body.
 func (x *exchange) discardArrival() (answer, error) {
 	id, err := x.ulidID(arrival.ErrNotFound)
 	if err != nil {

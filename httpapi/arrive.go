@@ -28,7 +28,7 @@ const (
 	maxPageView = 64 << 10 // bytes
 )
 
-// arriving finds the intake that the path names. What is posted proves itself later, when its body has been read.
+// arriving finds the intake that the path names. The proof of the post is verified later, when its body has been read.
 //
 // An intake that is not cached is looked up on the log, within a limit of the client's address.
 func arriving(x *exchange) error {
@@ -72,7 +72,7 @@ func (x *exchange) byIntake(decide func() (confirmed bool, err error)) error {
 	return eventstore.ErrContended
 }
 
-// unconfirmed reports whether an outcome rests on a cached intake.
+// unconfirmed reports whether an outcome depends on a cached intake.
 func unconfirmed(err error) bool {
 	_, wrong := errors.AsType[field.Errors](err)
 	return err == nil || wrong || errors.Is(err, intake.ErrProof) || errors.Is(err, errOrigin) || errors.Is(err, command.ErrIntakeChanged)
@@ -84,7 +84,7 @@ type arrivalAnswer struct {
 	ArrivalID string `json:"arrivalId"`
 }
 
-// receiveArrival lets in what is posted to an intake.
+// receiveArrival answers a post to an intake.
 func (x *exchange) receiveArrival() (answer, error) {
 	leave, err := x.enterArrivals()
 	if err != nil {
@@ -121,7 +121,7 @@ func (x *exchange) receiveArrival() (answer, error) {
 // proofLimit bounds how many wrong proofs one address may send. Each may cost a read of the intake's stream.
 var proofLimit = quota.Limit{Rate: 50, Burst: 1000}
 
-// receive verifies the proof of a post, and appends what the intake makes of it.
+// receive verifies the proof of a post, and appends the arrival and its outcome.
 func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
 	settings := x.intake.State.Settings
 	if err := intake.Verify(settings, x.intake.Secrets, x.r.Header.Get, body, x.Now()); err != nil {
@@ -183,7 +183,7 @@ func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, er
 	return received, err
 }
 
-// mapped is what the intake's mapping makes of a post, and the post as it is kept, in the account's turn.
+// mapped returns the post as it is kept, and its mapping, computed in the account's turn.
 func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
 	release, err := x.load.mappings.takeWithCooldown(x.ctx, x.caller.Account)
 	if err != nil {
@@ -233,13 +233,13 @@ func (x *exchange) enterArrivals() (leave func(), err error) {
 	return x.load.arrivals.of(x.caller.Account).enter()
 }
 
-// sender is the key of what one address sends to the intake: posts, and apart from them the views of pages.
+// sender is the key of the quota of one address at the intake: one for posts, and one for page views.
 func (x *exchange) sender() string {
 	return x.kind.Policy() + " " + x.intake.ID + " " + addressBlock(x.client)
 }
 
-// senderLimit limits what one address sends to the intake, with bursts of one second's worth; the account's limit when the intake has
-// none of its own, and for the views of pages. The zero Limit is none.
+// senderLimit limits the requests of one address to the intake, with bursts of one second. It is derived from the intake's own limit or,
+// without one and for page views, from the account's. The zero Limit is none.
 func (x *exchange) senderLimit() quota.Limit {
 	own := x.intake.State.Settings.RateLimit
 	if own == nil || x.kind == quota.Activity {
@@ -248,10 +248,10 @@ func (x *exchange) senderLimit() quota.Limit {
 	return quota.LimitOf(own, new(int(min(math.Ceil(*own), math.MaxInt32))), 0, 0)
 }
 
-// addressShare is how many addresses it takes to use up what an intake lets in, when each sends as much as it may.
+// addressShare divides the limit of an intake by the limit of one address.
 const addressShare = 4
 
-// senderBytes limits what the posts of one address to a form append: everyone may post to it.
+// senderBytes limits the bytes that posts of one address to a form append, because anyone may post to it.
 func (x *exchange) senderBytes() quota.Limit {
 	if limit := x.limit(); limit.Rate > 0 && x.intake.State.Settings.Kind == intake.Form {
 		all := limit.bytes()
@@ -299,8 +299,7 @@ func (x *exchange) spendArrivals(n int) {
 	}
 }
 
-// quotaHolder is what the quotas of a request are kept under: its account or, so that junk at one intake uses up nothing else, its
-// intake.
+// quotaHolder is the key of a request's quotas: its account or, so that junk at one intake uses up nothing else, its intake.
 func (x *exchange) quotaHolder() string {
 	if x.intake != nil {
 		return x.caller.Account + "/" + x.intake.ID

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// attribution answers which touches led to what was won.
+// attribution divides conversions among their touches.
 func (x *exchange) attribution() (answer, error) {
 	p := x.params()
 	filter := query.AttributionFilter{

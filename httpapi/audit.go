@@ -24,7 +24,7 @@ func (x *exchange) auditTokens() (answer, error) {
 	}
 	x.w.Header().Add("Vary", "Accept")
 	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
-		// What is streamed may take longer than the time for one answer; each write has a deadline instead.
+		// A stream may take longer than the timeout of an answer; each write has a deadline instead.
 		return streamed(x, media, export.TokenEvents(), x.Query.AuditTokensAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
@@ -62,7 +62,7 @@ func (x *exchange) signed(head audit.Head) (signedHead, error) {
 	return signedHead{head.Size, head.Root.String(), text, x.Tree.PublicKey()}, err
 }
 
-// showTreeHead signs what the account's audit tree is, or was at a size.
+// showTreeHead answers with the signed head of the account's audit tree, of now or at a size.
 func (x *exchange) showTreeHead() (answer, error) {
 	p := x.params()
 	size := p.size("size")

@@ -137,8 +137,8 @@ func (x *exchange) byJWT(credential string, age time.Duration, scopes ...string)
 	return identity, err
 }
 
-// verify authenticates a JWT. Only one that the issuer did not sign counts as a guess. Age is the maximum age of the cached account
-// that a revocation is looked up in.
+// verify authenticates a JWT. Only a JWT that the issuer did not sign counts as a guess. Age is the maximum age of the cached account
+// in which revocations are looked up.
 func (x *exchange) verify(credential string, age time.Duration) (Identity, error) {
 	x.record.credential = "jwt"
 	if x.JWT == nil {
@@ -184,8 +184,8 @@ func (x *exchange) identify(account, actor, credential string) {
 // confirmTimeout bounds confirmRefusal.
 const confirmTimeout = 5 * time.Second
 
-// confirmRefusal returns the error of a request if its credential is still valid, and otherwise why it is not: the holder of a revoked
-// token must learn nothing else. It has a timeout of its own, because a slow body may have used up the request's.
+// confirmRefusal returns the error of a request if its credential is still valid, and otherwise the error of the credential, because the
+// holder of a revoked token must learn nothing else. It has a timeout of its own, since a slow body may have used up the request's.
 func (x *exchange) confirmRefusal(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTimeout)
 	defer cancel()
@@ -211,7 +211,7 @@ const (
 	tokenIDsClock = 5 * time.Minute // maximum difference of the clocks of processes that generate ids
 )
 
-// has reports whether a token exists. Load returns the ids after one, in order. While one caller loads, others use what is cached.
+// has reports whether a token exists. Load returns the ids after one, in order. While one caller loads, others use the cached ids.
 func (t *tokenIDs) has(ctx context.Context, id string, load func(ctx context.Context, after string) ([]string, error)) bool {
 	wanted, err := ulid.ParseStrict(id)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 // mediaLines are the media types of JSON lines.
 var mediaLines = []string{mediaNDJSON, "application/ndjson", "application/jsonl", mediaJSON}
 
-// lineAnswer is the answer to one line: that of a single capture, with what would be in its header.
+// lineAnswer is the answer to one line: that of a single capture, with the values of its headers.
 type lineAnswer struct {
 	Line   int `json:"line"`
 	Status int `json:"status"`
@@ -158,7 +158,7 @@ func (x *exchange) arriving(line bodyLine, failed error, admission command.Admis
 	}}
 }
 
-// appendLine appends the answer to one line, and returns the position of what the line wrote.
+// appendLine appends the answer to one line, and returns the position of the line's events.
 func (x *exchange) appendLine(to []byte, arrived *command.Arrived) ([]byte, eventstore.Position, error) {
 	if captured := &arrived.LeadCaptured; arrived.Err == nil {
 		encoded, err := encode(capturedLine{arrived.Line, captureStatus(captured), newCapturedEnvelope(captured, false), captured.Replayed})
@@ -213,8 +213,8 @@ type bodyLine struct {
 //
 // Many clients send their whole body before they read an answer. If reading waited until the answers are read, such a client and the
 // service would wait for each other. So reading does not stop, but slows down when it is 1 MiB ahead: a client that reads its answers
-// then holds 1 MiB of memory instead of up to 32. All batches share a budget for what they have read ahead. When it is used up,
-// reading does wait, and a client that does not read its answers is disconnected.
+// then holds 1 MiB of memory instead of up to 32. All batches share a budget for the lines that they have read ahead. When it is used
+// up, reading does wait, and a client that does not read its answers is disconnected.
 type lineReader struct {
 	control *http.ResponseController
 	body    io.Reader     // without the limit
@@ -313,7 +313,7 @@ func (r *lineReader) backpressure() error {
 	return nil
 }
 
-// reserve takes from the budget what the bytes ahead need, or releases what they no longer need.
+// reserve adjusts the batch's part of the budget to the bytes that it has read ahead.
 func (r *lineReader) reserve() bool {
 	more := batchBytes + max(0, r.ahead.Load()-aheadLimit) - r.held
 	if more > 0 && !r.budget.take(more) {

@@ -44,7 +44,7 @@ func (a *api) troubles(ctx context.Context) (troubles []console.Trouble) {
 	return troubles
 }
 
-// recordKey is the context key of a request's record: the console passes requests to the gate, nothing else.
+// recordKey is the context key of a request's record, because the console passes only requests to the gate.
 type recordKey struct{}
 
 func recordOf(r *http.Request) *record {

@@ -21,13 +21,13 @@ const (
 	maxFeedWait  = 30 // seconds
 )
 
-// feedScopes are the scopes for kinds of events, besides that of the route. What the caller may not read is left out.
+// feedScopes are the scopes for kinds of events, besides that of the route. Events that the caller may not read are left out.
 var feedScopes = map[string]string{
 	event.LeadKind: "leads:read", event.TokenKind: "audit:read", event.AccountKind: "audit:read",
 	event.WebhookKind: "webhooks:read", event.IntakeKind: "intakes:read",
 }
 
-// feedRequest is what a request for the feed asks for.
+// feedRequest has the parameters of a request for the feed.
 type feedRequest struct {
 	types []string // stored
 	epoch string

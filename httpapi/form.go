@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/httpapi/challenge"
 )
 
-// formPost is what was posted to an intake of kind form. The answer must not tell a person whom the account knows from any other: it has
-// no ids, no position and no quota headers, and is sent at fixed intervals.
+// formPost is a post to an intake of kind form. The answer must not reveal whether the account knows the person: it has no ids, no
+// position and no quota headers, and is sent at fixed intervals.
 type formPost struct {
 	*exchange
 	begun     time.Time
@@ -24,7 +24,7 @@ type formPost struct {
 	challenge *error // the outcome of the challenge, once it was verified
 }
 
-// receiveForm lets in what a page's form, or a script of the page, posts.
+// receiveForm answers a post of a page's form, or of a script of the page.
 func (x *exchange) receiveForm() (answer, error) {
 	f := &formPost{exchange: x, begun: time.Now()} // for a duration, so not the configured clock
 	x.html = preferred(x.r.Header.Values("Accept"), mediaJSON, mediaHTML) == mediaHTML
@@ -45,8 +45,7 @@ func (x *exchange) receiveForm() (answer, error) {
 	return f.thanks(), nil
 }
 
-// formPace is the interval at which forms are answered. What is done for a known person takes longer than for a new one, but much less
-// than this.
+// formPace is the interval at which forms are answered. A known person takes longer than a new one, but much less than this.
 const formPace = 50 * time.Millisecond
 
 // pace waits until the next multiple of formPace since the request began.
@@ -59,7 +58,7 @@ func (f *formPost) pace() {
 	}
 }
 
-// receive appends what the intake makes of the form. Confirmed is false when nothing was appended.
+// receive appends the arrival and its outcome. Confirmed is false when nothing was appended.
 func (f *formPost) receive() (confirmed bool, err error) {
 	if _, err := f.checkOrigin(); err != nil {
 		return false, err
@@ -143,7 +142,7 @@ func (f *formPost) thanks() answer {
 
 const mediaHTML = "text/html"
 
-// formPage is what a browser shows that posted a form without a script.
+// formPage is the page that a form posted without a script shows.
 type formPage struct {
 	Title  string
 	Text   string

@@ -31,7 +31,7 @@ import (
 	"github.com/leadlog/leadlog/query/logtree"
 )
 
-// Options are what the API is made of. Commands, Eraser, Directory, Query, Tree and Log are required.
+// Options are the parts and settings of the API. Commands, Eraser, Directory, Query, Tree and Log are required.
 type Options struct {
 	Commands  *command.Handlers
 	Eraser    forget.Eraser

@@ -78,7 +78,7 @@ func acceptable(header http.Header, medias ...string) bool {
 	return !given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
 }
 
-// readBodyUpTo reads the body. The error of one that is larger than most is tooLarge.
+// readBodyUpTo reads a body of at most most bytes. The error of a larger one is tooLarge.
 func (x *exchange) readBodyUpTo(most int64, tooLarge error) ([]byte, error) {
 	if x.r.ContentLength > most {
 		return nil, tooLarge
@@ -109,15 +109,15 @@ func bodyError(err error) error {
 
 func bad(name, message string) error { return field.Errors{{Field: name, Message: message}} }
 
-// byteOrderMark is what some programs put before UTF-8.
+// byteOrderMark precedes the UTF-8 of some programs.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // ParseObject splits a JSON object into its members, whose values come out in the shortest form, as lead.Members gives
 // them; a nil map when there is nothing but white space. The error is field.Errors, which names the member that is wrong,
 // or body.
 //
-// Beyond the grammar it refuses what stores and readers disagree about: invalid UTF-8, lone surrogates, NUL, keys
-// that come twice in an object, numbers that no float64 holds, and depth beyond maxDepth.
+// Beyond the grammar it refuses input that stores and readers treat differently: invalid UTF-8, lone surrogates, NUL,
+// duplicate keys of an object, numbers beyond a float64, and depth beyond maxDepth.
 func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	raw = bytes.TrimPrefix(raw, byteOrderMark)
 	if len(bytes.TrimLeft(raw, " \t\r\n")) == 0 {
@@ -211,7 +211,7 @@ func (x *exchange) fields() (*fields, error) {
 	return &fields{members: members}, err
 }
 
-// idAndFields reads the id in the path and then the body. The error for what is not an id is missing.
+// idAndFields reads the id in the path and then the body. The error of an invalid id is missing.
 func (x *exchange) idAndFields(missing error) (id string, body *fields, err error) {
 	if id, err = x.ulidID(missing); err == nil {
 		body, err = x.fields()
@@ -241,7 +241,7 @@ func (f *fields) only(names ...string) {
 	}
 }
 
-// someOf rejects a missing body, and one that has other fields but none of these.
+// someOf rejects a missing body, and a body that has only other fields.
 func (f *fields) someOf(names ...string) {
 	if f.members != nil && len(f.members) == 0 || slices.ContainsFunc(names, func(name string) bool { return f.members[name] != nil }) {
 		return
@@ -362,8 +362,8 @@ type params struct {
 // undecodable replaces a value with invalid percent-encoding. It is not UTF-8, so every parameter rejects it.
 const undecodable = "\xff"
 
-// params splits the query string as browsers write it. The standard library drops what it cannot parse: without a filter or dryRun,
-// the request would do more than the caller wants.
+// params splits the query string as browsers write it. The standard library drops parts that it cannot parse: without a filter or
+// dryRun, the request would do more than the caller wants.
 func (x *exchange) params() *params {
 	if x.r.URL.RawQuery == "" {
 		return &params{}

@@ -139,7 +139,7 @@ func (x *exchange) changeIntake() (answer, error) {
 	return answer{position: changed.Position, body: envelope{Success: true, Data: record}}, err
 }
 
-// rotateIntakeSecret replaces a secret by one that is made, or by the sender's if the body has it.
+// rotateIntakeSecret replaces a secret by the body's, or else by a random one.
 func (x *exchange) rotateIntakeSecret() (answer, error) {
 	id, body, err := x.idAndFields(intake.ErrNotFound)
 	if err != nil {
@@ -173,7 +173,7 @@ func (x *exchange) showIntake() (answer, error) {
 	return one(x, x.params(), intake.ErrNotFound, x.Query.Intake, query.IntakeView)
 }
 
-// arrivalPreview is what a post would become.
+// arrivalPreview is the outcome that a post would have.
 type arrivalPreview struct {
 	Lead       any      `json:"lead"` // null: it would not be captured
 	DeliveryID *string  `json:"deliveryId"`

@@ -166,7 +166,7 @@ func (x *exchange) takeCached() (policy string, err error) {
 	return "", nil
 }
 
-// charge takes from the account's bucket what the request has appended since it was last charged.
+// charge takes the bytes that the request has appended since its last charge from the account's bucket.
 func (x *exchange) charge() {
 	appended := x.record.appended.Swap(0)
 	if appended == 0 {
@@ -333,7 +333,7 @@ func (b *budget) release(n int64) {
 // of returns an account's share of the budget.
 func (b *budget) of(account string) share { return share{b, account} }
 
-// share is what one account may use of a budget.
+// share is one account's part of a budget.
 type share struct {
 	*budget
 	account string
@@ -356,7 +356,7 @@ func (s share) release(n int64) {
 	s.budget.release(n)
 }
 
-// charge counts as the account's what was already taken from the budget, unless its share is used up.
+// charge assigns bytes that were already taken from the budget to the account, unless its share is used up.
 func (s share) charge(n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

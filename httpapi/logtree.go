@@ -22,7 +22,7 @@ var treeReads = quota.Limit{Rate: 100, Burst: 2000}
 // treeLimit is the label of this limit in metrics.
 const treeLimit = "tree"
 
-// takeTree takes one from what the client's address may read of the tree. The error is a limitError.
+// takeTree counts a read of the tree against the quota of the client's address. The error is a limitError.
 func (x *exchange) takeTree() error {
 	used := x.failures.Take("tree "+addressBlock(x.client), treeReads)
 	if !used.Allowed {

@@ -112,8 +112,8 @@ func (x *exchange) waitForOwnWrite(waiting share, views ...string) {
 	_ = x.Query.WaitFor(ctx, position, views...) // the read itself reports a failure of the database
 }
 
-// withCatchUp reads from views what a path names. If they do not have it, it may have been written just now: it reads again after
-// the views have caught up with the log. This wait has the same limit as waitFor's.
+// withCatchUp reads the resource that a path names from views. If they do not have it, it may have been written just now, so it is read
+// again after the views have caught up with the log. This wait has the same limit as waitFor's.
 func withCatchUp[T any](x *exchange, read func() (T, error), views ...string) (T, error) {
 	found, err := read()
 	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
@@ -143,7 +143,7 @@ func one[T any](x *exchange, p *params, none error, find func(ctx context.Contex
 	return found(item, missing(err, none))
 }
 
-// listOf answers with a list of what belongs to the one thing that the path names.
+// listOf answers with a list that belongs to the resource that the path names.
 func listOf[T any](x *exchange, p *params, none error, list func(context.Context, string, string, query.Page) (query.List[T], error), views ...string) (answer, error) {
 	id, err := x.ulidID(none)
 	if err != nil {

@@ -22,7 +22,7 @@ var (
 	errUnfinished = errors.New("the erasure is not finished")
 )
 
-// verifying requires an API token, or a JWT with leads:read. A token gets receipts of what it captured itself.
+// verifying requires an API token, or a JWT with leads:read. A token gets receipts of its own captures only.
 func verifying(x *exchange) error {
 	credential, err := x.bearer()
 	if err != nil {

@@ -207,7 +207,7 @@ func (x *exchange) ask(route route) (answer, error) {
 	return route.handle(x)
 }
 
-// exchange returns the exchange of a request, with what is known of the caller before authentication.
+// exchange returns the exchange of a request before authentication.
 func (a *api) exchange(w http.ResponseWriter, r *http.Request, rec *record) *exchange {
 	x := &exchange{api: a, w: w, r: r, ctx: r.Context(), record: rec, client: clientAddress(r, a.TrustedProxies)}
 	if r.Header.Get("X-Forwarded-For") != "" && !within(address(r.RemoteAddr), a.TrustedProxies) {
@@ -282,7 +282,7 @@ func (x *exchange) wrongMethod() (answer, error) {
 	return answer{}, errWrongMethod
 }
 
-// record is what the access log and the metrics need of a request.
+// record has the data of a request for the access log and the metrics.
 type record struct {
 	http.ResponseWriter
 	requestID  string // as answered
@@ -412,7 +412,7 @@ func visible(s string) bool {
 // metadata of the events that the request appends, and a function to call when the request has been answered.
 type Trace func(*http.Request) (traced *http.Request, traceParent string, end func(Traced))
 
-// Traced is what a trace may contain about a request: like the access log, no personal data and no secrets.
+// Traced has the data of a request for a trace: like the access log, no personal data and no secrets.
 type Traced struct {
 	Method, Route, RequestID, Account string
 	Status                            int

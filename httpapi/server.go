@@ -12,8 +12,8 @@ import (
 
 const (
 	writeTimeout = time.Minute
-	// maxHeader bounds a request's line and headers. The API answers an id in the path of up to half of this in the envelope;
-	// net/http itself answers what is longer.
+	// maxHeader bounds a request's line and headers. The API answers paths of up to half of this in its envelope; net/http itself
+	// answers longer ones.
 	maxHeader = 96 << 10 // bytes
 )
 

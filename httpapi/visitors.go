@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// recordActivity records what a visitor did. The visitor's id is whatever the caller's pages call the visitor.
+// recordActivity records an activity of a visitor. The caller chooses the ids of visitors.
 func (x *exchange) recordActivity() (answer, error) {
 	body, err := x.members()
 	if err != nil {
@@ -26,8 +26,8 @@ func (x *exchange) recordActivity() (answer, error) {
 	}, nil
 }
 
-// deleteVisitor forgets a visitor. One who was forgotten already, and has done nothing since, is not found; what was left undone
-// then is done.
+// deleteVisitor forgets a visitor. A visitor who was forgotten already, without an activity since, is not found; an incomplete earlier
+// erasure is completed all the same.
 func (x *exchange) deleteVisitor() (answer, error) {
 	forgotten, err := x.Eraser.DeleteVisitor(x.ctx, x.Commands.Erasure(x.caller), x.pathID())
 	if err == nil && forgotten.Again {
@@ -36,7 +36,7 @@ func (x *exchange) deleteVisitor() (answer, error) {
 	return done("Visitor forgotten", forgotten.Position, err)
 }
 
-// listLeadActivity lists what the visitors of a lead did.
+// listLeadActivity lists the activities of a lead's visitors.
 func (x *exchange) listLeadActivity() (answer, error) {
 	return listOf(x, x.params(), lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
 }

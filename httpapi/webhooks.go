@@ -52,7 +52,7 @@ func (x *exchange) registerEndpoint() (answer, error) {
 	}, err
 }
 
-// updateEndpoint changes what is given; null counts as not given, and an empty object changes nothing.
+// updateEndpoint changes the given settings; null counts as not given, and an empty object changes nothing.
 func (x *exchange) updateEndpoint() (answer, error) {
 	id, body, err := x.idAndFields(webhook.ErrNotFound)
 	if err != nil {
@@ -82,7 +82,7 @@ func (x *exchange) updateEndpoint() (answer, error) {
 	return answer{position: updated.Position, body: envelope{Success: true, Data: endpoint}}, err
 }
 
-// rotatedSecret is what a rotation answers.
+// rotatedSecret is the answer of a rotation.
 type rotatedSecret struct {
 	WebhookID     string          `json:"webhookId"`
 	Secret        string          `json:"secret"`
@@ -185,7 +185,7 @@ func (x *exchange) retryDelivery() (answer, error) {
 	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: delivery.DeliveryID}, err)
 }
 
-// acceptedRetries answers a request to retry what failed.
+// acceptedRetries is the answer to a request to retry failed deliveries.
 type acceptedRetries struct {
 	WebhookID string          `json:"webhookId"`
 	Since     query.Timestamp `json:"since"`

@@ -27,10 +27,10 @@ type Arrival struct {
 	State      string                `json:"state"`
 	Reasons    []event.ArrivalReason `json:"reasons"`
 	LeadID     *string               `json:"leadId"`    // that it was captured into, or that it conflicts with
-	ExpiresAt  Timestamp             `json:"expiresAt"` // what was posted is deleted then
+	ExpiresAt  Timestamp             `json:"expiresAt"` // the raw body is deleted then
 }
 
-// ArrivalRaw is what was posted, without proofs, credentials and cookies.
+// ArrivalRaw is a post as it was received, without proofs, credentials and cookies.
 type ArrivalRaw struct {
 	ContentType string            `json:"contentType"`
 	Body        string            `json:"body"`
@@ -38,7 +38,7 @@ type ArrivalRaw struct {
 	Query       map[string]string `json:"query"`
 }
 
-// ArrivalShown is an arrival with what was posted.
+// ArrivalShown is an arrival with its raw body.
 type ArrivalShown struct {
 	Arrival
 	Raw *ArrivalRaw `json:"raw"` // null: it is deleted
@@ -130,7 +130,7 @@ func scanArrival(row pgx.CollectableRow) (placed[Arrival], error) {
 	return a, err
 }
 
-// Arrival returns an arrival with what was posted, from the log. The error is ErrNotFound when the account has no such arrival.
+// Arrival returns an arrival with its raw body, from the log. The error is ErrNotFound when the account has no such arrival.
 func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown, error) {
 	if !event.ValidID(id) {
 		return ArrivalShown{}, ErrNotFound

@@ -16,14 +16,14 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// Attribution is a report on which touches led to what was won.
+// Attribution is a report that divides conversions among touches.
 type Attribution struct {
 	Rows  []AttributionRow    `json:"rows"`
 	Total AttributionTotal    `json:"total"`
 	AsOf  eventstore.Position `json:"asOf"`
 }
 
-// AttributionRow is what touches with one key led to.
+// AttributionRow has the conversions and the value of the touches with one key.
 type AttributionRow struct {
 	Key         string `json:"key"`
 	Touches     int64  `json:"touches"`
@@ -31,7 +31,7 @@ type AttributionRow struct {
 	Value       string `json:"value"`       // with 4
 }
 
-// AttributionTotal is what all rows add up to.
+// AttributionTotal is the sum of all rows.
 type AttributionTotal struct {
 	Conversions string `json:"conversions"`
 	Value       string `json:"value"`

@@ -30,7 +30,7 @@ import (
 // ErrOtherLog reports a cursor of another log, or of a later state of this one than a restored backup has.
 var ErrOtherLog = errors.New("cursor of another log")
 
-// FeedEvent is an event of an account, as its change feed shows it. Of an erased person, Data has what is not personal.
+// FeedEvent is an event of an account, as its change feed shows it. Of an erased person, Data has only members that are not personal.
 type FeedEvent struct {
 	ID        string              `json:"id"`
 	Type      string              `json:"type"` // public: without version
@@ -263,7 +263,7 @@ func (r *Reader) FeedAll(ctx context.Context, account string, types []string, af
 	}
 }
 
-// FilterPreview is what a filter would have decided.
+// FilterPreview has the decisions of a filter on recent events.
 type FilterPreview struct {
 	Events  int              `json:"events"`  // looked at
 	Matched int              `json:"matched"` // of them
@@ -417,8 +417,8 @@ func (s *feedSearch) look(ctx context.Context) error {
 	return schema.Unavailable(err)
 }
 
-// hideErased replaces the events of leads whose erasure has begun: its fact comes first, and their keys are destroyed after it. Such
-// a lead is not in the view of leads, and neither is one that was joined into another.
+// hideErased replaces the events of leads whose erasure has begun: the fact is appended first, and the keys are destroyed after it. Such
+// a lead is not in the view of leads. Nor is a lead that was joined into another.
 func (r *Reader) hideErased(ctx context.Context, events []eventstore.Recorded) error {
 	var ids []string // some of them more than once
 	for i := range events {
@@ -524,7 +524,8 @@ func feedData(r eventstore.Recorded) (jsontext.Value, error) {
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-// feedWakes wakes those who wait for events of an account. While there are any, one subscription follows the log for all.
+// feedWakes wakes waiting requests when an event of their account is appended. While there are any, one subscription follows the log
+// for all.
 type feedWakes struct {
 	store eventstore.Store
 
@@ -533,7 +534,7 @@ type feedWakes struct {
 	stop    context.CancelFunc                // ends the subscription; nil: there is none
 }
 
-// FeedWait is one who waits for events of an account.
+// FeedWait is a request that waits for events of an account.
 type FeedWait struct {
 	Woken   <-chan struct{} // receives when there may be an event
 	woken   chan struct{}

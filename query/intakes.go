@@ -87,7 +87,7 @@ func (r *Reader) IntakeAfter(ctx context.Context, id string, s intake.State) (In
 	return i, nil
 }
 
-// DemoData is what an account has of demo data.
+// DemoData is the state of an account's demo data.
 type DemoData struct {
 	IntakeID string // of its intake; empty: there is none, or it is deleted
 	Leads    []DemoLead

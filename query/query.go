@@ -1,7 +1,7 @@
 // Package query reads leads and their sources, tokens, endpoints, deliveries and audit events. It changes nothing.
 //
 // Lists come from the views, which package projection maintains; the history of one lead or token is read from its stream. Every
-// query is about one account; what belongs to another is not found.
+// query is about one account; another account's data are not found.
 //
 // The types are those of the API's answers.
 package query

@@ -72,7 +72,7 @@ func (v *visit) arrivals() (screen, error) {
 // namesOfIntakes are those of an account's intakes, by id.
 type namesOfIntakes map[string]string
 
-// Of returns what to call an intake. Without one it is the API that captures.
+// Of returns the display name of an intake. Captures of the API have none.
 func (n namesOfIntakes) Of(id string) string {
 	if id == "" {
 		return "API"
@@ -134,7 +134,7 @@ type arrivalField struct{ Name, Value, Wrong string }
 
 func (v *visit) arrival() (screen, error) { return v.arrivalScreen(nil, nil, nil) }
 
-// revealArrival shows what was posted. That is recorded before it is shown.
+// revealArrival shows the raw body of an arrival. The access is recorded before the answer.
 func (v *visit) revealArrival() (screen, error) {
 	return v.arrivalScreen(func(shown *arrivalPage, of query.ArrivalShown) error {
 		if of.Raw == nil {
@@ -182,7 +182,7 @@ func (v *visit) arrivalScreen(more func(*arrivalPage, query.ArrivalShown) error,
 	return page, nil
 }
 
-// resubmitArrival captures an arrival again, with the fields that the form sets. What becomes of it is on the arrival's page.
+// resubmitArrival captures an arrival again, with the fields that the form sets. The arrival's page shows the outcome.
 func (v *visit) resubmitArrival() (screen, error) {
 	form, err := v.form()
 	if err != nil {

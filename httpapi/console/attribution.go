@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// attributionPage is which touches led to what was won in a span of time.
+// attributionPage shows conversions of a span of time, divided among their touches.
 type attributionPage struct {
 	Filter       map[string]string
 	Wrong        field.Errors

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// auditPage is what happened to tokens, with the proof of it.
+// auditPage shows the events of tokens with their proof.
 type auditPage struct {
 	filtered
 	parts
@@ -121,7 +121,7 @@ func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
 			p.Pending++
 			continue
 		}
-		leaf, err := e.LeafHash(v.identity.Account) // of what is shown
+		leaf, err := e.LeafHash(v.identity.Account) // of the shown event
 		if err != nil {
 			return nil, p, err
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// call is how to get what a page shows without the console: a request to the API, or a command.
+// call gets the data of a page without the console: a request to the API, or a command.
 type call struct {
 	About string
 	Text  string // for a shell

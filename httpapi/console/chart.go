@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// chart is columns of parts, a column for each interval: what of it came from each source. It is drawn by the template; here is
-// where everything goes. The script shows the values of the column at the pointer or in focus.
+// chart has a column for each interval, made of a part for each source. This file computes the coordinates, and the template draws them.
+// The script shows the values of the column at the pointer or in focus.
 type chart struct {
 	Width, Height float64
 	Columns       []column
@@ -29,7 +29,7 @@ type chart struct {
 	Switch        string // query string of the page with or without the period before
 }
 
-// series is what a chart is drawn of.
+// series is the data of a chart.
 type series struct {
 	title    string
 	interval string

@@ -60,7 +60,7 @@ func (e *earlier) Days() string {
 	return e.Since.Format(time.DateOnly) + " to " + e.Until.AddDate(0, 0, -1).Format(time.DateOnly)
 }
 
-// Note is what a comparison lacks; empty if nothing.
+// Note names the data that a comparison lacks; empty if it is complete.
 func (e *earlier) Note() string {
 	switch {
 	case e.First.IsZero():

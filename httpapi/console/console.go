@@ -37,10 +37,10 @@ type Options struct {
 	Log           *slog.Logger
 	Now           func() time.Time
 	Base          string         // path that the console is at, such as /console
-	Key           []byte         // 32 bytes; what sessions are sealed with is made of it
+	Key           []byte         // 32 bytes; the key that seals sessions is derived from it
 	Codes         *Codes         // sign-in links that were given out; nil: none
 	Provider      *oidc.Provider // people can sign in at it; nil: none
-	// Troubles are what an operator must look at.
+	// Troubles are problems that an operator must solve.
 	Troubles func(ctx context.Context) []Trouble
 	// Stopping, when closed, ends the streams of live pages. It may be nil.
 	Stopping <-chan struct{}
@@ -62,7 +62,7 @@ type Gate interface {
 	// TakeOn counts a request with a session among those in flight, until done is called. The error reports that there are too
 	// many, in all or of the account.
 	TakeOn(r *http.Request, account string) (done func(), err error)
-	// Throttle counts a request of a kind against the quotas of an account. What it appends is charged when charge is called.
+	// Throttle counts a request of a kind against the quotas of an account. Charge charges the bytes that it has appended.
 	Throttle(r *http.Request, account string, kind quota.Kind) (charge func(), err error)
 	// EnterStream counts a read of a stream among the account's concurrent ones, until leave is called.
 	EnterStream(r *http.Request, account string) (leave func(), err error)

@@ -123,7 +123,7 @@ func (v *visit) addDemo() (screen, error) {
 	stages := settings.State.Stages
 	for i, lead := range data.Leads {
 		if lead.Status != strings.ToLower(stages[0]) {
-			continue // it has its status, or one that a user gave it
+			continue // its status was set already, here or by a user
 		}
 		_, err := v.Commands.UpdateLead(v.ctx, command.UpdateLead{
 			Caller: v.caller, LeadID: lead.LeadID, Body: map[string]jsontext.Value{"status": mustJSON(demoStatus(i, stages, settings.State.WonStages))},
@@ -184,7 +184,7 @@ func (v *visit) removeDemo() (screen, error) {
 	return v.toStart(query.LeadView, query.IntakeView)
 }
 
-// closeDemo discards what waits in quarantine at the intake of demo data, and deletes the intake.
+// closeDemo discards quarantined arrivals of the intake of demo data, and deletes the intake.
 func (v *visit) closeDemo(intakeID string) error {
 	waiting, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{IntakeID: intakeID, State: arrival.Quarantined}, query.Page{Limit: rows})
 	if err != nil {
@@ -202,7 +202,7 @@ func (v *visit) closeDemo(intakeID string) error {
 	return err
 }
 
-// toStart leads to the overview, when views show what has been done.
+// toStart redirects to the overview once the views show the change.
 func (v *visit) toStart(views ...string) (screen, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, viewTimeout)
 	defer cancel()

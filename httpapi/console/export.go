@@ -58,7 +58,7 @@ func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, 
 			v.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
 		})
 		v.rows, v.whole = rows, err == nil
-		_ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // for what net/http writes after the last item
+		_ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // for the bytes that net/http writes after the last item
 		if err != nil && begun {
 			v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
 			panic(http.ErrAbortHandler)

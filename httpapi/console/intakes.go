@@ -176,7 +176,7 @@ func (v *visit) createIntake() (screen, error) {
 	return v.intakeScreen(created.ID, &shownIntake{Secret: created.Secret, New: true}, intakePreview{})
 }
 
-// intakePage is one intake and what arrived at it.
+// intakePage shows an intake and its arrivals.
 type intakePage struct {
 	query.Intake
 	Address  string // with the origin of this page
@@ -188,13 +188,13 @@ type intakePage struct {
 	Preview  intakePreview
 }
 
-// shownIntake is what the page shows once.
+// shownIntake is shown once, after a creation or rotation.
 type shownIntake struct {
 	Secret string
 	New    bool
 }
 
-// intakePreview is a sample and what it would become.
+// intakePreview is a sample post and its outcome.
 type intakePreview struct {
 	Body, ContentType string
 	Done              bool
@@ -298,7 +298,7 @@ func (v *visit) switchIntake() (screen, error) {
 	return v.toIntake(err)
 }
 
-// previewIntake shows what a pasted sample would become.
+// previewIntake shows the outcome of a pasted sample.
 func (v *visit) previewIntake() (screen, error) {
 	form, err := v.form()
 	if err != nil {

@@ -168,7 +168,7 @@ func (v *visit) leadSpan(p *params, shown *leadPage, id string) (timeline query.
 	return timeline, at, nil
 }
 
-// addOrigins adds where the lead came from, and how what it is worth is shared among its touches.
+// addOrigins adds the lead's sources and touches, and the credit of each touch.
 func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) error {
 	sources, err := v.Query.LeadSources(v.ctx, v.identity.Account, id, query.Page{Limit: rows})
 	if err != nil && !errors.Is(err, query.ErrNotFound) { // a view that has not seen the lead yet shows nothing of it
@@ -203,7 +203,7 @@ func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) e
 	return nil
 }
 
-// activityWithin returns what the lead's visitors did in the time of the page.
+// activityWithin returns the activities of the lead's visitors in the time of the page.
 func (v *visit) activityWithin(shown *leadPage, mask masker, p *params, id string, at storySpan) (all []activityShown, err error) {
 	list, err := v.Query.LeadActivitySince(v.ctx, v.identity.Account, id, at.since, query.Page{Limit: rows, Cursor: p.text("activity")})
 	if err != nil && !errors.Is(err, query.ErrNotFound) {
@@ -240,7 +240,7 @@ func (m masker) step(step query.Step, p *params, at eventstore.Revision) stepSho
 	return shown
 }
 
-// revision reads a place in a stream; nil when none is given, or what is given is none.
+// revision reads a revision of a stream; nil when it is missing or invalid.
 func (p *params) revision(name string) *eventstore.Revision {
 	n, err := strconv.ParseInt(p.text(name), 10, 64)
 	if err != nil || n < 0 {
@@ -249,7 +249,7 @@ func (p *params) revision(name string) *eventstore.Revision {
 	return new(eventstore.Revision(n))
 }
 
-// missing gives what is not found the name of what was looked for.
+// missing replaces query.ErrNotFound by the error of the resource that was looked for.
 func missing(err, as error) error {
 	if errors.Is(err, query.ErrNotFound) {
 		return as

@@ -27,7 +27,7 @@ type leadList struct {
 	Reach   query.Timestamp // of a search that goes on among older leads
 }
 
-// leadChoices are what filters can be set to.
+// leadChoices are the values that filters offer.
 type leadChoices struct{ Stages, Sources, Temperatures []string }
 
 func (v *visit) leads() (screen, error) {
@@ -258,7 +258,7 @@ func (m masker) object(data jsontext.Value) []member {
 	return m.members(of)
 }
 
-// Value is what the lead's opportunity is worth, or empty.
+// Value is the lead's opportunity value, or empty.
 func (l leadShown) Value() string {
 	if l.OpportunityID == nil {
 		return ""

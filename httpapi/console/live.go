@@ -21,8 +21,8 @@ func wantsStream(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream")
 }
 
-// stream sends a page, and sends it again whenever it has changed, until the browser goes, the session ends or the service
-// stops. The script puts what has changed in the place of what is shown.
+// stream sends a page, and again whenever it has changed, until the browser disconnects, the session ends or the service stops. The
+// script replaces the parts of the page that have changed.
 func (v *visit) stream() {
 	leave, err := v.Gate.Follow(v.identity.Account)
 	if err != nil {

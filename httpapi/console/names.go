@@ -58,7 +58,7 @@ var fieldNames = map[string]string{
 	"name": "Name", "phone": "Phone", "email": "Email", "status": "Status", "leadTemperature": "Temperature", "opportunityValue": "Value",
 }
 
-// settingNames are the display names of what an audit record has.
+// settingNames are the display names of the members of an audit record's data.
 var settingNames = map[string]string{
 	"name": "Name", "prefix": "Prefix", "expiresAt": "Expires", "expiresInDays": "Days until expiry", "previousExpiresAt": "Previous expiry", "reason": "Reason",
 	"enabled": "Enabled", "kind": "Kind", "source": "Source", "origins": "Allowed websites", "redirect": "Thank-you page", "honeypot": "Honeypot field",
@@ -68,7 +68,7 @@ var settingNames = map[string]string{
 	"currency": "Currency", "features": "Features", "region": "Region", "stages": "Stages", "wonStages": "Won stages",
 }
 
-// objectNames are the display names of what an audit record is about, by the kind of its type.
+// objectNames are the display names of an audit record's object, by the kind of the record's type.
 var objectNames = map[string]string{
 	"lead": "Lead", "revealed": "Lead or arrival", "exported": "Export", "token": "API token", "webhook": "Webhook endpoint", "intake": "Intake", "import": "Import",
 }

@@ -95,7 +95,7 @@ type filtered struct {
 // chip is a filter that is set, with the query strings of the list without it, and without any filter.
 type chip struct{ Name, Label, Value, Without, Bare string }
 
-// labels are what filters are called on their chips.
+// labels are the display names of filters on their chips.
 var labels = map[string]string{
 	"q": "Search", "status": "Status", "source": "Source", "leadTemperature": "Temperature", "phone": "Phone", "email": "Email",
 	"createdSince": "Created from", "createdUntil": "Created to", "since": "From", "until": "To", "interval": "By", "asOf": "As of",
@@ -117,7 +117,7 @@ func (p *params) chips(names ...string) (set []chip) {
 	return set
 }
 
-// show sets what a chip shows in the place of its value.
+// show sets the text that a chip shows instead of its value.
 func (f *filtered) show(name string, of func(string) string) {
 	for i := range f.Chips {
 		if f.Chips[i].Name == name {

@@ -11,12 +11,12 @@ import (
 	"github.com/leadlog/leadlog/httpapi/oidc"
 )
 
-// Signing in at a provider leads the browser to another site and back. A cookie has what was begun, and not the service, so that any
-// process may end it. Unlike that of the session, browsers send it when another site leads here.
+// Signing in at a provider redirects the browser to another site and back. The state of the sign-in is in a cookie and not in the
+// service, so that any process may complete it. Unlike the session's cookie, browsers send it when another site redirects here.
 
 const (
 	pendingCookie = "leadlog_signin"
-	pendingFor    = "sign-in at a provider" // with what it is sealed, so that it is no session
+	pendingFor    = "sign-in at a provider" // the sealed value's purpose, so that it is not taken for a session
 	// idTokenCookie has the ID token of a session. It is sent when the person signs out, and then shown to the provider.
 	idTokenCookie = "leadlog_idtoken"
 	idTokenFor    = "ID token of a session"

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// sourcePage is what each source brought in a span of time.
+// sourcePage shows the captures and the value of each source in a span of time.
 type sourcePage struct {
 	filtered
 	Sources   []string // that can be asked for
@@ -29,12 +29,12 @@ type sourcePage struct {
 	Before    *earlier // nil: nothing is compared
 }
 
-// sourceTotal is what a source brought in all of the time.
+// sourceTotal has the captures and the value of a source over all intervals.
 type sourceTotal struct {
 	query.SourceCount
 	Between string // the first touch and this one, where it was a later one: the median
 	Then    string // touches of the period before, and the change since
-	worth   amount // what Value is made of
+	worth   amount // of which Value is the text
 }
 
 // Bounds of a report: of the days when nothing else is asked for, of the rows that a page shows, and of those that its totals
@@ -123,7 +123,7 @@ func (v *visit) sources() (screen, error) {
 	return screen{name: "sources", title: "Sources", data: shown, live: true, calls: v.reportCalls(filter)}, nil
 }
 
-// compareTotals sets what each source brought in the period before.
+// compareTotals sets the totals of each source in the period before.
 func compareTotals(now, then []sourceTotal) {
 	for i := range now {
 		earlier := 0
@@ -136,7 +136,7 @@ func compareTotals(now, then []sourceTotal) {
 	}
 }
 
-// reportCalls return the report of a filter, and what it was made of.
+// reportCalls return the report of a filter, and the touches of its time.
 func (v *visit) reportCalls(f query.ReportFilter) []call {
 	since, until := stamp(f.Since), stamp(f.Until)
 	report := v.get("leads:read", "This report", "/api/v1/crm/sources/report", "interval", f.Interval, "source", f.Source, "since", since, "until", until)
@@ -197,7 +197,7 @@ func arrivals(counts []query.SourceCount) []query.DayCount {
 	return days
 }
 
-// totals adds up the intervals of each source, and sorts the sources by what they brought, most first.
+// totals adds up the intervals of each source, and sorts the sources by captures, most first.
 func totals(counts []query.SourceCount, between []query.Between) (all []sourceTotal) {
 	for _, c := range counts {
 		i := slices.IndexFunc(all, func(t sourceTotal) bool { return t.Source == c.Source })

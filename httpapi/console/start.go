@@ -27,14 +27,14 @@ type start struct {
 type demo struct {
 	Leads  int
 	Total  int  // leads of complete demo data
-	Intake bool // it is there; else the demo data is being removed
+	Intake bool // the demo intake exists; false while demo data is being removed
 	May    bool // the user may add and remove demo data
 }
 
 // Missing reports whether adding demo data has not ended, or some of its leads were erased.
 func (d demo) Missing() bool { return d.Leads < d.Total }
 
-// addStart adds the first steps, while the account has at most one lead, or what there is of demo data.
+// addStart adds the first steps while the account has at most one lead, or the state of the demo data.
 func (v *visit) addStart(to *overview) error {
 	data, err := v.Query.DemoData(v.ctx, v.identity.Account)
 	if err != nil {
@@ -81,7 +81,7 @@ func (v *visit) newestForm() (*query.Intake, error) {
 	return nil, nil
 }
 
-// testPost is what the button for a test lead sends.
+// testPost is the body that the button for a test lead sends.
 const testPost = "name=Test+Lead&email=test.lead%40example.com"
 
 // sendTestLead posts a made-up person to the newest form, mapped as its posts are.

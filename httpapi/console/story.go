@@ -21,14 +21,14 @@ type scene struct {
 	ID       string // on the page
 	At       query.Timestamp
 	NewDay   bool   // its day, UTC, is not that of the entry before it
-	Text     string // what happened
-	Worth    string // what the lead was won for; empty: it was not won then, or is worth nothing
+	Text     string // in one phrase
+	Worth    string // the value that the lead was won for; empty: it was not won by this, or has no value
 	Step     *stepShown
 	Touch    *touchShown
 	Activity *activityShown
 }
 
-// story merges the events of a page with what happened between them. Events stay in their order, whatever their times.
+// story merges the events of a page with the touches and activities between them. Events stay in their order, whatever their times.
 func (v *visit) story(shown *leadPage, activity []activityShown, at storySpan) (story []scene, err error) {
 	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
 	if err != nil {
@@ -248,7 +248,7 @@ func summary(changes []query.Change) string {
 	return strings.Join(all, ", ")
 }
 
-// did returns what a visitor did, on which site.
+// did returns the text of an activity, with the site.
 func did(a activityShown) string {
 	text := "Did something"
 	switch a.Type {

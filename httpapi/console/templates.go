@@ -43,7 +43,7 @@ func (t templates) whole(page string, data layout) ([]byte, error) {
 	return t.main("layout", data)
 }
 
-// layout is what the layout shows around a page.
+// layout is the data around a page.
 type layout struct {
 	Title    string
 	Identity Identity
@@ -119,7 +119,7 @@ func (v *visit) write(s screen) {
 	_, _ = v.w.Write(text) // net/http handles a browser that has disconnected
 }
 
-// functions are what templates can call.
+// functions are the functions of templates.
 func functions(base string, a assets) template.FuncMap {
 	return template.FuncMap{
 		"path":     func(to string) string { return pathAt(base, to) },

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// trailPage is who did what in the account, and who read personal data.
+// trailPage shows the account's audit log: changes, and accesses to personal data.
 type trailPage struct {
 	filtered
 	parts
@@ -24,7 +24,7 @@ type trailPage struct {
 // trailRecord is a record as the page shows it.
 type trailRecord struct {
 	query.TrailRecord
-	Page    string // of what it is about, below the console's path; empty: it has none
+	Page    string // of its object, below the console's path; empty if there is none
 	Details []trailDetail
 }
 
@@ -34,7 +34,7 @@ type trailDetail struct {
 	Changed        bool
 }
 
-// Object is what a record is about, by its kind: its id is shown on hover.
+// Object is the display name of a record's object. The id is shown on hover.
 func (r trailRecord) Object() string {
 	if !event.ValidID(r.Subject) {
 		return r.Subject
@@ -73,7 +73,7 @@ func trailFilter(p *params) query.TrailFilter {
 	}
 }
 
-// pageOf returns the page of what a record is about, if there is one and the user may see it.
+// pageOf returns the page of a record's object, if there is one and the user may see it.
 func (v *visit) pageOf(record query.TrailRecord) string {
 	kind, act, _ := strings.Cut(record.Type, ".")
 	var data struct{ LeadID, ArrivalID string }
@@ -94,7 +94,7 @@ func (v *visit) pageOf(record query.TrailRecord) string {
 	return ""
 }
 
-// details are the members of a record's data in order, as text, without the id of what it is about.
+// details are the members of a record's data in order, as text, without the id of its object.
 func details(record query.TrailRecord) []trailDetail {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(record.Data, &members) != nil {

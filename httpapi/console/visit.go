@@ -25,10 +25,10 @@ type screen struct {
 	redirect string       // another page, instead
 	send     func() error // writes an export, instead
 	sent     bool         // the answer is written
-	calls    []call       // that return what the page shows
+	calls    []call       // that return the data of the page
 }
 
-// pageTimeout bounds a page, except what is streamed.
+// pageTimeout bounds the answer of a page that is not streamed.
 const pageTimeout = 8 * time.Second
 
 // visit is one request and its answer.

@@ -35,7 +35,7 @@ type choice struct {
 	Chosen bool
 }
 
-// endpointPage is one endpoint and what was sent to it.
+// endpointPage shows an endpoint and its deliveries.
 type endpointPage struct {
 	query.Endpoint
 	parts
@@ -51,7 +51,7 @@ type endpointPage struct {
 	Settings   settingsForm
 }
 
-// settingsForm is how an endpoint is sent its deliveries, as it is or was asked for, and what a filter would have decided.
+// settingsForm has the settings of an endpoint, stored or as posted, and the result of trying its filter.
 type settingsForm struct {
 	Filter, Ordering, RateLimit, Headers string
 	Own                                  []string // names of its own headers
@@ -118,7 +118,7 @@ func (v *visit) changeEndpoint() (screen, error) {
 	return v.settingsAgain(form, err)
 }
 
-// tryFilter shows what the form's filter would have decided. Nothing is changed.
+// tryFilter shows how the form's filter decides on recent events. It changes nothing.
 func (v *visit) tryFilter() (screen, error) {
 	form, _, err := v.settings()
 	if err != nil {
@@ -277,7 +277,7 @@ func deliveryFilter(p *params) query.DeliveryFilter {
 type deliveryPage struct {
 	query.Delivery
 	MayWrite     bool
-	HasResponses bool // shown to those who may read leads
+	HasResponses bool // responses are shown to users with leads:read
 }
 
 func (v *visit) delivery() (screen, error) {
@@ -354,7 +354,7 @@ func (v *visit) switchEndpoint() (screen, error) {
 	return v.toEndpoint(err)
 }
 
-// replayEndpoint queues again what happened in a span of time.
+// replayEndpoint queues the deliveries of a span of time again.
 func (v *visit) replayEndpoint() (screen, error) {
 	form, err := v.form()
 	if err != nil {

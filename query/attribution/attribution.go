@@ -27,7 +27,7 @@ func Models() []string {
 	return []string{string(First), string(Last), string(Linear), string(Position), string(TimeDecay)}
 }
 
-// Key is what a report's rows are grouped by.
+// Key is the property of touches that groups a report's rows.
 type Key string
 
 // The keys.
@@ -61,7 +61,7 @@ const (
 	DefaultHalfLife = 7 * Day
 )
 
-// Rules are what a report depends on, besides touches and conversions.
+// Rules are the parameters of a report.
 type Rules struct {
 	Model        Model
 	Since, Until time.Time     // of the conversions: inclusive and exclusive; zero sets no bound

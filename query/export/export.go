@@ -142,8 +142,8 @@ func (o objects[T]) write(item T) error {
 func (objects[T]) close() error { return nil }
 
 // Defused adds apostrophes to a cell that a spreadsheet could read as a formula. A part of a cell could be read as one too: where
-// decimals have commas, spreadsheets separate cells at semicolons, and do not see the quotes around a cell. Apostrophes in the
-// original are kept apart from ours.
+// decimals have commas, spreadsheets separate cells at semicolons, and do not see the quotes around a cell. Apostrophes of the
+// original can be told from added ones.
 func Defused(cell string) string {
 	if strings.ContainsAny(cell, ";\t\r\n") {
 		cell = innerFormula.ReplaceAllString(cell, "$1'$2")

@@ -152,7 +152,7 @@ func Tokens() Sheet[query.Token] {
 	}}
 }
 
-// Trail is who did what, and who read personal data.
+// Trail has the audit records: changes, and accesses to personal data.
 func Trail() Sheet[query.TrailRecord] {
 	type item = query.TrailRecord
 	return Sheet[item]{"audit", []Column[item]{
@@ -187,7 +187,7 @@ func Endpoints() Sheet[query.Endpoint] {
 	}}
 }
 
-// Deliveries are what was queued for an endpoint. Attempts are in the JSON lines.
+// Deliveries are an endpoint's deliveries. Their attempts are in the JSON lines.
 func Deliveries() Sheet[query.Delivery] {
 	type item = query.Delivery
 	return Sheet[item]{"deliveries", []Column[item]{

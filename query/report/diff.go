@@ -151,7 +151,7 @@ func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, err
 	return changes, nil
 }
 
-// part returns what one lead adds to the rows of a report.
+// part returns the rows of a report for one lead.
 func (f File) part(id string, history *attribution.History, won []string) map[string]attribution.Row {
 	c, converted := history.Conversion(id, int64(f.AsOf), won, f.Visits)
 	if !converted {

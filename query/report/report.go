@@ -21,7 +21,7 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// Kind is what a report's file begins with.
+// Kind is the value of the member "report" of a file, which comes first.
 const Kind = "attribution"
 
 // File is a report with its parameters, and the head of the log that it was made of.
