@@ -113,15 +113,20 @@ func details(record query.TrailRecord) []trailDetail {
 			all = append(all, trailDetail{name, shownSetting(change.Old), shownSetting(change.New), true})
 			continue
 		}
-		all = append(all, trailDetail{Name: name, New: plain(value)})
+		all = append(all, trailDetail{Name: name, New: shownSetting(value)})
 	}
 	slices.SortFunc(all, func(a, b trailDetail) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
+// shownSetting returns a text as it is, a list of texts separated by commas, and any other value as JSON.
 func shownSetting(value jsontext.Value) string {
-	if value == nil || value.Kind() == 'n' {
+	var list []string
+	switch {
+	case value == nil, value.Kind() == 'n', value.Kind() == '[' && len(value) == len("[]"):
 		return "–"
+	case value.Kind() == '[' && json.Unmarshal(value, &list) == nil:
+		return strings.Join(list, ", ")
 	}
 	return plain(value)
 }

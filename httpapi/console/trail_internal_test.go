@@ -28,3 +28,26 @@ func TestTrail_ShowsKindsAndTimes(t *testing.T) {
 	require.Contains(t, text, `<time class="at exact" datetime="2027-11-25T22:47:16.684Z"`)
 	require.NotContains(t, text, ">"+id)
 }
+
+func TestTrail_ShowsValuesAsText(t *testing.T) {
+	t.Parallel()
+	record := query.TrailRecord{Subject: "I1", Data: jsontext.Value(`{
+		"intakeId":"I1",
+		"name":"Fair",
+		"demo":true,
+		"origins":["https://a.example","https://b.example"],
+		"redirect":null,
+		"wonStages":{"old":["won"],"new":["won","paid"]},
+		"stages":{"old":null,"new":[]},
+		"mapping":{"old":{},"new":{"phone":"body.tel"}}
+	}`)}
+	require.Equal(t, []trailDetail{
+		{Name: "demo", New: "true"},
+		{Name: "mapping", Old: "{}", New: `{"phone":"body.tel"}`, Changed: true},
+		{Name: "name", New: "Fair"},
+		{Name: "origins", New: "https://a.example, https://b.example"},
+		{Name: "redirect", New: "–"},
+		{Name: "stages", Old: "–", New: "–", Changed: true},
+		{Name: "wonStages", Old: "won", New: "won, paid", Changed: true},
+	}, details(record))
+}
