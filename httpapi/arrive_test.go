@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -36,14 +37,16 @@ func (s *service) createIntake(settings string) (path string, created reply) {
 // deliver posts to a public path, as a form unless the body is JSON.
 func (s *service) deliver(path, body string, header map[string]string) reply {
 	s.t.Helper()
+	return s.request(posting(path, body, header))
+}
+
+func posting(path, body string, header map[string]string) call {
 	all := map[string]string{}
 	if !strings.HasPrefix(body, "{") {
 		all["Content-Type"] = "application/x-www-form-urlencoded"
 	}
-	for name, value := range header {
-		all[name] = value
-	}
-	return s.request(call{method: http.MethodPost, path: path, body: body, header: all})
+	maps.Copy(all, header)
+	return call{method: http.MethodPost, path: path, body: body, header: all}
 }
 
 const bearerIntake = `{"name":"Shop","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"mapping":{"deliveryId":"body.id"}}`

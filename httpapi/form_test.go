@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -326,7 +328,12 @@ func TestForm_JunkHurtsNoOther(t *testing.T) {
 			if i < 120 {
 				body, header = junk[i%len(junk)](i)
 			}
-			statuses <- s.deliver(path, body, header).status
+			// On a busy machine, the connection may be closed behind a refusal while the rest of a large body is being sent.
+			r, err := s.attempt(posting(path, body, header))
+			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+				require.NoError(t, err)
+				statuses <- r.status
+			}
 			if i%100 == 0 {
 				r := s.send(call{method: http.MethodPost, path: leads, credential: second, body: fmt.Sprintf(`{"phone":"98765%05d"}`, i)})
 				require.Equal(t, http.StatusCreated, r.status)

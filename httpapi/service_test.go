@@ -238,6 +238,14 @@ func (s *service) send(c call) reply {
 
 func (s *service) request(c call) reply {
 	s.t.Helper()
+	r, err := s.attempt(c)
+	require.NoError(s.t, err)
+	return r
+}
+
+// attempt is request for a call whose connection may be closed before it is answered.
+func (s *service) attempt(c call) (reply, error) {
+	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), c.method, s.server.URL+c.path, strings.NewReader(c.body))
 	require.NoError(s.t, err)
 	if c.credential != "" {
@@ -250,15 +258,19 @@ func (s *service) request(c call) reply {
 		request.Header.Set(name, value)
 	}
 	response, err := s.server.Client().Do(request)
-	require.NoError(s.t, err)
+	if err != nil {
+		return reply{}, err
+	}
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
-	require.NoError(s.t, err)
+	if err != nil {
+		return reply{}, err
+	}
 	r := reply{t: s.t, asked: c, status: response.StatusCode, header: response.Header, raw: string(raw)}
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") && len(raw) > 0 {
 		require.NoError(s.t, json.Unmarshal(raw, &r.body), r.raw)
 	}
-	return r
+	return r, nil
 }
 
 // as is send with the JWT of the account.
