@@ -3,6 +3,7 @@ package console
 import (
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,4 +23,11 @@ func TestMasker_MasksFieldsThatAreNotListed(t *testing.T) {
 		require.Equal(t, c.masked, masker{}.value(c.field, c.value), c.field)
 		require.Equal(t, c.revealed, masker{revealed: true}.value(c.field, c.value), c.field)
 	}
+}
+
+func TestMasker_MasksMembersThatAreNotListed(t *testing.T) {
+	t.Parallel()
+	data := jsontext.Value(`{"status":"new","fieldOfTheFuture":"Pune"}`)
+	require.JSONEq(t, `{"status":"new","fieldOfTheFuture":"•••"}`, masker{}.raw(data))
+	require.JSONEq(t, string(data), masker{revealed: true}.raw(data))
 }
