@@ -18,11 +18,11 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// accountReader runs deploy/account-reader.sql as psql would, for a role of the test's own.
+// accountReader runs deploy/account-reader.sql like psql, for a role of the test's own.
 func accountReader(t *testing.T, w *projectiontest.World, account string) *pgx.Conn {
 	t.Helper()
 	superuser := as(t, w, "postgres")
-	for range 2 { // it may be run again
+	for range 2 { // the script is repeatable
 		require.NoError(t, confine(t, w, superuser, account))
 	}
 	role := pgtest.Value[string](t, superuser, `SELECT role FROM reader.account WHERE account = $1`, account)
@@ -92,7 +92,7 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 				switch name {
 				case "account":
 					column = "account_id"
-				case "place": // of no account: an account's reader may not read it
+				case "place": // it belongs to no account, so an account's reader may not read it
 					continue
 				}
 				for account, conn := range map[string]*pgx.Conn{"acme": acme, "globex": globex} {
@@ -113,14 +113,14 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 	confined("asof")
 	require.NoError(t, r.Run(t.Context())) // again
 	confined("asof")
-	require.NoError(t, w.Replay(view.All()...).Run(t.Context())) // puts new tables in the place of the views
+	require.NoError(t, w.Replay(view.All()...).Run(t.Context())) // replaces the tables of the views
 	confined("views")
 
 	for _, statement := range []string{`SET default_transaction_read_only = off`, `SET row_security = off`} {
 		pgtest.Exec(t, acme, statement)
 	}
 	for _, statement := range []string{
-		`SELECT * FROM views.lead`, // without the wall there is nothing
+		`SELECT * FROM views.lead`, // fails, because row_security = off forbids filtered reads
 		`ALTER TABLE views.lead DISABLE ROW LEVEL SECURITY`, `DROP POLICY all_rows ON views.lead`, `SELECT * FROM views.checkpoint`,
 		`SELECT * FROM log.event`, `SELECT * FROM secret.webhook`, `SELECT * FROM person.key`, `SELECT * FROM delivery.delivery`, `DELETE FROM views.lead`,
 		`SET ROLE postgres`, `CREATE SCHEMA mine`,
@@ -130,7 +130,7 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 	}
 }
 
-// serviceCount returns how many rows the owner of the views sees.
+// serviceCount returns how many rows the owner of the views can read.
 func serviceCount(t *testing.T, w *projectiontest.World, table string) (n int) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n))

@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// as connects to a World's database under another role. Only the directory of the server's socket protects it.
+// as connects to a World's database under another role. Only the directory of the server's socket is protected.
 func as(t *testing.T, w *projectiontest.World, role string) *pgx.Conn {
 	t.Helper()
 	address, err := url.Parse(w.URL)
@@ -38,7 +38,7 @@ func analyst(t *testing.T, w *projectiontest.World) (role string) {
 	require.NoError(t, err)
 	role = "analyst_" + strings.ToLower(rand.Text()[:12])
 	superuser := as(t, w, "postgres")
-	for range 2 { // it may be run again
+	for range 2 { // the script is repeatable
 		pgtest.Exec(t, superuser, strings.ReplaceAll(string(script), "leadlog_analyst", role))
 	}
 	t.Cleanup(func() {
@@ -51,7 +51,7 @@ func analyst(t *testing.T, w *projectiontest.World) (role string) {
 	return role
 }
 
-// closed ends a superuser's session, which the role that drops the database may not end.
+// closed closes a superuser's session, which the role that drops the database may not terminate.
 func closed(t *testing.T, w *projectiontest.World, superuser *pgx.Conn) {
 	t.Helper()
 	pid := superuser.PgConn().PID()
@@ -76,7 +76,7 @@ func TestAnalyst_ReadsViewsAndCopiesOnly(t *testing.T) {
 	copied("before")
 	conn := as(t, w, analyst(t, w))
 	copied("later")
-	require.NoError(t, w.Replay(view.All()...).Run(t.Context())) // and puts new tables in the place of the views
+	require.NoError(t, w.Replay(view.All()...).Run(t.Context())) // and replaces the tables of the views
 
 	for place, readable := range map[string]bool{"views": true, "later": true, "before": false} {
 		for _, p := range view.All() {
@@ -90,10 +90,10 @@ func TestAnalyst_ReadsViewsAndCopiesOnly(t *testing.T) {
 			}
 		}
 	}
-	copied("before") // again, now that there is an analyst
+	copied("before") // again, after the analyst's role exists
 	pgtest.Exec(t, conn, `SELECT * FROM before.lead`)
 
-	_, err := conn.Exec(t.Context(), `SET default_transaction_read_only = off`) // it only keeps from mistakes
+	_, err := conn.Exec(t.Context(), `SET default_transaction_read_only = off`) // it only prevents mistakes
 	require.NoError(t, err)
 	for _, statement := range []string{
 		`SELECT * FROM log.event`, `SELECT * FROM log.event_readable`, `SELECT * FROM secret.webhook`, `SELECT * FROM delivery.delivery`,
@@ -112,7 +112,7 @@ func forbidden(err error) bool {
 	return ok && answer.Code == "42501"
 }
 
-// A reader may keep a transaction open for as long as it likes: it can change its own timeouts.
+// A reader can change its own timeouts, and so keep a transaction open for any time.
 func TestReplay_EndsReadersOfView(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -22,8 +22,8 @@ var (
 	// ErrReplayDue: the view was built by another version of its projector.
 	ErrReplayDue = errors.New("the view was built by another version of this program; run leadlog replay")
 
-	// errOvertaken: another session moved the checkpoint, which only a replay that replaced the view may do, since the lease
-	// excludes all others.
+	// errOvertaken: another session moved the checkpoint. Only a replay that replaced the view can do so, since the lease excludes all other
+	// writers.
 	errOvertaken = errors.New("the checkpoint is not where this projector left it")
 )
 
@@ -32,7 +32,7 @@ func stale(err error) bool {
 	return errors.Is(err, ErrForeignLog) || errors.Is(err, ErrAheadOfLog) || errors.Is(err, ErrReplayDue)
 }
 
-// checkpoint is how far a view has come, on which log, and by which version of its projector.
+// checkpoint is the position of a view on a log, with the epoch of the log and the version of the projector.
 type checkpoint struct {
 	projector string
 	version   int
@@ -42,7 +42,7 @@ type checkpoint struct {
 	replay    int64 // transaction of the replay that replaced the view; 0: none
 }
 
-// seen is the event that was applied last. It has no stream when there is none, or when it is not known.
+// seen is the last applied event. Its stream is empty when no event was applied, or when the event is not known.
 type seen struct {
 	stream   string
 	revision eventstore.Revision
@@ -54,7 +54,7 @@ func seenLast(events []Event) seen {
 	return seen{newest.Stream, newest.Revision, newest.ID.String()}
 }
 
-// onLog reports whether the log has the event where it was.
+// onLog reports whether the log has the event at that revision of its stream.
 func (s seen) onLog(ctx context.Context, store eventstore.Store) (bool, error) {
 	if s.stream == "" {
 		return true, nil
@@ -77,12 +77,12 @@ type database interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// findCheckpoint looks in the schema of the connection.
+// findCheckpoint reads the checkpoint in the schema of the connection.
 func findCheckpoint(ctx context.Context, db Querier, projector string) (c checkpoint, found bool, err error) {
 	return findCheckpointIn(ctx, db, `checkpoint`, projector)
 }
 
-// findCheckpointIn looks in a table that is named as in SQL.
+// findCheckpointIn reads the checkpoint in a table, whose name is quoted SQL.
 func findCheckpointIn(ctx context.Context, db Querier, table, projector string) (c checkpoint, found bool, err error) {
 	var position int64
 	c.projector = projector
@@ -97,7 +97,7 @@ func findCheckpointIn(ctx context.Context, db Querier, table, projector string) 
 	return c, err == nil, err
 }
 
-// on checks that this is a checkpoint of a log with that epoch and head. Otherwise the error is ErrForeignLog or ErrAheadOfLog.
+// on checks that the checkpoint is of the log with that epoch and head. The error is ErrForeignLog or ErrAheadOfLog if it is not.
 func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string, head eventstore.Position) error {
 	there, err := c.seen.onLog(ctx, store)
 	switch {
@@ -123,7 +123,7 @@ func openCheckpoint(ctx context.Context, db database, p Projector, store eventst
 	if err != nil {
 		return c, 0, err
 	}
-	// After the checkpoint was read: the log only grows.
+	// The head is read after the checkpoint, because the log only grows.
 	if head, err = store.Head(ctx); err != nil {
 		return c, 0, err
 	}
@@ -137,7 +137,7 @@ func openCheckpoint(ctx context.Context, db database, p Projector, store eventst
 	return c, head, err
 }
 
-// AppliedUpTo returns how far the view that a projector serves has come: 0 when there is none, or none of this log.
+// AppliedUpTo returns the position of the view that a projector serves: 0 when there is no such view, or none of this log.
 func AppliedUpTo(ctx context.Context, db Querier, store eventstore.Store, projector string) (eventstore.Position, error) {
 	c, found, err := findCheckpointIn(ctx, db, schema.Views+`.checkpoint`, projector)
 	if err != nil || !found {
@@ -173,7 +173,7 @@ func Belong(ctx context.Context, db Querier, store eventstore.Store) error {
 	return schema.Unavailable(err)
 }
 
-// create creates the checkpoint of a view that has none. The tables are emptied: how far their rows had come is unknown.
+// create creates the checkpoint of a view that has none, and empties its tables: the position of their rows is unknown.
 func create(ctx context.Context, db database, p Projector, epoch string) (checkpoint, error) {
 	c := checkpoint{projector: p.Name(), version: p.Version(), epoch: epoch}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
@@ -189,8 +189,8 @@ func create(ctx context.Context, db database, p Projector, epoch string) (checkp
 	return c, err
 }
 
-// advance moves the checkpoint, but only if it is where this session left it. After a replay has replaced the view's tables it is
-// not, even at the same position: each replay has another value of replay.
+// advance moves the checkpoint, but only from the state that this session wrote. A replay that replaces the view's tables changes that
+// state even at the same position: each replay has its own value of replay.
 func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint, error) {
 	next := c
 	if next.position = b.position; len(b.events) > 0 {
@@ -210,9 +210,9 @@ func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint
 	return next, nil
 }
 
-// apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint comes first: a replay
-// locks its row while it replaces the view's table, which must not be written by then. A batch without events is one
-// statement.
+// apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint is written first: a replay
+// locks its row while it replaces the view's tables, and a batch must not write to a table that is about to be dropped. A batch without
+// events is one statement.
 func (c checkpoint) apply(ctx context.Context, db database, b batch, write Write) (next checkpoint, err error) {
 	if len(b.events) == 0 {
 		return c.advance(ctx, db, b)
@@ -232,7 +232,7 @@ func (c checkpoint) apply(ctx context.Context, db database, b batch, write Write
 	return next, nil
 }
 
-// hold locks the checkpoint's row, so that other writers of the view wait: they write it first.
+// hold locks the checkpoint's row, so that other writers of the view wait: each of them writes this row first.
 func (c checkpoint) hold(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
 		SELECT FROM checkpoint

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Difference is a row of a live view that is different in a fresh fold of the log.
+// Difference is a row of a live view that differs from a fresh fold of the log.
 type Difference struct {
 	Table string
 	Key   string // the row's primary key: ids, never personal data
@@ -33,9 +33,9 @@ type Compared struct {
 	Err   error
 }
 
-// Compare folds the log into copies of the views and returns where the live ones differ, at most most differences for each. The
-// live views are kept up to date meanwhile: a snapshot of each is compared with the fold up to the snapshot's checkpoint. With
-// an error nothing was compared.
+// Compare folds the log into copies of the views and returns the rows in which the live views differ, at most most for each. The live views
+// are updated while it runs: a snapshot of each is compared with the fold up to the snapshot's checkpoint. If it returns an error, no
+// comparison is valid.
 func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	r.Into, r.Until = "", Until{}
 	r = r.withDefaults()
@@ -43,7 +43,7 @@ func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	if err == nil || len(r.Projectors) == 1 || ctx.Err() != nil || errors.Is(schema.Unavailable(err), eventstore.ErrUnavailable) {
 		return all, schema.Unavailable(err)
 	}
-	// The log cannot be folded into one of them: compare each alone to find which.
+	// The log cannot be folded into one of the views: compare each view alone to find which.
 	all = nil
 	for _, p := range r.Projectors {
 		r.Projectors = []Projector{p}
@@ -99,7 +99,7 @@ func (r Replay) compare(ctx context.Context, most int) ([]Compared, error) {
 	return all, nil
 }
 
-// dropCopy leaves nothing behind. What a killed process left is used by the next. A schema that is no copy of ours is let be.
+// dropCopy drops the schema of an opened copy. A copy that a killed process left is reused by the next run.
 func (b *builder) dropCopy(ctx context.Context) {
 	if b.checkpoint.projector == "" { // it was not opened
 		return
@@ -109,7 +109,7 @@ func (b *builder) dropCopy(ctx context.Context) {
 	_, _ = b.conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+pgx.Identifier{b.schema}.Sanitize()+` CASCADE`)
 }
 
-// liveCheckpoint is how far the live view is: nowhere, when it was never built.
+// liveCheckpoint returns the checkpoint of the live view: position 0 when the view was never built.
 func (b *builder) liveCheckpoint(ctx context.Context, db Querier) (checkpoint, error) {
 	c, found, err := findCheckpointIn(ctx, db, pgx.Identifier{b.Live, "checkpoint"}.Sanitize(), b.projector.Name())
 	if err != nil {
@@ -128,7 +128,7 @@ func (b *builder) liveCheckpoint(ctx context.Context, db Querier) (checkpoint, e
 	return c, err
 }
 
-// differences compares within one snapshot. The copy may be a little behind what that shows: the rest is folded here.
+// differences compares within one snapshot. It first folds the events that the copy lacks up to the snapshot's checkpoint.
 func (b *builder) differences(ctx context.Context, most int) (found []Difference, err error) {
 	err = pgx.BeginTxFunc(ctx, b.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		found, err = b.differencesIn(ctx, tx, most)
@@ -179,8 +179,8 @@ func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, mos
 		return nil, err
 	}
 	key := strings.Join(columns, ", ")
-	// Both in the order of their keys, mostly as their indexes have them: rows that are hashed go to files and come back.
-	// Rows whose bytes are the same need no text.
+	// Merge joins in key order use the tables' indexes, whereas hash joins spill to temporary files. Rows with equal bytes are not converted
+	// to text.
 	if _, err := tx.Exec(ctx, `ANALYZE `+copied+` (`+key+`); SET LOCAL enable_hashjoin = off`); err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// These queries yield statements that create another table like an existing one, with the same names: a later migration must find a
-// constraint or index by its name. $1 is the existing schema, $2 the other one, $3 the table.
+// These queries yield statements that create another table like an existing one. Names stay the same, because a later migration finds
+// constraints and indexes by name. $1 is the existing schema, $2 the other one, $3 the table.
 const (
 	copyTable = `
 		SELECT format('DROP TABLE IF EXISTS %I.%I', $2::text, $3::text)
@@ -34,7 +34,7 @@ const (
 		  FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		 WHERE n.nspname = $1 AND c.relname = $3 AND k.contype IN ('p', 'u')`
 
-	// Indexes that no constraint needs are built at once when the rows are there, and may be side by side.
+	// Indexes that back no constraint are built after the rows are written, several at a time.
 	copyIndexes = `
 		SELECT format('CREATE %sINDEX IF NOT EXISTS %I ON %I.%I %s', CASE WHEN x.indisunique THEN 'UNIQUE ' END, i.relname,
 		              $2::text, $3::text, substr(pg_get_indexdef(i.oid), strpos(pg_get_indexdef(i.oid), ' USING ') + 1))

@@ -18,7 +18,7 @@ func (r *Runner) Resigned() {
 	}
 }
 
-// Impolite makes a replay end the sessions that read a view at the first attempt to replace it.
+// Impolite makes a replay terminate the sessions that read a view at its first attempt to replace it.
 func (r Replay) Impolite() Replay {
 	r.polite = 1
 	return r

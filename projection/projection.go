@@ -1,13 +1,13 @@
 // Package projection maintains the views, or read models: tables that are folds of the log, in the order of the log. It appends
 // nothing to the log, and nothing that commands decide depends on it.
 //
-// A [Projector] turns events into rows. A [Runner] passes it the events in batches, and writes the checkpoint, how far the view
-// has come, in the transaction that writes the rows. So every event has its effect exactly once, whatever is killed when, and a
-// rebuilt view has the same rows.
+// A [Projector] turns events into rows. A [Runner] passes it the events in batches, and writes the checkpoint, which is the view's
+// position, in the transaction that writes the rows. So each event is applied exactly once, whenever the process is killed, and a rebuilt
+// view has the same rows.
 //
-// One process at a time runs a projector: the one that has its lease. Should two run it, because one has not yet noticed that it
-// lost the lease, then each transaction moves the checkpoint from where its process left it, so that one of them fails and the process
-// reads the checkpoint again.
+// A projector runs in one process at a time: the process that has its lease. If two processes run it, because one has not yet noticed that
+// it lost the lease, each transaction still moves the checkpoint from the state that its process wrote last. So one of them fails, and its
+// process reads the checkpoint again.
 package projection
 
 import (
@@ -36,31 +36,30 @@ func (e Event) Fact() event.Fact {
 
 // Projector builds a view out of events.
 //
-// It names its tables without their schema: the session it is given has a search path.
+// Tables are named without a schema: the session that a projector gets has a search path.
 type Projector interface {
 	// Name is the key of the checkpoint. It never changes.
 	Name() string
-	// Version must be raised whenever the same events would give other rows: the tables must then be rebuilt.
+	// Version must be raised whenever the same events would produce other rows. The tables must then be rebuilt.
 	Version() int
-	// Tables are those that this projector writes, and no other does.
+	// Tables are the tables that only this projector writes.
 	Tables() []string
-	// Filter selects the events. A projector that folds streams must select by stream and not by type, so that it does not
-	// skip events of a type that it does not know.
+	// Filter selects the events. A projector that folds streams must select by stream and not by type, so that it does not skip events of an
+	// unknown type.
 	Filter() eventstore.Filter
-	// Apply writes the rows of a batch of events. The batch is in the order of the log and follows what was applied before. The
-	// transaction also has the checkpoint, and the runner commits it. The session commits without waiting for the disk, since
-	// derived rows can be built again; a projector whose rows cause something outside of the database must set
-	// synchronous_commit in its transaction.
+	// Apply writes the rows of a batch of events. The batch is in log order and follows the last applied batch. The runner writes the
+	// checkpoint in the same transaction and commits it. The session commits without waiting for the disk, since derived rows can be rebuilt.
+	// A projector whose rows cause effects outside of the database must set synchronous_commit in its transaction.
 	Apply(ctx context.Context, tx pgx.Tx, batch []Event) error
 }
 
-// Write writes the rows of a batch: the rest of Apply.
+// Write writes the rows of a prepared batch, like Apply.
 type Write func(ctx context.Context, tx pgx.Tx) error
 
 // Preparer is a Projector that can start on a batch before earlier ones are written.
 type Preparer interface {
 	Projector
-	// Prepare does everything that does not need to read the tables.
+	// Prepare does all work that does not read the tables.
 	Prepare(batch []Event) Write
 }
 
@@ -86,11 +85,11 @@ type Rows interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Maintainer is a Projector that maintains other tables, derived from its rows, such as one that speeds up searches. It does so in
-// the background, when there are no events to apply.
+// Maintainer is a Projector that maintains other tables, derived from its rows, such as a search index. It does so in the background, when
+// there are no events to apply.
 type Maintainer interface {
 	Projector
-	// DerivedTables are those tables. Their rows are not a fold of the log.
+	// DerivedTables are the names of those tables. Their rows are not a fold of the log.
 	DerivedTables() []string
 	// CompareDerived compares them in the live view's schema with the rows, and lists the differences.
 	CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]Difference, error)
@@ -98,21 +97,21 @@ type Maintainer interface {
 	Maintenance() Maintenance
 }
 
-// Maintenance is what one session knows about the work that is left to do on the derived tables.
+// Maintenance is the state that one session keeps of the pending work on the derived tables.
 type Maintenance interface {
 	// Note gets events whose rows are committed.
 	Note(events []Event)
-	// Due reports whether there is something to do, and Pending whether there will soon be.
+	// Due reports whether there is work to do now, and Pending whether there will be soon.
 	Due() bool
 	Pending() bool
-	// Run does some milliseconds of the work. The view is not written otherwise until its transaction ends.
+	// Run does some milliseconds of work. Its transaction blocks all other writes to the view.
 	Run(ctx context.Context, tx pgx.Tx) error
 }
 
 // MaintenancePause is how long a session that has nothing to apply waits while maintenance is pending.
 const MaintenancePause = time.Second
 
-// union selects at least the events that any of the projectors selects.
+// union returns a filter that selects at least the events that any of the projectors selects.
 func union(projectors []Projector) (all eventstore.Filter) {
 	anyStream, anyType := false, false
 	for _, p := range projectors {

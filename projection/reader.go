@@ -13,31 +13,31 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// batch is what a range of the log has for a view, and is applied in one transaction. Without events it only moves the checkpoint.
+// batch is the events that a view selects from a range of the log, applied in one transaction. Without events it only moves the checkpoint.
 type batch struct {
 	events   []Event
 	position eventstore.Position // everything up to here is in this batch or an earlier one; 0: empty
 }
 
-// Bounds of what a batch of a replay is gathered from pages up to. Larger batches would be slower: the garbage collector scans what
-// is in memory again and again.
+// A replay gathers pages into batches of about this size. Larger batches are slower: the garbage collector scans their events again and
+// again.
 const (
 	readEvents = 2000
 	readBytes  = 4 << 20 // of payload
 )
 
-// logRange is a part of the log: what a filter selects after a position, up to another position that the log has.
+// logRange is a range of the log: the events that a filter selects after one position, up to another.
 type logRange struct {
 	after, end eventstore.Position
 	filter     eventstore.Filter
 }
 
-// forever is the end of a range of whatever comes.
+// forever is the end of a range that follows the log.
 const forever = eventstore.Position(math.MaxUint64)
 
-// readLog calls each with the decoded batches of a range, in the order of the log. Everything that follows the log or replays it reads
-// here. Reading, decoding and each run at the same time. In a range without an end, a batch is a page of the log, and readLog pauses
-// after it for at least rest, so that events which come one by one share a batch.
+// readLog calls each with the decoded batches of a range, in the order of the log. All readers of the log in this package use it. Reading,
+// decoding and each run concurrently. In a range without an end, each batch is a page of the log, and readLog pauses after it for at least
+// rest, so that single appends share a batch.
 func readLog(ctx context.Context, store eventstore.Store, r logRange, rest time.Duration, each func(context.Context, batch) error) error {
 	if r.after >= r.end {
 		return nil
@@ -69,7 +69,7 @@ func readLog(ctx context.Context, store eventstore.Store, r logRange, rest time.
 	return group.Wait()
 }
 
-// gather cuts a range into batches, whose events are not decoded yet. The last one ends where the range does.
+// gather cuts a range into batches of undecoded events. The last batch ends at the end of the range.
 func gather(ctx context.Context, store eventstore.Store, r logRange, rest time.Duration, to chan<- batch) error {
 	var b batch
 	bytes, began := 0, time.Now()
@@ -101,7 +101,7 @@ func gather(ctx context.Context, store eventstore.Store, r logRange, rest time.D
 	return nil
 }
 
-// send sends a value to a channel, unless the context ends.
+// send sends a value to a channel, unless the context is done.
 func send[T any](ctx context.Context, value T, to chan<- T) error {
 	select {
 	case to <- value:
@@ -111,8 +111,8 @@ func send[T any](ctx context.Context, value T, to chan<- T) error {
 	}
 }
 
-// decode decodes a batch, a large one on all processors. An event that this program cannot decode has the error, for the views that
-// select it.
+// decode decodes a batch, a large one on all processors. An event that cannot be decoded gets the error, which only the views that select
+// it return.
 func decode(events []Event) {
 	const few = 50
 	if len(events) <= few {

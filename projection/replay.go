@@ -24,7 +24,7 @@ var (
 	// ErrReplayRuns: another process is rebuilding this view.
 	ErrReplayRuns = errors.New("another replay of this view is running")
 
-	// ErrSchemaTaken: the schema contains something other than the copy that is to be built there.
+	// ErrSchemaTaken: the schema exists and is not a copy of the views that are to be built there.
 	ErrSchemaTaken = errors.New("the schema is there already, and holds something else")
 
 	// ErrBuiltUpon: the live table cannot be dropped because other objects depend on it.
@@ -33,14 +33,14 @@ var (
 	// ErrMigrated: the live table was migrated after the copy was begun, and the copy would undo this.
 	ErrMigrated = errors.New("the tables of views were migrated meanwhile; run leadlog replay again, of the version that migrated them")
 
-	// ErrBeyondLog: the log does not have the position that a view is to be built as of.
+	// ErrBeyondLog: the log ends before the position up to which a view is to be built.
 	ErrBeyondLog = errors.New("the log ends before this position")
 )
 
-// Until is a moment of the log. The zero value is its present end.
+// Until is an upper bound of the events of a replay. The zero value is the present end of the log.
 type Until struct {
-	Position eventstore.Position // the last that counts; 0 for any
-	Time     time.Time           // what happened later does not count; the zero time for any
+	Position eventstore.Position // the last that is folded; 0: no bound
+	Time     time.Time           // later events are left out; zero time: no bound
 }
 
 func (u Until) String() string {
@@ -53,29 +53,29 @@ func (u Until) String() string {
 	return "the end of the log"
 }
 
-// Replay rebuilds views from the log, each in a schema of its own beside the live one, which is served and kept up to date
-// meanwhile. The log is read once for all of them.
+// Replay rebuilds views from the log, each in a schema of its own beside the live one. The live views are served and updated until they are
+// replaced. The log is read once for all views.
 //
-// It can be interrupted at any time: each copy has a checkpoint, and the next Replay continues from there. A copy that was begun
+// A replay can be interrupted at any time: each copy has a checkpoint, and the next Replay continues from there. A copy that was created
 // under other migrations or by another version of the projector is dropped.
 type Replay struct {
 	URL        string // of the read models' database
 	Store      eventstore.Store
 	Projectors []Projector
 	Live       string // schema of the views that are served; empty means schema.Views
-	Into       string // schema of copies that stay there; empty: each copy replaces the live view
+	Into       string // schema of copies that are kept; empty: each copy replaces the live view
 	Until      Until  // only with Into
 
-	// Progress is called with how far all of the copies are, first with how far an earlier attempt had come.
+	// Progress is called with the position that all copies have reached, at first that of an earlier attempt.
 	Progress func(done, end eventstore.Position)
-	// Built is called with each view that is done, and the position that it is as of.
+	// Built is called with each completed view and its position.
 	Built func(p Projector, position eventstore.Position)
 
 	indexing *pgxpool.Pool // builds indexes, of all copies
 	polite   int           // attempts to replace a view before sessions that read it are ended; 0: swapPoliteAttempts
 }
 
-// Run builds the views. When the context has ended, its error is in the one returned, whichever statement it cut off.
+// Run builds the views. When the context is done, the returned error wraps its error, whichever statement it cancelled.
 func (r Replay) Run(ctx context.Context) error {
 	err := r.withDefaults().run(ctx)
 	if ended := ctx.Err(); err != nil && ended != nil {
@@ -85,7 +85,7 @@ func (r Replay) Run(ctx context.Context) error {
 }
 
 func (r Replay) run(ctx context.Context) error {
-	end, err := r.end(ctx) // before there is a schema, which would stay when the log does not reach that far
+	end, err := r.end(ctx) // before a schema is created, which would be left behind if the log ends before that position
 	if err != nil {
 		return err
 	}
@@ -138,18 +138,18 @@ func (r Replay) withDefaults() Replay {
 	return r
 }
 
-// What copies are for. Their schemas are named after it, and their sessions.
+// The tasks that copies are made for. Schemas and sessions are named after them.
 const (
 	replaying = "replay"
 	verifying = "verify"
 )
 
-// ReplayLease is the lease that a replay of a projector's live view has.
+// ReplayLease returns the name of the lease that a replay of a projector's live view takes.
 func ReplayLease(projector string) string {
 	return schema.ReplayLease(replaying+"_"+projector, projector)
 }
 
-// open makes the copies, or finds them as an earlier attempt left them. Those that are open are returned with an error too.
+// open creates the copies, or opens those of an earlier attempt. On an error it also returns the copies that are open.
 func (r Replay) open(ctx context.Context, task string) (builders []*builder, err error) {
 	for _, p := range r.Projectors {
 		into := r.Into
@@ -186,8 +186,8 @@ func (r Replay) end(ctx context.Context) (eventstore.Position, error) {
 	return r.Until.Position, nil
 }
 
-// build folds what the copies do not have yet, each up to its end. They work side by side, and none runs further ahead
-// of another than two batches.
+// build folds the events that each copy lacks, up to its end. The copies are built concurrently, and none is more than two batches ahead of
+// another.
 func (r Replay) build(ctx context.Context, builders []*builder) error {
 	whole := r.missing(builders)
 	if whole.after >= whole.end {
@@ -207,7 +207,7 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 				close(lane)
 			}
 		}()
-		var done, next eventstore.Position // by all: who takes a batch has prepared the one before, and written those before that
+		var done, next eventstore.Position // of all copies: a builder takes a batch after preparing the one before and saving all earlier ones
 		return readLog(ctx, r.Store, whole, 0, func(ctx context.Context, b batch) error {
 			for _, lane := range lanes {
 				if err := send(ctx, b, lane); err != nil {
@@ -228,7 +228,7 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 	return nil
 }
 
-// missing returns the part of the log that at least one copy does not have yet.
+// missing returns the range of the log that at least one copy lacks.
 func (r Replay) missing(builders []*builder) logRange {
 	s := logRange{filter: union(r.Projectors)}
 	for _, b := range builders {
@@ -243,7 +243,7 @@ func (r Replay) missing(builders []*builder) logRange {
 	return s
 }
 
-// settle finishes a copy, and either puts it in the place of the live view or, if it stays beside it, grants the same roles access.
+// settle finishes a copy. It replaces the live view with it, or grants the roles of the live view access to a copy that is kept.
 func (b *builder) settle(ctx context.Context) (eventstore.Position, error) {
 	if err := b.finishCopy(ctx); err != nil {
 		return 0, err
@@ -286,11 +286,10 @@ type builder struct {
 	moved      time.Time           // when the checkpoint was last written
 }
 
-// idle is how long the checkpoint of a copy may stay behind while no event of its view comes: an interrupted replay has to read
-// that part of the log again.
+// idle is how long a checkpoint is not written while its view gets no events. An interrupted replay reads that part of the log again.
 const idle = time.Second
 
-// newBuilder connects and takes the lease of the copy.
+// newBuilder connects to the database and takes the lease of the copy.
 func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) (*builder, error) {
 	pool, err := poolConfig(r.URL, into)
 	if err != nil {
@@ -310,15 +309,15 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 	return b, nil
 }
 
-// asOwner makes the session create everything as the role that owns the live views, if it may: a table that replaces a live one, or
-// from which the service must be able to erase a person, must belong to the service's role, whatever role runs the replay.
+// asOwner sets the role that owns the live views, if the session's role is a member of it. The service's role must own each table that
+// replaces a live one, or from which it must be able to erase a person, whichever role runs the replay.
 func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 	return conn.ExecParams(ctx, `SELECT set_config('role', pg_get_userbyid(nspowner), false) FROM pg_namespace
 		WHERE nspname = $1 AND pg_has_role(nspowner, 'MEMBER')`, [][]byte{[]byte(r.Live)}, nil, nil, nil).Read().Err
 }
 
-// lease excludes other replays of the view for as long as the connection lives. The session of a killed replay may end a little later
-// than its process.
+// lease takes the lease that excludes other replays of the view until the connection is closed. It retries, because the session of a killed
+// replay may outlive its process for a moment.
 func (b *builder) lease(ctx context.Context) error {
 	const attempts, pause = 20, 250 * time.Millisecond
 	for range attempts {
@@ -336,10 +335,10 @@ func (b *builder) lease(ctx context.Context) error {
 func closeConn(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = conn.Close(ctx) // the connection is gone in any case
+	_ = conn.Close(ctx) // the connection is closed in any case
 }
 
-// prepared is the part of a batch that the copy does not have yet, ready to be written.
+// prepared is a batch reduced to the events that the copy lacks, ready to be written.
 type prepared struct {
 	batch
 	write Write
@@ -353,7 +352,7 @@ func (b *builder) prepare(whole batch) (prepared, error) {
 	return prepared{part, prepare(b.projector, part.events)}, nil
 }
 
-// follow folds batches that come one after another. While one is written, the next is prepared.
+// follow folds batches in order. While one is written, the next is prepared.
 func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ready := make(chan prepared)
@@ -390,7 +389,7 @@ func (b *builder) take(ctx context.Context, whole batch) error {
 	return b.save(ctx, part)
 }
 
-// save writes a part, with the checkpoint in the transaction.
+// save writes a batch and the checkpoint in one transaction.
 func (b *builder) save(ctx context.Context, part prepared) error {
 	if part.position <= b.checkpoint.position {
 		return nil
@@ -406,8 +405,8 @@ func (b *builder) save(ctx context.Context, part prepared) error {
 	return nil
 }
 
-// cut returns the events that the copy does not have yet, up to Until. Times never go back within a stream that is folded, so what
-// remains of it is its beginning.
+// cut returns the events that the copy lacks, up to Until. Times never decrease within a folded stream, so the events of a stream that are
+// kept are its first ones.
 func (b *builder) cut(whole batch) (part batch, err error) {
 	part.position = min(whole.position, b.end)
 	for i := range whole.events {
@@ -430,7 +429,7 @@ func (b *builder) counts(e *Event) bool {
 		(b.Until.Time.IsZero() || !e.At.After(b.Until.Time))
 }
 
-// marker returns the comment by which the schema of a copy is recognised, so that no other schema is ever taken for one.
+// marker returns the schema comment that identifies a copy, so that no other schema is ever dropped.
 func (b *builder) marker(ctx context.Context) (string, error) {
 	var migration int64
 	err := b.conn.QueryRow(ctx, `SELECT max(version_id) FROM views.migration WHERE is_applied`).Scan(&migration)
@@ -441,7 +440,7 @@ func (b *builder) marker(ctx context.Context) (string, error) {
 	return marker, err
 }
 
-// openCopy creates the copy's tables, empty, unless they are there from an earlier attempt.
+// openCopy creates the copy's tables, or opens those of an earlier attempt.
 func (b *builder) openCopy(ctx context.Context) error {
 	var err error
 	if b.madeAs, err = b.marker(ctx); err != nil {
@@ -452,7 +451,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
-		// Several may make copies of several views in one schema at the same time: one of them makes the schema.
+		// Several processes may build copies of several views in one schema. This lock lets one of them create the schema.
 		if _, err := tx.Exec(ctx, `LOCK TABLE lease.session IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
 			return err
 		}
@@ -486,7 +485,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 	})
 }
 
-// openSchema makes the copy's schema. One that was left behind on the way to replacing the live view may be thrown away.
+// openSchema creates the copy's schema. It drops an outdated copy of an earlier attempt, unless that copy is one that is kept.
 func (b *builder) openSchema(ctx context.Context, tx pgx.Tx, marker string) error {
 	var comment string
 	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1`,
@@ -505,7 +504,7 @@ func (b *builder) openSchema(ctx context.Context, tx pgx.Tx, marker string) erro
 	for _, statement := range []string{
 		`DROP SCHEMA IF EXISTS ` + quoted + ` CASCADE`,
 		`CREATE SCHEMA ` + quoted,
-		`COMMENT ON SCHEMA ` + quoted + ` IS '` + marker + `'`, // our own words: no quotes
+		`COMMENT ON SCHEMA ` + quoted + ` IS '` + marker + `'`, // the marker has no quotes
 	} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err
@@ -514,8 +513,8 @@ func (b *builder) openSchema(ctx context.Context, tx pgx.Tx, marker string) erro
 	return b.makeTable(ctx, tx, "checkpoint")
 }
 
-// makeTable makes a table of the copy. One that is thrown away needs no write-ahead log: when PostgreSQL crashes, it is
-// empty, and so is its checkpoint.
+// makeTable creates a table of the copy. Tables of a temporary copy need no write-ahead log: after a crash PostgreSQL truncates them, and
+// the checkpoint with them.
 func (b *builder) makeTable(ctx context.Context, tx pgx.Tx, table string) error {
 	err := makeCopy(ctx, tx, b.Live, b.schema, table)
 	if err == nil && b.temporary {
@@ -524,21 +523,20 @@ func (b *builder) makeTable(ctx context.Context, tx pgx.Tx, table string) error 
 	return err
 }
 
-// retryable reports whether an error came from other sessions: a deadlock, or a lock that was not free in time.
+// retryable reports whether other sessions caused an error: a deadlock, or a lock timeout.
 func retryable(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && (answer.Code == "40P01" || answer.Code == "55P03")
 }
 
-// indexesAtOnce is how many indexes are built at a time, of all copies together. Each takes a processor, and sorts in an amount
-// of memory that fits into the processor's cache: sorting runs and merging them from files takes half as long as sorting
-// everything in memory.
+// indexesAtOnce is how many indexes are built concurrently, over all copies. Each build takes a processor. Its sort memory fits into the
+// processor's cache: sorting runs and merging them from files takes half as long as sorting everything in memory.
 const (
 	indexesAtOnce = 3
 	indexMemory   = "4MB"
 )
 
-// openIndexing prepares the sessions that build indexes.
+// openIndexing returns a pool of sessions that build indexes.
 func (r Replay) openIndexing(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := poolConfig(r.URL, r.Live)
 	if err != nil {
@@ -551,14 +549,14 @@ func (r Replay) openIndexing(ctx context.Context) (*pgxpool.Pool, error) {
 		"maintenance_work_mem": indexMemory,
 		// The other processors build other indexes.
 		"max_parallel_maintenance_workers": "0",
-		// A scan that starts in the middle of a table, because another one is reading there, would have to sort rows that are in order.
+		// A synchronized scan would start in the middle of a table, and rows that are in order would have to be sorted.
 		"synchronize_seqscans": "off",
 	})
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// finishCopy creates what is needed only for reading: statistics and indexes. A table is analyzed first, because analyzing and
-// building an index block each other.
+// finishCopy creates statistics and indexes, which only readers need. Tables are analyzed first, because ANALYZE and CREATE INDEX block
+// each other.
 func (b *builder) finishCopy(ctx context.Context) error {
 	var indexes []string
 	for _, table := range b.projector.Tables() {

@@ -145,7 +145,7 @@ func TestReplay_CopyAsOf(t *testing.T) {
 	late := w.Dump(t)
 	require.NotEqual(t, early, late)
 	for place, until := range map[string]projection.Until{"by_time": {Time: moment}, "by_position": {Position: head}, "now": {}} {
-		for range 2 { // the second finds it done
+		for range 2 { // the second run changes nothing
 			r := w.Replay(view.All()...)
 			r.Into, r.Until = place, until
 			require.NoError(t, r.Run(t.Context()))
@@ -185,7 +185,7 @@ func TestCompare_KeepsForeignSchema(t *testing.T) {
 	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT kept FROM verify_lead.mine`))
 }
 
-// A lead that was joined into an erased one may be a separate lead in a copy as of an earlier day.
+// A lead that was joined into an erased lead may be a separate lead in a copy as of an earlier day.
 func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -202,8 +202,8 @@ func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	}
 }
 
-// TestReplay_MigratedMeanwhile migrates the views, as the runbook does before processes are replaced, while a
-// copy is made of a table as it was.
+// TestReplay_MigratedMeanwhile migrates the views while a copy of a table with the old schema is built, as the runbook does before
+// processes are replaced.
 func TestReplay_MigratedMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -246,8 +246,8 @@ func TestReplay_NamesDependentObjects(t *testing.T) {
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 }
 
-// A replayed view has the last event that it applied in its checkpoint. The replay once removed it, so that a restored log with
-// other events at the same positions was taken for the same log.
+// The checkpoint of a replayed view has the last applied event. The replay once removed it, so that a restored log with other events at the
+// same positions was taken for the same log.
 func TestReplay_KeepsNewestEvent(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -257,7 +257,7 @@ func TestReplay_KeepsNewestEvent(t *testing.T) {
 	w.Project(t)
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 
-	// A backup of the log alone, from before the second lead, is restored, and grows past it while no service runs.
+	// A backup of the log alone, from before the second lead, is restored. The log then grows beyond it while no service runs.
 	w.Store.(*postgres.Store).Close()
 	pgtest.Exec(t, w.Pool, `DELETE FROM log.event WHERE position > 1`)
 	var err error
@@ -289,7 +289,7 @@ func TestReplay_ConcurrentCopiesInOneSchema(t *testing.T) {
 	}
 }
 
-// interrupted replays views and is stopped after a position.
+// interrupted replays views and stops the replay after a position.
 func interrupted(t *testing.T, w *projectiontest.World, past eventstore.Position, projectors ...projection.Projector) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -303,7 +303,7 @@ func interrupted(t *testing.T, w *projectiontest.World, past eventstore.Position
 	require.ErrorIs(t, r.Run(ctx), context.Canceled)
 }
 
-// long returns a log of several batches, and its views.
+// long returns a log of several batches and its views.
 func long(t *testing.T) (w *projectiontest.World, want map[string][]string) {
 	t.Helper()
 	w = projectiontest.New(t)
@@ -350,7 +350,7 @@ func TestReplay_ResumesAfterInterrupt(t *testing.T) {
 	}
 }
 
-// cutOff is a log whose connection closes when the context ends, and which returns only the connection's error.
+// cutOff is a log whose connection closes when the context is done, and which then returns only the connection's error.
 type cutOff struct {
 	eventstore.Store
 	leave func()
@@ -367,12 +367,12 @@ func TestReplay_ReturnsContextError(t *testing.T) {
 	require.ErrorIs(t, projection.Replay{Store: cutOff{leave: cancel}}.Run(ctx), context.Canceled)
 }
 
-// One copy was begun earlier, and is further than the other.
+// One copy was started earlier and is ahead of the other.
 func TestReplay_FinishesUnevenCopies(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)
 	interrupted(t, w, 3000, view.SourceDay{})
-	both := []projection.Projector{view.Token{}, view.SourceDay{}} // which do not have the same events in a batch
+	both := []projection.Projector{view.Token{}, view.SourceDay{}} // whose filters select different events
 	interrupted(t, w, 0, both...)
 	require.NoError(t, w.Replay(both...).Run(t.Context()))
 	require.Equal(t, want, w.Dump(t))

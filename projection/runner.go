@@ -21,29 +21,29 @@ import (
 
 // Options configure a Runner. URL, Store and Projectors are required.
 type Options struct {
-	// URL is the address of the read models' database. A connection there must be a session of the server: a lease would not last in
-	// a pooler in transaction mode.
+	// URL is the address of the read models' database. Its connections must be sessions of the server: a pooler in transaction mode would not
+	// keep a lease.
 	URL        string
 	Store      eventstore.Store
 	Projectors []Projector
-	// Schema is where the tables are; empty means schema.Views.
+	// Schema is the schema of the tables; empty means schema.Views.
 	Schema string
-	// Tail is shared by runners on one log; nil means one of its own.
+	// Tail is shared by the runners on one log; nil means a tail of its own.
 	Tail *Tail
-	// Leases is shared by what runs in a process, and is closed by the caller after Run; nil means one of its own.
+	// Leases is shared within a process and closed by the caller after Run; nil means leases of its own.
 	Leases *schema.Leases
-	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by one share
-	// a transaction; 0 means 20 ms. A view is behind by this time, and by up to five times as much under load.
+	// Rest is the least time between two transactions of a projector that keeps up, so that single appends share a transaction; 0 means 20 ms.
+	// A view lags by this time, and by up to five times as much under load.
 	Rest time.Duration
-	// Batch is the most events of a transaction; 0 means 1000.
+	// Batch is the maximum number of events in a transaction; 0 means 1000.
 	Batch int
-	// Watch is called with every batch of events that was applied, and must return at once. It may be nil.
+	// Watch is called with every applied batch of events, and must not block. It may be nil.
 	Watch func(Applied)
-	// Log gets failures and takeovers; nil means slog.Default().
+	// Log receives failures and takeovers; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Runner runs projectors independently of each other: one that fails does not delay the others.
+// Runner runs projectors independently of each other: a failing projector does not delay the others.
 type Runner struct {
 	store   eventstore.Store
 	config  *pgxpool.Config
@@ -52,19 +52,19 @@ type Runner struct {
 	workers []*worker
 }
 
-// maxSessions is how many sessions write views at a time, if there are not more processors.
+// maxSessions is the maximum number of sessions that write views, unless there are more processors.
 const maxSessions = 4
 
-// pace is how often a runner does what it does.
+// pace holds the batch size and the intervals of a runner.
 type pace struct {
-	batch    int           // most events of a transaction
-	rest     time.Duration // least time between the beginnings of two transactions, while it keeps up
+	batch    int           // maximum number of events in a transaction
+	rest     time.Duration // least time between the starts of two transactions, while the view keeps up
 	marks    time.Duration // least time between two transactions that only move a checkpoint
 	takeover time.Duration // how often a standby tries to take the lease
 	retry    time.Duration // first pause after a failure
 	longest  time.Duration // longest pause after failures
-	stall    time.Duration // how long a view may stay behind the log without moving
-	stale    time.Duration // pause before a stale view is checked again: an operator who has replayed it waits for that
+	stall    time.Duration // how long a view may lag without progress
+	stale    time.Duration // pause before a stale view is checked again, short because an operator waits for it after a replay
 }
 
 // New prepares a runner. It connects in Run.
@@ -106,7 +106,7 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-// poolConfig is the configuration of sessions that write the tables of a schema.
+// poolConfig returns the configuration of sessions that write the tables of a schema.
 func poolConfig(url, tables string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -114,12 +114,12 @@ func poolConfig(url, tables string) (*pgxpool.Config, error) {
 	}
 	schema.Session(config.ConnConfig)
 	config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{tables}.Sanitize()
-	// After a crash rows and checkpoint are a little older, together, and the log is read again from there.
+	// A crash loses the last transactions, rows and checkpoint together, and the log is read again from there.
 	config.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
 	return config, nil
 }
 
-// Run keeps the views up to date until the context ends. It tries again after every error, which Status and Log report.
+// Run keeps the views up to date until the context is done. It retries after every error, which Status and Log report.
 func (r *Runner) Run(ctx context.Context) {
 	if !r.shared {
 		defer r.leases.Close()
@@ -136,7 +136,7 @@ func (r *Runner) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Status returns the status of each projector, in the order of Options. With an error the head of the log could not be read, and
+// Status returns the status of each projector, in the order of Options. If it returns an error, the head of the log could not be read, and
 // Lag is not set.
 func (r *Runner) Status(ctx context.Context) ([]Status, error) {
 	head, err := r.store.Head(ctx)
@@ -154,29 +154,29 @@ func (r *Runner) Status(ctx context.Context) ([]Status, error) {
 	return all, err
 }
 
-// State is what a process does with a projector.
+// State is the state of a projector in this process.
 type State string
 
 const (
 	// Running: this process keeps the view up to date.
 	Running State = "running"
-	// Standby: another process keeps it up to date, or this one is about to.
+	// Standby: another process keeps the view up to date, or this one is about to.
 	Standby State = "standby"
-	// Failed: the last attempt failed, and another will follow.
+	// Failed: the last attempt failed and will be retried.
 	Failed State = "failed"
-	// Stale: the view must not be written until the operator acts. Err has what to do.
+	// Stale: the view must not be written until the operator acts. Err names the action.
 	Stale State = "stale"
 )
 
-// Status is how a projector is doing.
+// Status is the status of a projector.
 type Status struct {
 	Name     string
 	State    State
-	Position eventstore.Position // how far the view has come, as last seen by this process
+	Position eventstore.Position // of the view, as last read by this process
 	Lag      uint64              // positions from there to the head of the log
 	Err      error               // why it is failed or stale
 	Failures uint64              // since the process began
-	Stalled  bool                // the view has been behind without progress for a minute or more, by successive calls of Status
+	Stalled  bool                // the view has lagged without progress for a minute or more, by successive calls of Status
 }
 
 // Applied is a batch of events whose rows and checkpoint have been written. Events is valid only during the call.
@@ -197,18 +197,18 @@ type worker struct {
 	watch     func(Applied) // may be nil
 	pace      pace
 
-	// limit is how many events the next transaction has. It falls to one after a failure and doubles with every success, so that
-	// all events before the one that fails are applied, and the error names that one.
+	// limit is the maximum number of events in the next transaction. It falls to one after a failure and doubles with every success, so that
+	// all events before a failing one are applied, and the error names that event.
 	limit int
 	pause time.Duration // after the next failure
 
 	mu       sync.Mutex
 	status   Status
-	behindAt eventstore.Position // where the view was when the status was read last,
-	behind   time.Time           // and since when it is known to be there, behind the log; zero when it was not behind
+	behindAt eventstore.Position // position of the view when the status was read last
+	behind   time.Time           // since when the view has lagged at that position; zero when it does not lag
 }
 
-// run calls serve, again and again, until the context ends.
+// run calls serve in a loop until the context is done.
 func (w *worker) run(ctx context.Context, pool *pgxpool.Pool) {
 	w.limit, w.pause = w.pace.batch, w.pace.retry
 	for {
@@ -253,8 +253,8 @@ func (w *worker) failed(err error) time.Duration {
 	return pause
 }
 
-// opened notes that this process has the lock. After a failure the state stays Failed while events wait to be applied: one of them
-// may fail again.
+// opened records that this process has the lease. After a failure the state stays Failed while there are events to apply: one of them may
+// fail again.
 func (w *worker) opened(position, head eventstore.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,7 +268,7 @@ func (w *worker) opened(position, head eventstore.Position) {
 	w.status.State, w.status.Err = Running, nil
 }
 
-// applied notes a success: whatever failed before is over.
+// applied records a success and resets the backoff.
 func (w *worker) applied(position eventstore.Position) {
 	w.limit, w.pause = min(2*w.limit, w.pace.batch), w.pace.retry
 	w.update(func(s *Status) { s.State, s.Position, s.Err = Running, position, nil })
@@ -290,7 +290,7 @@ func (w *worker) snapshot() Status {
 	return w.status
 }
 
-// stalled reports whether a view with this status stays behind the log without moving, whichever process has its lease.
+// stalled reports whether a view with this status has lagged without progress, whichever process has its lease.
 func (w *worker) stalled(s Status) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -304,19 +304,19 @@ func (w *worker) stalled(s Status) bool {
 	return time.Since(w.behind) >= w.pace.stall
 }
 
-// session is the time in which this process has the lease: it applies events until something fails. When the lease is lost, another
-// process may apply events before this one notices. They still write one after the other: see checkpoint.advance.
+// session is the time in which this process has the lease: it applies events until an error. When the lease is lost, another process may
+// apply events before this one notices. The checkpoint still orders their transactions: see checkpoint.advance.
 type session struct {
 	*worker
 	pool        *pgxpool.Pool
 	checkpoint  checkpoint
-	chosen      func(Event) bool // nil: all are
-	maintenance Maintenance      // nil: there is none
-	maintainAt  time.Time        // not before
+	chosen      func(Event) bool // nil: all events are
+	maintenance Maintenance      // nil: the projector has none
+	maintainAt  time.Time        // maintenance is due no earlier
 	events      []Event          // of the latest batch; the next one uses the same memory
 }
 
-// serve waits for the lease and runs one session to its end, which is always an error.
+// serve waits for the lease and runs one session, which always ends with an error.
 func (w *worker) serve(ctx context.Context, pool *pgxpool.Pool) error {
 	lease, err := w.lease(ctx, pool)
 	if err != nil {
@@ -326,12 +326,12 @@ func (w *worker) serve(ctx context.Context, pool *pgxpool.Pool) error {
 	s := session{worker: w, pool: pool}
 	err = s.run(lease.Context)
 	if lease.Context.Err() != nil {
-		pool.Reset() // the server may have restarted, and ended all sessions
+		pool.Reset() // the server may have restarted, which ends all sessions
 	}
 	return cmp.Or(context.Cause(lease.Context), err)
 }
 
-// lease waits for the projector's lease. Meanwhile it reports how far the process that has it has come.
+// lease waits for the projector's lease. While another process has it, lease records that process's position.
 func (w *worker) lease(ctx context.Context, pool *pgxpool.Pool) (*schema.Lease, error) {
 	for {
 		lease, err := w.leases.Take(ctx, schema.ProjectorLease(w.schema, w.projector.Name()))
@@ -349,7 +349,7 @@ func (w *worker) lease(ctx context.Context, pool *pgxpool.Pool) (*schema.Lease, 
 	}
 }
 
-// run applies events from the checkpoint on.
+// run applies events after the checkpoint.
 func (s *session) run(ctx context.Context) (err error) {
 	if p, maintains := s.projector.(Maintainer); maintains {
 		s.maintenance = p.Maintenance()
@@ -367,7 +367,7 @@ func (s *session) run(ctx context.Context) (err error) {
 	return s.follow(ctx)
 }
 
-// follow applies the stored events, then new ones as they are appended.
+// follow applies the recorded events, then new ones as they are appended.
 func (s *session) follow(ctx context.Context) error {
 	f, err := s.tail.follow(ctx, s.checkpoint.position, s.projector.Filter())
 	if err != nil {
@@ -406,11 +406,11 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// collect waits for events and returns those that the log has by then, at most limit. When only positions come, or events that are not
-// chosen, it returns the latest position once the time quiet has passed. When nothing comes, it returns an empty batch in time for
-// maintenance. A batch may be used until the next call.
+// collect waits for events and returns those that the log has, at most limit. For positions without events, or with only events that are
+// not chosen, it returns the latest position after the time quiet. When the log does not grow, it returns an empty batch in time for
+// maintenance. A batch is valid until the next call.
 func (s *session) collect(ctx context.Context, f *follower, quiet time.Time) (b batch, err error) {
-	clear(s.events) // so that nothing is kept while nothing comes
+	clear(s.events) // an idle session keeps no events in memory
 	due, moved := s.wake(), false
 	for {
 		next, err := f.next(ctx, s.events[:0], s.limit, due)
@@ -432,7 +432,7 @@ func (s *session) collect(ctx context.Context, f *follower, quiet time.Time) (b 
 
 const maintenanceRetry = 30 * time.Second // after a failure
 
-// maintain does maintenance step by step until an event comes. It does nothing while the view is behind.
+// maintain runs steps of maintenance until an event is appended. It does nothing while the view lags.
 func (s *session) maintain(ctx context.Context, f *follower, behind bool) error {
 	if s.maintenance == nil || behind {
 		return nil
@@ -458,7 +458,7 @@ func (s *session) maintain(ctx context.Context, f *follower, behind bool) error 
 	return nil
 }
 
-// wake returns a channel that fires when maintenance is due although no event has come; nil when none is pending.
+// wake returns a channel that fires when maintenance is due before the next event; nil when none is pending.
 func (s *session) wake() <-chan time.Time {
 	if s.maintenance == nil || !s.maintenance.Pending() {
 		return nil
@@ -466,15 +466,15 @@ func (s *session) wake() <-chan time.Time {
 	return time.After(max(MaintenancePause, time.Until(s.maintainAt)))
 }
 
-// crowded returns how long to rest after so many events: up to five times rest. A read or a transaction costs about the same
-// however many events it has, so a few events are handled soon, and many are handled together, later.
+// crowded returns the pause after a batch of so many events: up to five times rest. A read or a transaction costs about the same for any
+// number of events, so a few events are applied soon, and many are applied together, later.
 func crowded(rest time.Duration, events int) time.Duration {
 	const crowd = 20
 	return rest * time.Duration(min(1+events/crowd, 5))
 }
 
-// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status. If the tail
-// does not reach back that far, it reads the log, so it should not be called often.
+// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status. If the tail does not
+// reach back to that event, Delay reads the log, so it should not be called often.
 func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	for _, w := range r.workers {
 		if s.Lag == 0 || w.projector.Name() != s.Name {

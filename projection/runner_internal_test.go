@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Readiness is polled rarely. A view that was up to date at the last poll, and is behind by a recent event, is not stalled.
+// Readiness is polled rarely. A view that was up to date at the last poll and lags by a recent event is not stalled.
 func TestRunner_StalledAfterQuietTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,11 +20,10 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// witness is a projector that records each event. Its table has no key, so that an event that is applied
-// twice shows.
+// witness is a projector that records each event. Its table has no key, so an event that is applied twice has two rows.
 type witness struct {
 	version int
-	refuse  atomic.Uint64 // position that it fails at
+	refuse  atomic.Uint64 // position of the event that fails
 }
 
 var errRefused = errors.New("this event is refused")
@@ -68,7 +67,7 @@ func witnessed(t *testing.T, w *projectiontest.World) []int64 {
 	return pgtest.Rows[int64](t, w.Pool, `SELECT position FROM views.witness ORDER BY position, ctid`)
 }
 
-// upTo returns the rows of a witness of a log with only its events: every position once.
+// upTo returns the rows of a witness of a log that only has its events: every position once.
 func upTo(last eventstore.Position) []int64 {
 	all := make([]int64, last)
 	for i := range all {
@@ -126,7 +125,7 @@ func TestRunner_KilledSessions(t *testing.T) {
 	t.Parallel()
 	for name, sessions := range map[string][]string{
 		"all":    {"leadlog projectors", "leadlog leases"},
-		"leases": {"leadlog leases"}, // two runners write until one of them notices
+		"leases": {"leadlog leases"}, // two runners write until one detects the loss
 		"pool":   {"leadlog projectors"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,9 +202,9 @@ func TestRunner_StaleViewIsUntouched(t *testing.T) {
 
 			configure(t, w, 5)
 			runner = hastened(t, w, &witness{version: c.version})
-			runner.Resigned() // what is stale is waited for otherwise than what fails
+			runner.Resigned() // a stale view is retried without the backoff
 			projectiontest.Run(t, runner)
-			var stopped error // the state is Standby for a moment whenever it looks again
+			var stopped error // the state is Standby for a moment at each retry
 			eventually(t, runner, "it stops, however often it looks again", func(s projection.Status) bool {
 				stopped = s.Err
 				return s.State == projection.Stale && errors.Is(s.Err, c.err) && s.Failures > 3
@@ -304,12 +303,12 @@ func TestRunner_DatabaseUnavailable(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(err), "hunter2")
 }
 
-// A view that is behind at the first poll is not stalled yet.
+// A view that lags at the first poll is not stalled yet.
 func TestRunner_StalledFirstLook(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	configure(t, w, 1)
-	all, err := w.Runner(t, view.Account{}).Status(t.Context()) // it does not run
+	all, err := w.Runner(t, view.Account{}).Status(t.Context()) // it is not running
 	require.NoError(t, err)
 	require.NotZero(t, all[0].Lag)
 	require.False(t, all[0].Stalled)

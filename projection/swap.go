@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	swapTimeout        = `2s` // for each lock; meanwhile others wait behind us
+	swapTimeout        = `2s` // for each lock; other sessions queue behind the request
 	swapAttempts       = 30
-	swapPoliteAttempts = 24 // attempts, for a minute, before sessions that read the view are ended
+	swapPoliteAttempts = 24 // attempts, about a minute, before sessions that read the view are terminated
 	swapPause          = 500 * time.Millisecond
 )
 
-// replace puts the copy in the place of the live view. Readers of the live table may finish first. After a minute their sessions are
-// ended.
+// replace replaces the live view with the copy. Readers of the live table have a minute to finish. After that their sessions are
+// terminated.
 func (b *builder) replace(ctx context.Context) (position eventstore.Position, err error) {
 	for attempt := range swapAttempts {
 		if b.end, err = b.Store.Head(ctx); err != nil {
@@ -47,8 +47,8 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 	return 0, err
 }
 
-// endReaders ends the sessions that hold locks on the live tables, of roles that are neither superusers nor members of the views'
-// owner. That needs the role pg_signal_backend. Without it the replay fails and can be run again.
+// endReaders terminates the sessions that hold locks on the live tables, of roles that are neither superusers nor members of the views'
+// owner. It needs the role pg_signal_backend. Without that role the replay fails and can be run again.
 func (b *builder) endReaders(ctx context.Context) {
 	_, _ = b.conn.Exec(ctx, `
 		SELECT pg_terminate_backend(a.pid)
@@ -59,14 +59,13 @@ func (b *builder) endReaders(ctx context.Context) {
 		          AND c.relnamespace = n.oid AND c.relname = ANY ($2))`, b.Live, b.projector.Tables())
 }
 
-// fold brings the copy what it does not have yet, up to its end.
+// fold folds the events that the copy lacks, up to its end.
 func (b *builder) fold(ctx context.Context, each func(context.Context, batch) error) error {
 	b.from = b.checkpoint.position
 	return readLog(ctx, b.Store, logRange{after: b.from, end: b.end, filter: b.filter}, 0, each)
 }
 
-// foldWithin brings the copy up to a position in a transaction of the caller's, and leaves the checkpoint where it is. It returns
-// the event that was applied last.
+// foldWithin folds events up to a position in the caller's transaction, without moving the checkpoint. It returns the last applied event.
 func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Position) (seen, error) {
 	b.end = end
 	last := b.checkpoint.seen
@@ -81,12 +80,12 @@ func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Posi
 	return last, err
 }
 
-// swap replaces the live view in one transaction. It does not need the lock of the projector, which a service may hold for months:
-// every batch of a live session writes the checkpoint's row first, so a lock on that row keeps the live view where it is.
+// swap replaces the live view in one transaction. It does not need the projector's lease, which a service may hold for months: every batch
+// of a live session writes the checkpoint's row first, so a lock on that row stops the live view.
 //
-// Then what the live view has beyond the copy is folded into the copy, so that readers never see the view go back. The live
-// session's next batch fails with errOvertaken, because the checkpoint names another replay. The session starts again
-// from the checkpoint, and forgets what it knew about the tables that were replaced, such as which leads are in blocks.
+// Events that the live view has applied and the copy has not are then folded into the copy, so that readers never see the view go back. The
+// live session's next batch fails with errOvertaken, because the checkpoint names another replay. The session starts again from the
+// checkpoint, and drops its cache of the tables that were replaced, such as which leads are in blocks.
 func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
 	live := pgx.Identifier{b.Live}.Sanitize()
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapTimeout+`'`); err != nil {
@@ -101,7 +100,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if err != nil {
 		return 0, err
 	}
-	if there.position > position && there.position <= head { // else it is of another log, or of one that has lost what was there
+	if there.position > position && there.position <= head { // otherwise the live view is of another log, or of one that has lost events
 		if last, err = b.foldWithin(ctx, tx, there.position); err != nil {
 			return 0, err
 		}
@@ -120,7 +119,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 			return 0, err
 		}
 	}
-	// What is committed by now has changed the tables that were there, and what is not waits for them: it changes those that come.
+	// A migration that has committed changed the dropped tables. A later one waits for the locks and changes the new tables.
 	if marker, err := b.marker(ctx); err != nil || marker != b.madeAs {
 		return 0, cmp.Or(err, ErrMigrated)
 	}
@@ -136,7 +135,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	return position, err
 }
 
-// lockLive locks the live view's checkpoint, and creates it if there is none yet.
+// lockLive locks the live view's checkpoint, and creates it if it does not exist.
 func (b *builder) lockLive(ctx context.Context, tx pgx.Tx, live string) (c checkpoint, err error) {
 	_, err = tx.Exec(ctx, `INSERT INTO `+live+`.checkpoint (projector, version, epoch, position, updated_at)
 		VALUES ($1, $2, $3, 0, now()) ON CONFLICT (projector) DO NOTHING`,

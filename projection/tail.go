@@ -10,35 +10,35 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Tail reads the end of the log once for all projectors of a process, so that each event is read and decoded once. A follower that is
-// too far behind for the tail reads the log by itself until it has caught up.
+// Tail reads the end of the log once for all projectors of a process, so that each event is read and decoded once. A follower that lags
+// behind the tail reads the log by itself until it has caught up.
 type Tail struct {
 	store  eventstore.Store
 	filter eventstore.Filter
 
 	mu        sync.Mutex
 	followers map[*follower]struct{}
-	stop      context.CancelFunc // of the reader; nil when none reads
-	err       error              // that the last reader ended with
+	stop      context.CancelFunc // of the reader; nil when there is none
+	err       error              // of the last reader
 	batches   []batch            // in the order of the log
 	base      eventstore.Position
 	events    int // in all batches
 	bytes     int // of payload
 	most      bounds
-	grown     chan struct{} // closed by the next change; nil when nothing waits for it
+	grown     chan struct{} // closed by the next change; nil when no follower waits
 }
 
-// bounds limit what a tail holds.
+// bounds limit the size of a tail.
 type bounds struct {
 	events int
 	bytes  int // of payload
-	// spare is how many events are kept that every follower has taken, so that one which reads the log by itself finds its way
-	// back. More would be work for the garbage collector.
+	// spare is how many events are kept after every follower has taken them, so that a follower which reads the log by itself can return to
+	// the tail. More of them would cost garbage collection.
 	spare int
 }
 
-// tailRest is the least time between two reads of the log, so that appends which come one by one are read together. It is longer
-// while many come.
+// tailRest is the least time between two reads of the log, so that single appends are read together. It grows with the number of events
+// read.
 const tailRest = 4 * time.Millisecond
 
 // NewTail prepares a tail for these projectors. It reads while at least one of them follows it.
@@ -48,28 +48,28 @@ func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
 	}
 }
 
-// follower takes the events of one view from the tail, or from the log itself while the tail does not reach back far enough.
+// follower takes the events of one view from the tail, or reads the log while the tail does not reach back far enough.
 type follower struct {
 	tail   *Tail
 	filter eventstore.Filter
-	after  eventstore.Position // everything up to here was taken; tail.mu guards it
-	away   bool                // it reads the log by itself; tail.mu guards it
+	after  eventstore.Position // position up to which events were taken; guarded by tail.mu
+	away   bool                // it reads the log by itself; guarded by tail.mu
 
-	catchUpTo eventstore.Position // by reading the log, whatever the tail has
-	own       chan batch          // what it reads by itself; nil: from the tail
-	rest      batch               // of own, what was not taken yet
-	ended     error               // of own
+	catchUpTo eventstore.Position // position up to which it reads the log, even if the tail has the events
+	own       chan batch          // batches that it reads by itself; nil: it takes them from the tail
+	rest      batch               // events of own that were not taken yet
+	ended     error               // error of own
 	stop      context.CancelFunc  // of own
 }
 
-// follow begins to follow after a position. The follower must be closed.
+// follow adds a follower after a position. The caller must close it.
 func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eventstore.Filter) (*follower, error) {
 	f := &follower{tail: t, filter: filter, after: after, away: true}
 	if err := t.join(ctx, f); err != nil {
 		return nil, err
 	}
-	// The tail may hold events as they were before an erasure. With earlier ones read since, they would not fold. So what is on the
-	// log by now is read there, and a projector that fails over such events succeeds the next time.
+	// The tail may hold events as they were before an erasure, which do not fold after earlier events that were read since. So the follower
+	// reads the log up to its present head. A projector that fails over such events succeeds in the next session.
 	var err error
 	if f.catchUpTo, err = t.store.Head(ctx); err != nil {
 		f.close()
@@ -94,8 +94,8 @@ func (f *follower) endOwn() {
 	f.own, f.rest = nil, batch{}
 }
 
-// next appends what follows to events, at most limit, and returns how far it reaches. It waits until something follows, which may be
-// a position alone, or until due; then the position is 0. The error of an event that cannot be decoded comes after the events before it.
+// next appends the next events, at most limit, and returns the position that they reach. It waits for events, for a position without
+// events, or for due, when the position is 0. The error of an event that cannot be decoded is returned after the events before it.
 func (f *follower) next(ctx context.Context, events []Event, limit int, due <-chan time.Time) (batch, error) {
 	if f.own == nil {
 		b, reaches, err := f.tail.take(ctx, f, events, limit, due)
@@ -143,7 +143,7 @@ func (f *follower) read(ctx context.Context) {
 	}()
 }
 
-// take takes over what another batch has after a position, at most limit events together. It returns whether that was all.
+// take appends the events of another batch after a position, at most limit in total. It reports whether it took all of them.
 func (b *batch) take(from batch, after eventstore.Position, filter eventstore.Filter, limit int) (all bool, err error) {
 	for _, e := range from.events {
 		if e.Position <= after || !filter.Matches(e.Stream, e.Type) {
@@ -169,7 +169,7 @@ func (t *Tail) join(ctx context.Context, f *follower) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stop == nil {
-		if len(t.followers) == 0 { // else another has come as far as the tail has, and goes on from there
+		if len(t.followers) == 0 { // otherwise another follower continues from the end of the tail
 			head, err := t.store.Head(ctx)
 			if err != nil {
 				return err
@@ -198,7 +198,7 @@ func (t *Tail) leave(f *follower) {
 	t.batches, t.events, t.bytes = nil, 0, 0
 }
 
-// end is how far the tail has read. The caller has the lock.
+// end returns the last position that the tail has read. The caller holds the lock.
 func (t *Tail) end() eventstore.Position {
 	if len(t.batches) == 0 {
 		return t.base
@@ -206,12 +206,12 @@ func (t *Tail) end() eventstore.Position {
 	return t.batches[len(t.batches)-1].position
 }
 
-// run fills the tail until the context ends or the log cannot be read.
+// run fills the tail until the context is done or reading the log fails.
 func (t *Tail) run(ctx context.Context, after eventstore.Position) {
 	err := readLog(ctx, t.store, logRange{after: after, end: forever, filter: t.filter}, tailRest, t.add)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if ctx.Err() == nil { // else another may read already
+	if ctx.Err() == nil { // otherwise a new reader may have started
 		t.stop()
 		t.stop, t.err = nil, err
 		t.wake()
@@ -225,7 +225,7 @@ func (t *Tail) add(ctx context.Context, b batch) error {
 		return ctx.Err()
 	}
 	if n := len(t.batches); n > 0 && len(t.batches[n-1].events) == 0 {
-		t.batches[n-1] = b // nothing is lost
+		t.batches[n-1] = b // an empty batch only has a position
 	} else {
 		t.batches = append(t.batches, b)
 	}
@@ -243,7 +243,7 @@ func (b batch) size() (bytes int) {
 	return bytes
 }
 
-// drop drops the oldest batches that all followers have taken, and more of them if there are still too many events.
+// drop drops the oldest batches that all followers have taken. If the tail exceeds its bounds, it also drops batches that are not taken.
 func (t *Tail) drop() {
 	taken := t.end()
 	for f := range t.followers {
@@ -263,7 +263,7 @@ func (t *Tail) drop() {
 	t.batches = slices.Delete(t.batches, 0, n)
 }
 
-// wake wakes the followers that wait. The caller has the lock.
+// wake wakes the waiting followers. The caller holds the lock.
 func (t *Tail) wake() {
 	if t.grown != nil {
 		close(t.grown)
@@ -271,7 +271,7 @@ func (t *Tail) wake() {
 	}
 }
 
-// moved notes how far a follower has come that reads the log by itself, and reports whether the tail has all that follows.
+// moved records the position of a follower that reads the log by itself, and reports whether the tail has all later events.
 func (t *Tail) moved(f *follower, to eventstore.Position) (reaches bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -279,12 +279,12 @@ func (t *Tail) moved(f *follower, to eventstore.Position) (reaches bool) {
 	return t.base <= to
 }
 
-// from returns the batches that end after a position. The caller has the lock.
+// from returns the batches that end after a position. The caller holds the lock.
 func (t *Tail) from(after eventstore.Position) []batch {
 	return t.batches[sort.Search(len(t.batches), func(i int) bool { return t.batches[i].position > after }):]
 }
 
-// take is next for a follower that takes from the tail. It returns false when the tail does not reach back to its position.
+// take implements next for a follower of the tail. It returns false when the tail does not reach back to the follower's position.
 func (t *Tail) take(ctx context.Context, f *follower, events []Event, limit int, due <-chan time.Time) (b batch, reaches bool, err error) {
 	b.events = events
 	for {
@@ -329,15 +329,15 @@ func (t *Tail) take(ctx context.Context, f *follower, events []Event, limit int,
 	}
 }
 
-// idle reports whether a follower has taken everything that the tail has.
+// idle reports whether a follower has taken all events of the tail.
 func (f *follower) idle() bool {
 	f.tail.mu.Lock()
 	defer f.tail.mu.Unlock()
 	return f.own == nil && f.after >= f.tail.end()
 }
 
-// firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none. It returns
-// false when the tail does not have everything between the two.
+// firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none. It returns false
+// when the tail does not have the whole range.
 func (t *Tail) firstBetween(after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

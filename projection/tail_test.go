@@ -17,13 +17,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// memory is a log in memory that is subscribed to in pages, and that can fail.
+// memory is a log in memory that is read in pages and can fail.
 type memory struct {
 	eventstore.Store
 	mu     sync.Mutex
 	events []eventstore.Recorded
 	grown  chan struct{}
-	fault  error // of every subscription, until it is nil again
+	fault  error // of every subscription, until it is set to nil
 	page   int
 	pages  int
 }
@@ -38,7 +38,7 @@ func (m *memory) change(do func()) {
 	m.grown = make(chan struct{})
 }
 
-// append adds an event to a stream; one that is not JSON cannot be decoded.
+// append adds an event to a stream. Data that are not JSON cannot be decoded.
 func (m *memory) append(stream, data string) {
 	m.change(func() {
 		m.events = append(m.events, eventstore.Recorded{
@@ -109,10 +109,10 @@ func streams(prefixes ...string) eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: prefixes}
 }
 
-// next returns the next batch of a follower.
+// next returns the next batch of a follower, of at most 100 events.
 func next(ctx context.Context, f *follower) (batch, error) { return f.next(ctx, nil, 100, nil) }
 
-// followTail follows to the end of a test.
+// followTail follows a tail until the end of the test.
 func followTail(t *testing.T, tail *Tail, after eventstore.Position, prefixes ...string) *follower {
 	t.Helper()
 	f, err := tail.follow(t.Context(), after, streams(prefixes...))
@@ -121,7 +121,7 @@ func followTail(t *testing.T, tail *Tail, after eventstore.Position, prefixes ..
 	return f
 }
 
-// awaitEvents returns the next events of a follower, so many.
+// awaitEvents returns the next count events of a follower.
 func awaitEvents(t *testing.T, f *follower, count int) (events []Event) {
 	t.Helper()
 	for len(events) < count {
@@ -133,8 +133,8 @@ func awaitEvents(t *testing.T, f *follower, count int) (events []Event) {
 	return events
 }
 
-// From any position, with any filter and at any speed, a follower gets every matching event once and in order, and the position
-// that the log has reached.
+// From any position, with any filter and at any speed, a follower gets each matching event once and in order, and the position of the head
+// of the log.
 func TestTail_FollowsLikeASubscription(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -175,7 +175,7 @@ func TestTail_FollowsLikeASubscription(t *testing.T) {
 	})
 }
 
-// followed follows up to a position and returns the first fault.
+// followed follows up to a position and returns the first error found.
 func followed(ctx context.Context, log *memory, tail *Tail, after, total eventstore.Position, filter eventstore.Filter, limit int) string {
 	f, err := tail.follow(ctx, after, filter)
 	if err != nil {
@@ -227,7 +227,7 @@ func TestTail_ReadsOnceForAllFollowers(t *testing.T) {
 			awaitEvents(t, f, count)
 		}
 	}
-	all(1) // now each of them is at the end
+	all(1) // now each follower is at the end
 	before := log.read()
 	all(events)
 	require.LessOrEqual(t, log.read()-before, events, "a page of one event is read once for all")
@@ -280,8 +280,8 @@ func TestTail_UndecodableEvent(t *testing.T) {
 	require.ErrorContains(t, err, "position 2")
 }
 
-// The reader failed, and another follower restarts it before the first one noticed. Events that were appended in between are for the
-// first one too.
+// The reader failed, and a second follower restarts it before the first one notices. The first follower must also get the events that were
+// appended in between.
 func TestTail_RestartSkipsNothing(t *testing.T) {
 	t.Parallel()
 	log := newMemory(10)
@@ -311,7 +311,7 @@ func TestTail_HoldsWhatAFollowerHasNotTaken(t *testing.T) {
 		defer tail.mu.Unlock()
 		return tail.events
 	}
-	for _, f := range []*follower{quick, slow} { // they take from the tail from now on
+	for _, f := range []*follower{quick, slow} { // now they take from the tail
 		f.away = false
 	}
 	require.True(t, away.away)
@@ -326,8 +326,8 @@ func TestTail_HoldsWhatAFollowerHasNotTaken(t *testing.T) {
 	require.Less(t, held(), 15)
 }
 
-// An erasure makes an event unreadable that the tail has decoded. A projector that restarted with the event before it from
-// the log and then took this one from the tail failed, and went on failing as long as the tail held it.
+// An erasure makes an event unreadable that the tail has decoded. A projector that restarted, read the previous event from the log and took
+// this one from the tail failed, again and again while the tail held the event.
 func TestTail_RejoinReadsErasures(t *testing.T) {
 	t.Parallel()
 	log := newMemory(10)
@@ -344,7 +344,7 @@ func TestTail_RejoinReadsErasures(t *testing.T) {
 	require.True(t, awaitEvents(t, followTail(t, tail, 1, "a"), 1)[0].Erased)
 }
 
-// TestDelay_OldestUnappliedEvent uses a log of events of 1970, and a view of accounts.
+// TestDelay_OldestUnappliedEvent uses events of 1970 and a view of accounts.
 func TestDelay_OldestUnappliedEvent(t *testing.T) {
 	t.Parallel()
 	log := newMemory(2)

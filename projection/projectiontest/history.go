@@ -14,18 +14,18 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// History is what WriteHistory put on the log: the ids of its subjects, by account.
+// History holds the ids of the subjects that WriteHistory wrote to the log, by account.
 type History struct {
 	Accounts                       []string
-	Leads, Tokens, Endpoints, Gone map[string][]string // Gone: endpoints that were deleted
+	Leads, Tokens, Endpoints, Gone map[string][]string // Gone: deleted endpoints
 	Intakes                        map[string][]string // also deleted ones
 	random                         *rand.Rand
-	intakes                        *rand.Rand // of intakes alone, so that the rest of the history stays the same
+	intakes                        *rand.Rand // only of intakes, so that the rest of the history stays the same
 	world                          *World
 }
 
-// WriteHistory puts a history of so many events on the log, the same for the same seed: accounts, leads that arrive
-// again and again, tokens, endpoints, and claims that no view is about.
+// WriteHistory appends a history of so many events to the log, the same for the same seed: accounts, leads with repeated arrivals, tokens,
+// endpoints, and claims that no view selects.
 func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 	t.Helper()
 	h := &History{
@@ -82,7 +82,7 @@ func (h *History) configure(t testing.TB, account string) {
 
 var sources = []string{"api", "website", "whatsapp", "facebook_ad", "webhook"}
 
-// odd are values that a careless store would change.
+// odd returns custom fields that a faulty store would change.
 func (h *History) odd() map[string]jsontext.Value {
 	return pick(h, nil, map[string]jsontext.Value{
 		"number": jsontext.Value(pick(h, `1.0`, `1e5`, `1E-300`, `-0`, `12345678901234567890.10`)),
@@ -123,7 +123,7 @@ func (h *History) mergeLead(t testing.TB, account string) {
 	merged.NewSource = !h.fold(t, id).HasSource(merged.Source)
 	merged.Visitor, merged.Campaign = visitorOf(account, merged.VisitorID), h.campaign()
 	facts := []event.Data{merged}
-	if merged.Name != "" && merged.Status != "" { // of a lead that has had the address, or not
+	if merged.Name != "" && merged.Status != "" { // an address that the lead may not have had
 		facts = append(facts, event.LeadReleased{Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
 	}
 	h.world.Append(t, account, event.LeadStream(id), facts...)
@@ -135,7 +135,7 @@ func (h *History) campaign() event.Campaign {
 	}
 }
 
-// visitorOf is a visitor's stream.
+// visitorOf returns a visitor's stream.
 func visitorOf(account, id string) string {
 	if id == "" {
 		return ""
@@ -143,7 +143,7 @@ func visitorOf(account, id string) string {
 	return event.VisitorStream(account, id)
 }
 
-// joinLeads makes one lead of two: the sources, visitors and fields that they have in common, and those that they do not.
+// joinLeads joins two leads of an account, with shared and with different sources, visitors and fields.
 func (h *History) joinLeads(t testing.TB, account string) {
 	leads := h.Leads[account]
 	i := h.random.IntN(len(leads))
@@ -151,7 +151,7 @@ func (h *History) joinLeads(t testing.TB, account string) {
 	others := append(leads[:i:i], leads[i+1:]...)
 	into := pick(h, others...)
 	source, joined, err := h.fold(t, into).Join(account, from)
-	if err != nil { // they do not fit into one
+	if err != nil { // the joined lead would exceed a limit
 		return
 	}
 	h.Leads[account] = others
@@ -190,7 +190,7 @@ func (h *History) token(t testing.TB, account string, n int) {
 	}
 }
 
-// arrival writes the outcome of an arrival, and sometimes what becomes of it later.
+// arrival writes an arrival with its outcome, and sometimes a later change.
 func (h *History) arrival(t testing.TB, account string) {
 	stream := event.ArrivalStream(h.world.NewID())
 	at := h.world.NewEvent().At

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// Dump returns every row of every view as text, by table, in an order that does not depend on how they were written.
+// Dump returns all rows of all views as text, by table, in an order that does not depend on how they were written.
 func (w *World) Dump(t testing.TB) map[string][]string {
 	t.Helper()
 	tables := map[string][]string{}

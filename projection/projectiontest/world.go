@@ -1,5 +1,4 @@
-// Package projectiontest sets the scene for tests of read models: a database with a log and views, histories to put on
-// the log, and projectors at work.
+// Package projectiontest sets up tests of read models: a database with a log and views, histories on the log, and running projectors.
 package projectiontest
 
 import (
@@ -23,10 +22,10 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// Soon is how long tests wait for what happens in the background. It is a limit, never a measure.
+// Soon is the timeout of tests that wait for background work.
 const Soon = 2 * time.Minute
 
-// Start is when the first event of a World happens. Each later one is a millisecond later.
+// Start is the time of the first event of a World. Each later event is a millisecond later.
 var Start = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 
 // World is a database of the test's own with a log and views.
@@ -57,10 +56,10 @@ func New(t testing.TB) *World {
 	return &World{URL: url, Store: store, Pool: pool}
 }
 
-// NewID makes an id that sorts after those made before.
+// NewID returns an id that sorts after all earlier ones.
 func (w *World) NewID() string { return w.NewEvent().ID.String() }
 
-// NewEvent is the frame of the next event: all but its account, type and data.
+// NewEvent returns the next event without its account, type and data.
 func (w *World) NewEvent() eventstore.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +67,7 @@ func (w *World) NewEvent() eventstore.Event {
 	at := Start.Add(time.Duration(w.events) * time.Millisecond)
 	var id ulid.ULID
 	if err := id.SetTime(ulid.Timestamp(at)); err != nil {
-		panic(err) // a time of ours
+		panic(err) // the time is valid
 	}
 	id[15] = 1
 	return eventstore.Event{ID: id, At: at, Metadata: event.Metadata{
@@ -77,7 +76,7 @@ func (w *World) NewEvent() eventstore.Event {
 	}}
 }
 
-// Append puts facts at the end of a stream and returns the position of the last.
+// Append appends facts to a stream and returns the position of the last one.
 func (w *World) Append(t testing.TB, account, stream string, facts ...event.Data) eventstore.Position {
 	t.Helper()
 	var events []eventstore.Event
@@ -94,7 +93,7 @@ func (w *World) Append(t testing.TB, account, stream string, facts ...event.Data
 	return position
 }
 
-// Runner makes a runner of projectors, or of all when none is named.
+// Runner returns a runner of projectors, or of all projectors if none is given.
 func (w *World) Runner(t testing.TB, projectors ...projection.Projector) *projection.Runner {
 	t.Helper()
 	if len(projectors) == 0 {
@@ -103,7 +102,7 @@ func (w *World) Runner(t testing.TB, projectors ...projection.Projector) *projec
 	return w.RunnerOf(t, 0, projectors...)
 }
 
-// RunnerOf makes a runner of projectors whose transactions have at most so many events.
+// RunnerOf returns a runner of projectors with at most so many events in a transaction.
 func (w *World) RunnerOf(t testing.TB, batch int, projectors ...projection.Projector) *projection.Runner {
 	t.Helper()
 	runner, err := projection.New(projection.Options{
@@ -113,7 +112,7 @@ func (w *World) RunnerOf(t testing.TB, batch int, projectors ...projection.Proje
 	return runner
 }
 
-// Run lets a runner work until stop is called, or the test ends.
+// Run runs a runner until stop is called or the test ends.
 func Run(t testing.TB, runner *projection.Runner) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -127,7 +126,7 @@ func Run(t testing.TB, runner *projection.Runner) (stop func()) {
 	return stop
 }
 
-// Await returns when every projector of the runner, here or in another process, has come to the head of the log.
+// Await returns when every projector of the runner, in this process or another, has reached the head of the log.
 func Await(t testing.TB, runner *projection.Runner) {
 	t.Helper()
 	var all []projection.Status
@@ -149,7 +148,7 @@ func Await(t testing.TB, runner *projection.Runner) {
 	}
 }
 
-// CatchUp lets a runner work until its projectors have come to the head of the log.
+// CatchUp runs a runner until its projectors have reached the head of the log.
 func CatchUp(t testing.TB, runner *projection.Runner) {
 	t.Helper()
 	stop := Run(t, runner)
@@ -157,7 +156,7 @@ func CatchUp(t testing.TB, runner *projection.Runner) {
 	stop()
 }
 
-// Project brings all views up to date, once.
+// Project updates all views up to the head of the log.
 func (w *World) Project(t testing.TB) {
 	t.Helper()
 	CatchUp(t, w.Runner(t))

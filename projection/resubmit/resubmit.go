@@ -1,5 +1,5 @@
 // Package resubmit captures the quarantined arrivals of an intake again, in the background, after its owner has corrected the mapping.
-// Requests and their progress are rows of the views' database, so that any process continues one that was interrupted.
+// Requests and their progress are rows of the views' database, so that any process can continue an interrupted request.
 package resubmit
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Request is about the arrivals that are quarantined at an intake and were received in an interval. A zero time sets no bound.
+// Request selects the arrivals that are quarantined at an intake and were received in an interval. A zero time sets no bound.
 type Request struct {
 	Account    string
 	IntakeID   string
 	Since      time.Time // inclusive
 	Until      time.Time // exclusive
-	Actor      string    // of the request
+	Actor      string    // who made the request
 	Credential string
 	RequestID  string // the service's own
 }
 
-// Queue is the requests in the database.
+// Queue holds the requests in the database.
 type Queue struct {
 	Pool  *pgxpool.Pool
 	Store eventstore.Store
 }
 
-// Add adds a request about the arrivals that are on the log now. The errors are those of the log and of the database.
+// Add adds a request for the arrivals that are on the log now. The errors are those of the log and of the database.
 func (q Queue) Add(ctx context.Context, r Request) error {
 	head, err := q.Store.Head(ctx)
 	if err != nil {
@@ -47,13 +47,13 @@ func (q Queue) Add(ctx context.Context, r Request) error {
 	return schema.Unavailable(err)
 }
 
-// Progress is how far a request has come.
+// Progress is the progress of a request.
 type Progress struct {
 	IntakeID   string
-	At         time.Time // when it was made
+	At         time.Time // when it was requested
 	Actor      string
-	Arrivals   int64     // that were captured again, or quarantined again
-	FinishedAt time.Time // zero: it is not finished
+	Arrivals   int64     // captured again or quarantined again
+	FinishedAt time.Time // zero: not finished
 }
 
 // Latest returns the latest requests of an account, the newest first.
@@ -76,10 +76,10 @@ func (q Queue) Latest(ctx context.Context, account string, most int) ([]Progress
 	return found, schema.Unavailable(err)
 }
 
-// Worker carries out requests. Any number of them may run on one database; each request is carried out by one at a time.
+// Worker processes requests. Any number of workers may run on one database; each request is processed by one at a time.
 type Worker struct {
 	Queue
-	// Resubmit captures one arrival again. Its outcome, such as a conflict, is no error.
+	// Resubmit captures one arrival again. An outcome such as a conflict is not an error.
 	Resubmit func(ctx context.Context, r Request, arrivalID string) error
 	Log      *slog.Logger
 }
@@ -87,12 +87,12 @@ type Worker struct {
 const (
 	poll  = time.Second
 	again = 5 * time.Second // after a failure
-	// atOnce is how many arrivals are captured before the progress is saved. If the process is killed meanwhile, they are captured
-	// again, which has no effect.
+	// atOnce is how many arrivals are captured before the progress is saved. If the process is killed before that, they are captured again,
+	// which has no effect.
 	atOnce = 50
 )
 
-// Run works until the context ends.
+// Run processes requests until the context is done.
 func (w Worker) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		worked, err := w.Turn(ctx)
@@ -108,7 +108,7 @@ func (w Worker) Run(ctx context.Context) {
 	}
 }
 
-// Turn works on the oldest request that no other worker works on. Worked is false when there is none, or the view is behind.
+// Turn processes the oldest request that no other worker processes. Worked is false when there is none, or the view lags.
 func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
 	err = pgx.BeginFunc(ctx, w.Pool, func(tx pgx.Tx) error {
 		var id string
@@ -152,7 +152,7 @@ type place struct {
 	Position int64
 }
 
-// quarantined returns the next page. The second condition on the state is that of the index.
+// quarantined returns the next page of arrivals. Its second condition on the state matches that of the index.
 func quarantined(ctx context.Context, tx pgx.Tx, r Request, after, last int64) ([]place, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT arrival_id, position FROM views.arrival
