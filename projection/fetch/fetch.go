@@ -1,7 +1,7 @@
-// Package fetch gets the content of arrivals that only announce it from the sender's API. The only such sender is Meta: a post of
-// its webhooks has the id of a lead, and the lead is read from the Graph API.
+// Package fetch gets the content of arrivals that only announce it from the sender's API. The only such sender is Meta: a post of its
+// webhooks has the id of a lead, and the lead is read from the Graph API.
 //
-// The view of arrivals lists what is pending, and the log records the outcome. A table has the time of the next retry.
+// The view of arrivals lists the pending ones, and the log records the outcomes. A table has the time of the next retry.
 package fetch
 
 import (
@@ -40,34 +40,34 @@ type Options struct {
 	Log    *slog.Logger
 	// Secrets returns the secrets that an event of an intake set. The error wraps intake.ErrNoSecrets if there are none.
 	Secrets func(ctx context.Context, intakeID, eventID string) (intake.Secrets, error)
-	// Finish appends to an arrival what became of fetching it. It has no effect on one that is finished.
+	// Finish appends the outcome of the fetch to an arrival. It has no effect on a finished arrival.
 	Finish func(context.Context, Finished) error
 	// AllowPrivateTargets lets the fetcher connect to any address and port.
 	AllowPrivateTargets bool
-	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
-	Schedule            []time.Duration // between attempts; empty: that of webhooks
+	Resolver            *net.Resolver   // of the names in URLs; nil: the system's resolver
+	Schedule            []time.Duration // between attempts; empty: the schedule of webhooks
 	Timeout             time.Duration   // of an attempt; 0: 15 s
-	// Attempted is called after each attempt. It must not block. nil: nothing is.
+	// Attempted is called after each attempt if it is not nil. It must not block.
 	Attempted func(took time.Duration, success bool)
 }
 
-// Finished is an arrival whose content was fetched, or cannot be.
+// Finished is the outcome for an arrival whose content was fetched or cannot be fetched.
 type Finished struct {
 	Account, ArrivalID string
 	Fetched            event.ArrivalRaw
-	Wrong              field.Errors // why it cannot be fetched; nil when it was
+	Wrong              field.Errors // why it cannot be fetched; nil on success
 }
 
-// Fetcher fetches what is to be fetched. Any number of them may run on one database; one at a time is active. If it is killed, the
-// next fetches again what it had not finished.
+// Fetcher fetches the content of pending arrivals. Any number of fetchers may run on one database; one at a time is active. If it is
+// killed, the next one repeats its unfinished fetches.
 type Fetcher struct {
 	Options
 	client *http.Client
 	wake   chan struct{}
 
 	mu       sync.Mutex
-	inFlight map[string]string              // intakes by arrival
-	finished map[string]eventstore.Position // arrivals that the view may show as received up to a position
+	inFlight map[string]string              // intakes by arrival id
+	finished map[string]eventstore.Position // by arrival id: the view may show the arrival as received until it reaches the position
 }
 
 // New returns a Fetcher.
@@ -86,17 +86,17 @@ const (
 
 	poll         = 250 * time.Millisecond
 	again        = time.Second // after an error of the database
-	afterFailure = time.Second // before what could not be prepared or finished is tried again
-	afterLoss    = time.Hour   // before an arrival that cannot be read is looked at again
+	afterFailure = time.Second // pause before an attempt that could not be prepared or finished is retried
+	afterLoss    = time.Hour   // pause before an arrival that cannot be read is retried
 
-	// An intake whose API hangs holds up no other, until there are perIntake attempts for each of very many.
+	// An intake whose API hangs does not delay others, unless very many intakes have perIntake attempts each.
 	perIntake   = 4
 	maxInFlight = 512
 
-	maxAnswer = 512 << 10 // bytes of an API's answer
+	maxAnswer = 512 << 10 // maximum size of an API's response, in bytes
 )
 
-// Run fetches until the context ends.
+// Run fetches until the context is done.
 func (f *Fetcher) Run(ctx context.Context) {
 	for logged := false; ctx.Err() == nil; {
 		err := f.session(ctx)
@@ -109,7 +109,7 @@ func (f *Fetcher) Run(ctx context.Context) {
 	f.client.CloseIdleConnections()
 }
 
-// session waits for the lease, and fetches until it is lost or something fails.
+// session waits for the lease, and fetches until it is lost or an error occurs.
 func (f *Fetcher) session(ctx context.Context) error {
 	for {
 		held, err := f.Leases.Take(ctx, lease)
@@ -136,7 +136,7 @@ func (f *Fetcher) lead(ctx context.Context) error {
 	f.mu.Lock()
 	f.inFlight, f.finished = make(map[string]string), make(map[string]eventstore.Position)
 	f.mu.Unlock()
-	// What was discarded or expired meanwhile.
+	// Delete the retries of arrivals that were discarded or have expired.
 	_, err := f.Pool.Exec(ctx, `DELETE FROM delivery.fetch f
 	     WHERE NOT EXISTS (SELECT FROM views.arrival a WHERE a.arrival_id = f.arrival_id AND a.state = 'received')`)
 	if err != nil {
@@ -159,7 +159,7 @@ func (f *Fetcher) lead(ctx context.Context) error {
 	}
 }
 
-// idle waits for an attempt to end, or for the poll.
+// idle waits for an attempt to end, or for the next poll.
 func (f *Fetcher) idle(ctx context.Context) error {
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
@@ -178,7 +178,7 @@ func (f *Fetcher) done(d pending) {
 	f.mu.Unlock()
 	select {
 	case f.wake <- struct{}{}:
-	default: // it is awake already
+	default: // a wake-up is pending
 	}
 }
 
@@ -188,8 +188,8 @@ type pending struct {
 	attempts                     int // before this one
 }
 
-// due returns what is due, for each intake as many as it has free, and counts it as in flight. It goes from intake to intake by the
-// index, so that a long queue of one costs the others nothing.
+// due returns the due arrivals, of each intake at most as many as it has free slots, and marks them as in flight. It visits the intakes by
+// index, so that a long queue of one intake costs the others nothing.
 func (f *Fetcher) due(ctx context.Context) ([]pending, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,7 +241,7 @@ func (f *Fetcher) due(ctx context.Context) ([]pending, error) {
 	return due, nil
 }
 
-// forget forgets what was finished once the view has come so far. What the view shows as received from then on is to be fetched again.
+// forget removes finished arrivals that the view has passed. An arrival that the view then shows as received must be fetched again.
 func (f *Fetcher) forget(ctx context.Context) error {
 	if len(f.finished) == 0 {
 		return nil
@@ -254,20 +254,20 @@ func (f *Fetcher) forget(ctx context.Context) error {
 	return nil
 }
 
-// Pending returns how many arrivals of all processes are to be fetched, due or not.
+// Pending returns how many arrivals have no outcome yet, due or not, over all processes.
 func (f *Fetcher) Pending(ctx context.Context) (n int, err error) {
 	err = f.Pool.QueryRow(ctx, `SELECT count(*) FROM views.arrival WHERE state = 'received'`).Scan(&n)
 	return n, schema.Unavailable(err)
 }
 
-// attempt makes one attempt at an arrival, and records what came of it.
+// attempt makes one attempt to fetch an arrival, and records the outcome.
 func (f *Fetcher) attempt(ctx context.Context, p pending) {
 	a, state, err := f.read(ctx, p)
 	if err != nil || a.State != arrival.Received {
 		f.settle(ctx, p, err)
 		return
 	}
-	if a.Lost { // its key was destroyed, and what was to follow is not on the log
+	if a.Lost { // its key was destroyed, and the fact that should follow is not on the log
 		f.record(ctx, p, "", p.attempts, afterLoss)
 		return
 	}
@@ -278,7 +278,7 @@ func (f *Fetcher) attempt(ctx context.Context, p pending) {
 	}
 	switch {
 	case ctx.Err() != nil:
-	case result.err != nil: // not the API's fault
+	case result.err != nil: // the attempt could not be made
 		f.settle(ctx, p, result.err)
 	case result.wrong == "":
 		f.finish(ctx, p, result, Finished{Fetched: result.raw})
@@ -303,7 +303,7 @@ func (f *Fetcher) read(ctx context.Context, p pending) (a arrival.Arrival, s int
 	return a, s, err
 }
 
-// settle marks an arrival that is finished, or postpones one whose attempt could not be made.
+// settle marks an arrival as finished, or schedules a retry if the attempt could not be made.
 func (f *Fetcher) settle(ctx context.Context, p pending, err error) {
 	var head eventstore.Position
 	if err == nil {
@@ -349,7 +349,7 @@ func (f *Fetcher) log(p pending, r result) {
 		slog.String("arrivalId", p.arrivalID), slog.String("reason", r.wrong), slog.Int("attempt", p.attempts+1))
 }
 
-// record stores when an arrival is tried again, and why the attempt failed; an empty reason is that of an attempt that was not made.
+// record saves the time of the next attempt, and why this one failed. The reason is empty if the attempt was not made.
 func (f *Fetcher) record(ctx context.Context, p pending, wrong string, attempts int, wait time.Duration) {
 	batch := &pgx.Batch{}
 	batch.Queue(`INSERT INTO delivery.fetch (arrival_id, attempts, due_at) VALUES ($1, $2, now() + $3)
@@ -360,7 +360,7 @@ func (f *Fetcher) record(ctx context.Context, p pending, wrong string, attempts 
 	f.send(ctx, p, batch)
 }
 
-// queueFailure adds the statement that shows a failure on its intake.
+// queueFailure queues the statement that sets the failure of an intake.
 func queueFailure(to *pgx.Batch, p pending, wrong string) {
 	to.Queue(`INSERT INTO delivery.fetch_failure (intake_id, error, failed_at) VALUES ($1, $2, now())
 	              ON CONFLICT (intake_id) DO UPDATE SET error = excluded.error, failed_at = excluded.failed_at`, p.intakeID, wrong)
@@ -369,15 +369,15 @@ func queueFailure(to *pgx.Batch, p pending, wrong string) {
 func (f *Fetcher) send(ctx context.Context, p pending, batch *pgx.Batch) {
 	if err := f.Pool.SendBatch(ctx, batch).Close(); err != nil && ctx.Err() == nil {
 		f.Log.Warn("outcome of a fetch not saved", slog.String("arrivalId", p.arrivalID), slog.Any("error", err))
-		_ = eventstore.Sleep(ctx, afterFailure) // it is still in flight, and so not tried again at once
+		_ = eventstore.Sleep(ctx, afterFailure) // the arrival is still in flight, so it is not retried at once
 	}
 }
 
 // result is the outcome of an attempt.
 type result struct {
 	raw       event.ArrivalRaw
-	wrong     string // why there is none, for the intake's owner
-	permanent bool   // another attempt would have the same outcome
+	wrong     string // why there is no content, for the intake's owner
+	permanent bool   // a retry would have the same outcome
 	failure   delivery.Failure
 	err       error // the attempt could not be made
 }
@@ -418,8 +418,8 @@ func (f *Fetcher) fetch(ctx context.Context, a arrival.Arrival, s intake.State) 
 	return r
 }
 
-// get makes the request. The body is nil if there is none to use. Nothing of the address, which has the access token, is in the
-// result.
+// get makes the request. The body is nil if the response has none to use. The result contains nothing of the address, which has the access
+// token.
 func (f *Fetcher) get(ctx context.Context, address string) ([]byte, result) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -452,7 +452,7 @@ func (f *Fetcher) get(ctx context.Context, address string) ([]byte, result) {
 	return nil, result{wrong: wrong, permanent: status >= 400 && status < 500 && !passes, failure: failure}
 }
 
-// failed is the result of a request without an answer.
+// failed returns the result of a request without a response.
 func failed(err error) result {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err // without the URL
@@ -476,6 +476,6 @@ func graphProblem(body []byte) problem {
 	var answer struct {
 		Error problem `json:"error"`
 	}
-	_ = json.Unmarshal(body, &answer) // without one, the status has to do
+	_ = json.Unmarshal(body, &answer) // without an error object, the status decides
 	return answer.Error
 }

@@ -71,7 +71,7 @@ func lead(_ int, w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, `{"id": "1", "field_data": [{"name": "email", "values": ["asha@example.com"]}]}`)
 }
 
-// scene has intakes and arrivals at them, a view of them, and a fetcher whose outcomes it appends.
+// scene has intakes, arrivals, a view of them, and a fetcher whose outcomes it appends.
 type scene struct {
 	*projectiontest.World
 	logged safeBuffer
@@ -124,7 +124,7 @@ func (s *scene) arrival(t *testing.T, intakeID, leadgenID string) string {
 	return id
 }
 
-// fetcher runs until the returned function is called, or the test ends.
+// fetcher runs a fetcher until the returned function is called or the test ends.
 func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func()) {
 	t.Helper()
 	leases := schema.NewLeases(s.Pool.Config().ConnConfig)
@@ -151,7 +151,7 @@ func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func
 	return stop
 }
 
-// end appends an outcome as the command does.
+// end appends an outcome like the command.
 func (s *scene) end(t *testing.T, f fetch.Finished) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +284,7 @@ func TestFetcher_RecoversFromFailures(t *testing.T) {
 	require.Equal(t, 3, g.times("31"), "fetched again when it could not be appended")
 }
 
-// After a process has ended in any way, another one fetches what it was fetching.
+// After a process has ended in any way, another one repeats its fetches.
 func TestFetcher_NextProcessContinues(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -326,7 +326,7 @@ func TestFetcher_HungAPIDelaysNoOther(t *testing.T) {
 		require.Empty(t, s.await(t, s.arrival(t, other, fmt.Sprint(51+i))).Wrong)
 	}
 	require.Equal(t, int32(4), hanging.Load(), "attempts of one intake at once")
-	stop() // the server closes when its requests have ended
+	stop() // the server closes after its requests have ended
 }
 
 func TestFetcher_Timeout(t *testing.T) {
@@ -400,7 +400,7 @@ func TestFetcher_WithoutAccess(t *testing.T) {
 	require.Zero(t, g.times("81")+g.times("82"))
 }
 
-// lost is a log of which arrivals cannot be read.
+// lost is a log whose arrivals cannot be read.
 type lost struct{ eventstore.Store }
 
 func (l lost) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
@@ -414,7 +414,7 @@ func (l lost) Read(ctx context.Context, stream string, from eventstore.Revision)
 	}
 }
 
-// The key of an arrival was destroyed by a process that was killed afterwards. The arrival is not fetched repeatedly.
+// A process destroyed the key of an arrival and was killed. The arrival is not fetched repeatedly.
 func TestFetcher_LostArrival(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -7,15 +7,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// AnswerTime is how long a statement of a bound connection may take. Nothing that the service does comes near it.
+// AnswerTime is the timeout of a statement of a bound connection. All statements of the service are much faster.
 const AnswerTime = 30 * time.Second
 
-const cachedStatements = 64 // of a connection
+const cachedStatements = 64 // per connection
 
-// Session makes a connection independent of the server's and the role's defaults. Connecting ends in time, and the server finds
-// out when this machine is gone: within two minutes, and not two hours, whatever locks the session holds are free. Statements
-// that wait for a row use its value at that time, and do not fail. No transaction ends because it takes long, as a replay or a
-// verification does. And no query is compiled: for the longest, a search among a million leads, that costs more than it saves.
+// Session sets parameters of a connection that otherwise depend on the server and the role. Connecting has a timeout. TCP keepalives let
+// the server detect a lost client within two minutes instead of two hours, and then release its locks. Statements that wait for a row lock
+// read its latest version and do not fail. Long transactions, such as those of a replay or a verification, have no timeout. JIT is off: for
+// the longest query, a search among a million leads, compiling costs more than it saves.
 func Session(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
@@ -26,22 +26,22 @@ func Session(config *pgx.ConnConfig) {
 	config.RuntimeParams["statement_timeout"] = "0"
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
 	config.RuntimeParams["jit"] = "off"
-	// The driver reserves memory for as many statements as it may cache, by default for 512, in each connection.
+	// The driver reserves memory for its statement cache, by default 512 statements in each connection.
 	config.StatementCacheCapacity = min(config.StatementCacheCapacity, cachedStatements)
 	config.DescriptionCacheCapacity = min(config.DescriptionCacheCapacity, cachedStatements)
 }
 
-// Bound is Session for a connection with short statements. They fail when they are not answered within AnswerTime; otherwise they
-// would wait for ever for a server that has vanished.
+// Bound is Session for a connection with short statements. A statement fails after AnswerTime; without it, a statement would wait forever
+// for a server that has vanished.
 func Bound(config *pgx.ConnConfig) {
 	Session(config)
 	BoundBy(config, AnswerTime)
 }
 
-// BoundBy makes the statements of a connection fail that take longer than a time.
+// BoundBy sets the timeout of a connection's statements.
 func BoundBy(config *pgx.ConnConfig, most time.Duration) { config.Tracer = limit(most) }
 
-// Within returns the context for a statement that is sent without pgx, and so is not bounded by Bound.
+// Within returns the context for a statement that is sent without pgx, to which the timeout of Bound does not apply.
 func Within(ctx context.Context, conn *pgx.Conn) (context.Context, context.CancelFunc) {
 	if l, bound := conn.Config().Tracer.(limit); bound {
 		return context.WithTimeout(ctx, time.Duration(l))
@@ -49,7 +49,7 @@ func Within(ctx context.Context, conn *pgx.Conn) (context.Context, context.Cance
 	return context.WithCancel(ctx)
 }
 
-// limit bounds statements: the driver carries them out under the context that a tracer returns.
+// limit is the timeout of statements: the driver runs them under the context that a tracer returns.
 type limit time.Duration
 
 var (

@@ -13,7 +13,7 @@ import (
 func TestSession_OverridesServerDefaults(t *testing.T) {
 	config, err := pgx.ParseConfig(pgtest.Database(t))
 	require.NoError(t, err)
-	config.RuntimeParams["options"] = "-c jit=on -c default_transaction_isolation=serializable -c statement_timeout=1 -c idle_in_transaction_session_timeout=1" // counts less than a setting by its name
+	config.RuntimeParams["options"] = "-c jit=on -c default_transaction_isolation=serializable -c statement_timeout=1 -c idle_in_transaction_session_timeout=1" // overridden by parameters set by name
 	schema.Bound(config)
 	conn, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)

@@ -11,15 +11,15 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// LeadHistory is all that attribution needs to know of a lead.
+// LeadHistory is the input of attribution for one lead.
 type LeadHistory struct {
 	LeadID, Account string
 	attribution.History
-	Channels []attribution.Channel // of the touches, which have no key yet
+	Channels []attribution.Channel // of the touches, whose keys are not set yet
 }
 
-// historiesOf selects all that attribution needs to know of leads. Touches of leads that were joined into one are that one's since
-// the join; visits, since an arrival linked the visitor.
+// historiesOf selects the histories of leads. Touches of a joined lead belong to the lead that it was joined into, from the join on; visits
+// belong to a lead from the arrival that linked the visitor.
 func historiesOf(place string) string {
 	return `
 	WITH member AS (
@@ -46,8 +46,8 @@ func historiesOf(place string) string {
 	 ORDER BY 1, 4`
 }
 
-// Histories reads the histories of leads, in the order of their ids, and calls do with each. The place is the schema of the tables with
-// its dot, or empty. With visits, visits are read too.
+// Histories reads the histories of leads, in the order of their ids, and calls do with each. The place is the schema of the tables with its
+// dot, or empty. Visits are included if visits is true.
 func Histories(ctx context.Context, tx pgx.Tx, place string, leads []string, visits bool, do func(*LeadHistory) error) error {
 	rows, err := tx.Query(ctx, historiesOf(place), leads, visits)
 	if err != nil {
@@ -95,14 +95,14 @@ func Histories(ctx context.Context, tx pgx.Tx, place string, leads []string, vis
 	return err
 }
 
-// By sets the key of each touch.
+// By sets the keys of the touches.
 func (h *LeadHistory) By(key attribution.Key) {
 	for i := range h.Touches {
 		h.Touches[i].Key = h.Channels[i].Key(key)
 	}
 }
 
-// WonStages reads which stages of accounts count as a conversion.
+// WonStages reads the stages of accounts that count as a conversion.
 func WonStages(ctx context.Context, tx pgx.Tx, place string, accounts ...string) (map[string]attribution.Won, error) {
 	rows, err := tx.Query(ctx, `SELECT account, position, ARRAY(SELECT jsonb_array_elements_text(stages)) FROM `+place+`won_stages
 		WHERE account = ANY ($1) ORDER BY position`, accounts)
@@ -119,11 +119,11 @@ func WonStages(ctx context.Context, tx pgx.Tx, place string, accounts ...string)
 	return won, err
 }
 
-// conversionTouch is how many bytes a touch has in a row of conversion: its time, its position, since when it is the lead's, and whether
-// it is a visit.
+// conversionTouch is the size in bytes of a touch in a row of conversion: its time, its position, the position from which it belongs to the
+// lead, and whether it is a visit.
 const conversionTouch = 8 + 8 + 8 + 1
 
-// AppendTouch appends a touch as a row of conversion has it, without its key.
+// AppendTouch appends the encoding of a touch in a row of conversion, without its key.
 func AppendTouch(encoded []byte, t attribution.Seen) []byte {
 	encoded = binary.BigEndian.AppendUint64(encoded, uint64(t.At))
 	encoded = binary.BigEndian.AppendUint64(encoded, uint64(t.Position))
@@ -134,12 +134,12 @@ func AppendTouch(encoded []byte, t attribution.Seen) []byte {
 	return append(encoded, 0)
 }
 
-// AppendKey appends a touch's key, behind its length.
+// AppendKey appends a touch's key, preceded by its length.
 func AppendKey(encoded []byte, key string) []byte {
 	return append(binary.AppendUvarint(encoded, uint64(len(key))), key...)
 }
 
-// ConversionKeyColumns are the columns of conversion with keys.
+// ConversionKeyColumns are the columns of conversion that hold keys.
 var ConversionKeyColumns = map[attribution.Key]string{
 	attribution.BySource: "source", attribution.ByMedium: "medium", attribution.ByCampaign: "campaign",
 	attribution.ByUTMSource: "utm_source", attribution.ByIntake: "intake", attribution.ByCredential: "credential",
@@ -147,10 +147,10 @@ var ConversionKeyColumns = map[attribution.Key]string{
 
 var errConversionRow = errors.New("a row of conversion is damaged")
 
-// ConversionKeys reads keys. It keeps each once.
+// ConversionKeys interns the keys that are read.
 type ConversionKeys map[string]string
 
-// Touches reads the touches of a row that are known as of a position, with their keys. It appends them to touches.
+// Touches decodes the touches of a row that are known as of a position, with their keys, and appends them to touches.
 func (known ConversionKeys) Touches(touches []attribution.Touch, encoded, keys []byte, position int64, visits bool) ([]attribution.Touch, error) {
 	for ; len(encoded) >= conversionTouch; encoded = encoded[conversionTouch:] {
 		length, n := binary.Uvarint(keys)
@@ -177,13 +177,13 @@ func (known ConversionKeys) Touches(touches []attribution.Touch, encoded, keys [
 	return touches, nil
 }
 
-// Milliseconds reads a timestamptz as PostgreSQL sends it, in microseconds since 2000, as Unix milliseconds.
+// Milliseconds converts a timestamptz in PostgreSQL's binary format, microseconds since 2000, to Unix milliseconds.
 func Milliseconds(binaryTime []byte) int64 {
 	return int64(binary.BigEndian.Uint64(binaryTime))/1000 + 946684800_000
 }
 
-// ChangedSince selects the leads whose conversions rows behind position $1 and up to $2 may have changed: $3 is an account, or empty
-// for all. It is right for leads of accounts whose won stages have not changed there.
+// ChangedSince selects the leads whose conversions may have changed after position $1, up to $2: $3 is an account, or empty for all. It
+// does not cover changes of an account's won stages, which WonSince selects.
 func ChangedSince(place string) string {
 	return `
 	SELECT lead_id FROM ` + place + `lead_change WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
@@ -204,7 +204,7 @@ func ChangedSince(place string) string {
 	 WHERE v.position > $1 AND v.position <= $2 AND ($3 = '' OR v.account = $3) AND v.kind = 'visit'`
 }
 
-// WonSince selects the accounts whose won stages changed behind position $1 and up to $2, with the position of the change.
+// WonSince selects the accounts whose won stages changed after position $1, up to $2, with the position of the change.
 func WonSince(place string) string {
 	return `
 	SELECT account, position FROM (

@@ -12,9 +12,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// LeadRow reads rows of views.lead. The JSON of the state leaves out what has a column of its own, and what follows from the
-// columns for most leads: that the only phone or email is the current one, and that nothing was updated since the lead was
-// created.
+// LeadRow reads rows of views.lead. The JSON of the state omits values that have a column. It also omits values that the columns imply for
+// most leads: that the only phone or email is the current one, and that the lead was not updated since it was created.
 type LeadRow struct {
 	id, account, temperature, source, phone, email string
 	created                                        time.Time
@@ -24,12 +23,12 @@ type LeadRow struct {
 // LeadColumns are the columns that LeadRow reads.
 const LeadColumns = `lead_id, account, created_at, temperature, source, phone, email, state`
 
-// Into returns what to scan LeadColumns into, for one row after the other.
+// Into returns the scan destinations of LeadColumns. They can be reused for the next row.
 func (r *LeadRow) Into() []any {
 	return []any{&r.id, &r.account, &r.created, &r.temperature, &r.source, &r.phone, &r.email, &r.state}
 }
 
-// State returns the lead without its sources. What is in the JSON takes precedence over the columns.
+// State returns the lead without its sources. Values in the JSON take precedence over the columns.
 func (r *LeadRow) State() (lead.State, error) {
 	created := r.created.UTC()
 	s := lead.State{
@@ -47,5 +46,5 @@ func (r *LeadRow) State() (lead.State, error) {
 	return s, nil
 }
 
-// Searched returns a text in the form in which searches compare it: in lower case, with accents in one normal form.
+// Searched returns the normalized form in which searches compare a text: lower case, NFC.
 func Searched(text string) string { return norm.NFC.String(strings.ToLower(text)) }

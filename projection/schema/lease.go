@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// A lease is held by a session, and ends with it: see the schema lease. Its name is what its holder does.
+// A lease is held by a session and ends with it: see the schema lease. Its name says what its holder does.
 
 // ProjectorLease is the lease of the session that runs a projector on the views of a schema.
 func ProjectorLease(schema, projector string) string { return "projector " + schema + "." + projector }
@@ -40,8 +40,8 @@ type Executor interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// TakeLease takes a lease for the session, and reports whether the session has it now. In a transaction, the lease is taken when
-// that commits, and no other session can take it until then.
+// TakeLease takes a lease for the session, and reports whether the session has it now. In a transaction, the lease is taken at the commit,
+// and no other session can take it before that.
 func TakeLease(ctx context.Context, session Querier, name string) (mine bool, err error) {
 	err = session.QueryRow(ctx, `SELECT lease.take($1)`, name).Scan(&mine)
 	return mine, err
@@ -59,8 +59,8 @@ func ReleaseLeases(ctx context.Context, session Executor) error {
 	return err
 }
 
-// Leases holds leases with one session, for work that is done on other connections. A lease that is lost with the session is noticed
-// within a second or so, in which another process may have it already: the work must bear that.
+// Leases holds leases with one session, for work on other connections. The loss of the session is detected within about a second, in which
+// another process may already have taken the lease: the work must tolerate that.
 type Leases struct {
 	config *pgx.ConnConfig
 
@@ -68,17 +68,17 @@ type Leases struct {
 	session *leaseSession // nil: not connected
 }
 
-// leaseSession is a connection and what ends with it.
+// leaseSession is a connection and the context that ends with it.
 type leaseSession struct {
 	conn *pgx.Conn
 	ctx  context.Context // ends with the connection
 	end  context.CancelCauseFunc
 }
 
-// leaseCheck is how often it is checked that the session is alive.
+// leaseCheck is the interval between checks that the session is alive.
 const leaseCheck = time.Second
 
-// NewLeases prepares a session. It connects in Take, and again after a loss.
+// NewLeases prepares a session. Take connects it, also after a loss.
 func NewLeases(config *pgx.ConnConfig) *Leases {
 	config = config.Copy()
 	Session(config)
@@ -89,18 +89,18 @@ func NewLeases(config *pgx.ConnConfig) *Leases {
 	return &Leases{config: config}
 }
 
-// Lease is the exclusive right of one session to do the work with its name.
+// Lease is the exclusive right of one session to do a piece of work.
 type Lease struct {
-	// Context ends when the lease is lost, released, or the context of Take ends. After a loss its cause is
+	// Context ends when the lease is lost or released, or when the context of Take is done. After a loss its cause is
 	// eventstore.ErrUnavailable.
 	Context context.Context
 	release func()
 }
 
-// Release gives the lease back.
+// Release releases the lease.
 func (l *Lease) Release() { l.release() }
 
-// Take takes a lease that the caller does not have; nil when another session has it.
+// Take takes a lease that the caller does not have. It returns nil when another session has it.
 func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +145,7 @@ func (l *Leases) release(s *leaseSession, name string) {
 	l.checkEnd(s, ReleaseLease(ctx, s.conn, name))
 }
 
-// watch notices the end of a session.
+// watch detects the end of a session.
 func (l *Leases) watch(s *leaseSession) {
 	for eventstore.Sleep(s.ctx, leaseCheck) == nil {
 		l.mu.Lock()
@@ -157,24 +157,24 @@ func (l *Leases) watch(s *leaseSession) {
 	}
 }
 
-// checkEnd ends the leases of a session whose connection an error has closed. The caller has the lock.
+// checkEnd ends the leases of a session whose connection was closed by an error. The caller holds the lock.
 func (l *Leases) checkEnd(s *leaseSession, err error) {
 	if s.conn.IsClosed() {
 		l.end(fmt.Errorf("%w: session of leases lost: %w", eventstore.ErrUnavailable, err))
 	}
 }
 
-// end closes the session. The caller has the lock.
+// end closes the session. The caller holds the lock.
 func (l *Leases) end(cause error) {
 	s := l.session
 	l.session = nil
 	s.end(cause)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.conn.Close(ctx) // the connection is gone in any case
+	_ = s.conn.Close(ctx) // the connection is closed in any case
 }
 
-// Close ends the session, and with it all leases.
+// Close closes the session, which ends all leases.
 func (l *Leases) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -47,7 +47,7 @@ func TestLease_EndsWithSession(t *testing.T) {
 	require.True(t, takes(t, connect(), "a"))
 }
 
-// Process ids are used again: the session that has one now may be a reader's.
+// Process ids are reused: the session that now has one may be a reader's.
 func TestLease_ProcessIDReused(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]string{
@@ -66,7 +66,7 @@ func TestLease_ProcessIDReused(t *testing.T) {
 	}
 }
 
-// A transaction reads the list of sessions once. One that has begun since must not count as ended.
+// A transaction reads the list of sessions once. A session that started later must not count as ended.
 func TestLease_StaleSessionList(t *testing.T) {
 	t.Parallel()
 	connect := leaseDatabase(t)
@@ -82,7 +82,7 @@ func TestLease_StaleSessionList(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-// While a transaction takes a lease, others do not wait for it.
+// While a transaction takes a lease, other sessions do not wait for it.
 func TestLease_TakenInTransaction(t *testing.T) {
 	t.Parallel()
 	connect := leaseDatabase(t)
@@ -134,12 +134,12 @@ func TestLeases_EndWithSession(t *testing.T) {
 	a = take(t, second, "a")
 	require.NotNil(t, a)
 
-	// The session ends. Another may have the lease before the holder notices.
+	// The session ends. Another session may take the lease before the holder detects the loss.
 	pgtest.Exec(t, admin, `SELECT pg_terminate_backend(pid) FROM lease.session WHERE name = 'b'`)
 	require.Eventually(t, func() bool { return take(t, second, "b") != nil }, time.Minute, time.Millisecond)
 	ends(t, b)
 	require.ErrorIs(t, context.Cause(b.Context), eventstore.ErrUnavailable)
-	b.Release() // has no effect on the lease of another
+	b.Release() // has no effect on another session's lease
 	require.Nil(t, take(t, first, "b"))
 	require.NotNil(t, take(t, first, "c"), "there is a new session")
 
@@ -148,7 +148,7 @@ func TestLeases_EndWithSession(t *testing.T) {
 	require.Eventually(t, func() bool { return take(t, first, "a") != nil }, time.Minute, time.Millisecond)
 }
 
-// The command that moves the views to another log takes leases in a transaction of minutes.
+// The command that moves the views to another log takes leases in a transaction that lasts minutes.
 func TestLeases_WaitsForNoTransaction(t *testing.T) {
 	t.Parallel()
 	connect := leaseDatabase(t)

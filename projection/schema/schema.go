@@ -1,6 +1,5 @@
-// Package schema has the migrations of the tables in PostgreSQL: the views in the schema views, and the sealed secrets and the
-// deliveries to webhook endpoints in schemas of their own. Projectors write them and queries read them; what both must agree on,
-// such as names and the format of rows, is here too.
+// Package schema has the migrations of the tables in PostgreSQL: the views in the schema views, and the sealed secrets and the deliveries
+// to webhook endpoints in schemas of their own. It also has the names and row formats that projectors and queries share.
 package schema
 
 import (
@@ -15,16 +14,16 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// Views is the schema of the read models that are served.
+// Views is the schema of the live read models.
 const Views = "views"
 
 // Deliveries is the schema of webhook deliveries.
 const Deliveries = "delivery"
 
-// DeliveryDays is how many days the record of deliveries is kept.
+// DeliveryDays is how many days delivery records are kept.
 const DeliveryDays = 30
 
-// CopyMarker begins the comment of a schema that holds a copy of views.
+// CopyMarker is the prefix of the comment on a schema that holds a copy of views.
 const CopyMarker = "leadlog copy "
 
 // Names of projectors, which are the keys of their checkpoints.
@@ -47,8 +46,7 @@ const (
 
 var readModels = migration.Schema{Name: Views, Holds: "the read models", Files: migrationFiles}
 
-// Migrate brings the schema up to date, creating it in an empty database. Processes that migrate at the same time
-// wait for each other.
+// Migrate migrates the schema to the current version, and creates it in an empty database. Concurrent migrations wait for each other.
 func Migrate(ctx context.Context, url string) error { return Unavailable(readModels.Up(ctx, url)) }
 
 // Current returns migration.ErrOld or ErrNew when the database's schema is not of this program's version, and

@@ -16,7 +16,7 @@ type Rows interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// TreeHashes returns a reader of an account's tree from a table, whose name is written as in SQL.
+// TreeHashes returns a reader of an account's tree from a table, whose name is quoted SQL.
 func TreeHashes(ctx context.Context, db Rows, table, account string) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		rows, err := db.Query(ctx, `
@@ -34,7 +34,7 @@ func TreeHashes(ctx context.Context, db Rows, table, account string) tlog.HashRe
 	})
 }
 
-// Tiles reads tiles of the tree of the log with this origin: those that it has, which are all that were written.
+// Tiles reads tiles of the tree of the log with this origin. Tiles that were never written are left out.
 func Tiles(ctx context.Context, db Rows, origin string, wanted []tlog.Tile) ([]audit.Tile, error) {
 	levels, numbers := make([]int16, len(wanted)), make([]int64, len(wanted))
 	for i, tile := range wanted {

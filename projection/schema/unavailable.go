@@ -13,9 +13,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Unavailable marks an error of the database with eventstore.ErrUnavailable when the database cannot be reached, is overloaded, too
-// slow or has trouble of its own. Other errors, such as those of a wrong statement or of a caller that left, are returned
-// unchanged.
+// Unavailable marks an error of the database with eventstore.ErrUnavailable when the database cannot be reached, is overloaded, too slow or
+// failing. Other errors, such as those of an invalid statement or a cancelled context, are returned unchanged.
 func Unavailable(err error) error {
 	if err == nil || errors.Is(err, eventstore.ErrUnavailable) || !outOfReach(err) {
 		return err
@@ -26,12 +25,12 @@ func Unavailable(err error) error {
 func outOfReach(err error) bool {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
-		return !errors.Is(err, context.Canceled) // whatever error the server refused us with
+		return !errors.Is(err, context.Canceled) // for any error with which the server refused the connection
 	}
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
 		switch class(answer.Code) {
-		// Connection exception, rollback because of others, insufficient resources, operator intervention, system error.
+		// Connection exception, transaction rollback, insufficient resources, operator intervention, system error.
 		case "08", "40", "53", "57", "58":
 			return true
 		}
@@ -41,7 +40,7 @@ func outOfReach(err error) bool {
 		return false
 	}
 	var malformed *jsontext.SyntacticError
-	if errors.As(err, &malformed) { // the message may be that of a connection that ended too soon
+	if errors.As(err, &malformed) { // the message may be that of a truncated connection
 		return false
 	}
 	var network net.Error
@@ -57,7 +56,7 @@ func class(code string) string {
 	return code[:2]
 }
 
-// Missing reports whether an error is that a table or its schema does not exist, or no longer does.
+// Missing reports whether an error says that a table or its schema does not exist.
 func Missing(err error) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (answer.Code == "42P01" || answer.Code == "3F000")
