@@ -14,16 +14,16 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// table is a table with personal data, in a copy of the views.
+// table is a table with personal data in a copy of the views.
 type table struct {
 	name     string
-	visitors bool   // of visitors
-	leads    bool   // of leads
-	wins     string // the table that counts those of its leads that are won, if there is one
-	personal string // the table of touches: what of them is personal, which goes while they stay
+	visitors bool   // has rows of visitors
+	leads    bool   // has rows of leads
+	wins     string // table of won leads per day, from which deleted leads are subtracted; empty: none
+	personal string // table of the personal columns of touches, which are deleted while the touches stay
 }
 
-// copiedTables lists these tables, of all copies of views in the database.
+// copiedTables lists the tables with personal data of all copies of views in the database.
 func copiedTables(ctx context.Context, tx pgx.Tx) ([]table, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT format('%I.%I', n.nspname, c.relname), c.relname IN ('visitor_activity', 'touch'), c.relname <> 'visitor_activity',
@@ -41,7 +41,7 @@ func copiedTables(ctx context.Context, tx pgx.Tx) ([]table, error) {
 	})
 }
 
-// eachTable calls a function with each of them, in a savepoint. It skips a copy that is dropped meanwhile.
+// eachTable calls a function with each such table, in a savepoint. It skips a copy that is dropped while it runs.
 func eachTable(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, t table) error) error {
 	tables, err := copiedTables(ctx, tx)
 	if err != nil {
@@ -56,7 +56,7 @@ func eachTable(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, t table) error
 	return nil
 }
 
-// rows returns the condition that selects the rows to remove from a table, and its arguments.
+// rows returns the condition that selects the rows to delete from a table, and its arguments.
 func (f Forgotten) rows(of table) (condition string, arguments []any) {
 	conditions := []string{}
 	if of.leads {
@@ -76,7 +76,7 @@ func (f Forgotten) rows(of table) (condition string, arguments []any) {
 	return strings.Join(conditions, " OR "), arguments
 }
 
-// stream is the expression for the stream of a row's visitor.
+// stream returns the SQL expression for the stream of a row's visitor.
 func (t table) stream() string {
 	if t.personal != "" {
 		return `CASE c.kind WHEN 'visit' THEN c.visitor END`
@@ -84,7 +84,7 @@ func (t table) stream() string {
 	return `c.stream`
 }
 
-// remove is the statement that removes rows.
+// remove returns the statement that deletes rows.
 func (t table) remove(condition string) string {
 	switch {
 	case t.personal != "":
@@ -96,7 +96,7 @@ func (t table) remove(condition string) string {
 	return `DELETE FROM ` + t.name + ` AS c WHERE ` + condition
 }
 
-// SweepCopies removes leads and visitors from all copies of views in the database. A copy that is begun later does not get them,
+// SweepCopies deletes leads and visitors from all copies of views in the database. A copy that is started later does not get their rows,
 // because they are erased on the log.
 func SweepCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	return eachTable(ctx, tx, func(tx pgx.Tx, t table) error {
@@ -109,7 +109,7 @@ func SweepCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	})
 }
 
-// discounting extends a statement that removes leads: what they had won is subtracted from the table of wins too.
+// discounting extends a statement that deletes leads: it also subtracts their won values from the table of wins.
 func discounting(remove, wins string) string {
 	return `
 		WITH gone AS (` + remove + ` RETURNING account, (created_at AT TIME ZONE 'UTC')::date AS day, source, status, won),
@@ -119,7 +119,7 @@ func discounting(remove, wins string) string {
 		  FROM lost WHERE d.account = lost.account AND d.day = lost.day AND d.source = lost.source`
 }
 
-// inCopies reports whether a row of leads and visitors is in a copy.
+// inCopies reports whether a copy has a row of the leads and visitors.
 func inCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err error) {
 	err = eachTable(ctx, tx, func(tx pgx.Tx, t table) error {
 		if found {
@@ -134,7 +134,7 @@ func inCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err e
 	return found, err
 }
 
-// withdraw removes activities of a visitor, by their positions, from the view that is served and from all copies of it.
+// withdraw deletes activities of a visitor, by their positions, from the live views and all copies.
 func withdraw(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Position) error {
 	positions := make([]int64, len(at))
 	for i, p := range at {
@@ -158,8 +158,8 @@ func withdraw(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Po
 	return eachTable(ctx, tx, remove)
 }
 
-// SweepErased removes from copies everyone who is erased on the log up to now: a copy as of a day, or one that took long to make,
-// may have rows of persons who were erased since.
+// SweepErased deletes all leads and visitors that are erased on the log from all copies. A copy as of a day, or one that took long to
+// build, may have rows of persons who were erased since.
 func SweepErased(ctx context.Context, store eventstore.Store, conn *pgx.Conn) error {
 	head, err := store.Head(ctx)
 	if err != nil {
@@ -178,7 +178,7 @@ func SweepErased(ctx context.Context, store eventstore.Store, conn *pgx.Conn) er
 			}
 			switch data := fact.Data.(type) {
 			case event.LeadErased:
-				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), data.Leads...) // a copy may be from before the join
+				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), data.Leads...) // a copy may be as of a position before the join
 			case event.VisitorForgotten:
 				if len(data.Keys) == 0 {
 					gone.Visitors[e.Stream] = e.Position

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A verification drops its copy at any time.
+// A verification may drop its copy at any time.
 func TestCopies_DroppedMeanwhile(t *testing.T) {
 	t.Parallel()
 	gone := forget.Forgotten{Leads: []string{"01KAJ8Q6ZJ0000000000000001"}}

@@ -13,14 +13,14 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Database is the database of the views and of the record of webhook deliveries.
+// Database is the database of the views and the delivery records.
 type Database struct {
 	Pool *pgxpool.Pool
-	// Timeout is how long to wait for the views to reach a position; 0 means 5 s.
+	// Timeout limits the wait for the views to reach a position; 0 means 5 s.
 	Timeout time.Duration
 }
 
-// ErrBehind means that the views have not reached an erasure yet. Asking again finishes it.
+// ErrBehind means that the views have not reached an erasure yet. Repeating the erasure finishes it.
 var ErrBehind = errors.New("the erasure is on the log, but the views are behind: ask again")
 
 // Await implements Views. It waits for the views of leads, visitors and arrivals, and for the fan-out of webhooks.
@@ -56,7 +56,7 @@ func (d Database) Await(ctx context.Context, position eventstore.Position) error
 	}
 }
 
-// arrivalsAtOnce bounds what Arrivals returns.
+// arrivalsAtOnce is the maximum number of arrivals that Arrivals returns.
 const arrivalsAtOnce = 500
 
 // Arrivals implements Views.
@@ -72,8 +72,8 @@ func (d Database) Arrivals(ctx context.Context, account string, leads []string) 
 	return ids, schema.Unavailable(err)
 }
 
-// Linked implements Views. It reads the account's leads once for all visitors, because an index would slow every capture down and
-// only serve erasures.
+// Linked implements Views. It reads the account's leads once for all visitors, because an index would slow down every capture and only
+// serve erasures.
 func (d Database) Linked(ctx context.Context, account string, visitors []string, before eventstore.Position) (map[string]bool, error) {
 	linked := map[string]bool{}
 	if len(visitors) == 0 {
@@ -101,7 +101,7 @@ func (d Database) Linked(ctx context.Context, account string, visitors []string,
 	return linked, schema.Unavailable(err)
 }
 
-// Sweep implements Views. It covers copies as of a day, and copies that an interrupted replay has left.
+// Sweep implements Views. It covers copies as of a day, and copies left by an interrupted replay.
 func (d Database) Sweep(ctx context.Context, gone Forgotten) error {
 	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return SweepCopies(ctx, tx, gone) }))
 }
@@ -126,7 +126,7 @@ type KeptValue struct {
 	Value string
 }
 
-// Kept returns the campaign parameters of the touches of leads and of their visitors, sorted. It does not return what is sealed.
+// Kept returns the campaign parameters of the touches of leads and of their visitors, sorted. Sealed values are left out.
 func (d Database) Kept(ctx context.Context, account string, leads []string) ([]KeptValue, error) {
 	rows, err := d.Pool.Query(ctx, `
 		WITH arrival AS (

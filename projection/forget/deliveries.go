@@ -8,15 +8,15 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErasedType is the type of the only event of an erased lead that webhook endpoints still get.
+// ErasedType is the type of the only event of an erased lead that is still delivered to webhook endpoints.
 var ErasedType = event.PublicName(event.LeadErased{}.EventType())
 
-// SweepDeliveries cancels the deliveries of erased leads, by their streams, that are queued, and empties the recorded responses to
-// others: an endpoint may have echoed the lead, and the error of a failed attempt quotes the response. An attempt that ends later
-// finds its delivery cancelled, and its response is not recorded.
+// SweepDeliveries cancels the queued deliveries of erased leads, given by their streams, and empties the recorded responses of their other
+// deliveries: an endpoint may have echoed the lead, and the error of a failed attempt quotes the response. When an attempt in flight ends
+// later, its delivery is cancelled and its response is not recorded.
 //
-// The fan-out calls it at the end of its transaction, for which the deliveries of all accounts wait. So it goes by the index on
-// the streams, and reads neither all deliveries nor the whole queue.
+// The fan-out calls it at the end of its transaction, which blocks the deliveries of all accounts. So it uses the index on streams, and
+// scans neither all deliveries nor the whole queue.
 func SweepDeliveries(ctx context.Context, tx pgx.Tx, streams []string) error {
 	if len(streams) == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// The deliveries of all accounts wait for it.
+// It blocks the deliveries of all accounts.
 func TestSweepDeliveries_UsesIndex(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

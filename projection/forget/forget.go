@@ -1,12 +1,11 @@
 // Package forget erases persons: leads, and visitors of a web site.
 //
 // A person's data are on the log, sealed with keys of their own; in the views and in copies of them; and in the record of webhook
-// deliveries. [Eraser.EraseLead] and [Eraser.ForgetVisitor] have the steps of an erasure in order. Every step may be repeated: an
-// erasure that was interrupted is finished by asking again, because the fact that the first step appends names what the others
-// remove.
+// deliveries. [Eraser.EraseLead] and [Eraser.ForgetVisitor] have the steps of an erasure in order. Every step is idempotent. Repeating the
+// request finishes an interrupted erasure, because the fact that the first step appends names everything that the other steps delete.
 //
-// The views and the fan-out of webhooks follow the log, and remove the rows of an erased person themselves. This package waits for
-// them, and removes what no event reaches. Backups of the log need no step: without the key, they open no more than the log does.
+// The views and the fan-out of webhooks follow the log, and delete the rows of an erased person themselves. This package waits for them,
+// and deletes the data that no event reaches. Backups of the log need no step: without the key they reveal no more than the log.
 package forget
 
 import (
@@ -23,17 +22,17 @@ import (
 type Facts interface {
 	// Account returns the account of the caller.
 	Account() string
-	// EraseLead appends lead.erased, with the hashes that Keys.Commitments returns, and releases the lead's claims, in one append.
-	// Again means that an earlier call has appended the fact that is returned.
+	// EraseLead appends lead.erased, with the hashes that Keys.Commitments returns, and releases the lead's claims, in one append. Again means
+	// that the returned fact was appended by an earlier call.
 	EraseLead(ctx context.Context, leadID string, keys eventstore.KeyCommitments) (erased event.LeadErased, at eventstore.Position, again bool, err error)
-	// MoreVisitors returns, in pages, the streams of the visitors of an erased lead that exceed the number that the fact names. It
-	// reads them from the lead's events, as long as their key exists.
+	// MoreVisitors returns, in pages, the streams of the visitors of an erased lead beyond the number that the fact names. It reads them from
+	// the lead's events while their key exists.
 	MoreVisitors(ctx context.Context, leadID string, erased event.LeadErased) iter.Seq2[[]string, error]
-	// ForgetUnlinked calls destroy, which destroys a visitor's key, and appends visitor.forgotten. It repeats both if the visitor
-	// has acted in between, so that no activity before the fact can be read.
+	// ForgetUnlinked calls destroy, which destroys a visitor's key, and appends visitor.forgotten. It repeats both if the visitor was active
+	// in between, so that no activity before the fact can be read.
 	ForgetUnlinked(ctx context.Context, stream string, destroy func(context.Context) error) (at eventstore.Position, err error)
 
-	// DiscardArrival, ExpireArrival and EraseArrival call destroy, which destroys the key of an arrival, and append why. Position is 0
+	// DiscardArrival, ExpireArrival and EraseArrival call destroy, which destroys the key of an arrival, and append the reason. Position is 0
 	// when there is nothing to append.
 	DiscardArrival(ctx context.Context, id string, destroy func(context.Context) error) (at eventstore.Position, err error)
 	ExpireArrival(ctx context.Context, id string, destroy func(context.Context) error) (at eventstore.Position, err error)
@@ -41,11 +40,11 @@ type Facts interface {
 
 	// VisitorStream returns the stream of a visitor of the account.
 	VisitorStream(visitorID string) string
-	// Visitor reads the stream of a visitor: the time of the last activity, whether one can be read that was not forgotten, and the
-	// positions of those that cannot be read.
+	// Visitor reads the stream of a visitor. It returns the time of the last activity, whether any activity that was not forgotten can be
+	// read, and the positions of those that cannot be read.
 	Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []eventstore.Position, err error)
-	// ForgetLost appends visitor.forgotten about the activities that cannot be read, if no earlier fact is about them. It returns
-	// the position of the latest fact, 0 without one. Finish means to append nothing.
+	// ForgetLost appends visitor.forgotten about the activities that cannot be read, if no earlier fact covers them. It returns the position
+	// of the latest fact, 0 without one. With finish it appends nothing.
 	ForgetLost(ctx context.Context, stream string, finish bool) (at eventstore.Position, again, rest bool, err error)
 }
 
@@ -53,33 +52,33 @@ type Facts interface {
 type Keys interface {
 	// Commitments returns the hashes of the keys of streams, by stream.
 	Commitments(ctx context.Context, streams ...string) (map[string][]string, error)
-	// Destroy deletes the keys of streams, whose personal data cannot be read from then on.
+	// Destroy deletes the keys of streams. Their personal data cannot be read without them.
 	Destroy(ctx context.Context, streams ...string) error
-	// Expel deletes keys that came back, for example from a backup, and open events from before the streams were forgotten.
-	// Returned reports whether there are such keys.
+	// Expel deletes keys that were restored, for example from a backup, and that open events from before the streams were forgotten. Returned
+	// reports whether such keys exist.
 	Expel(ctx context.Context, streams ...string) error
 	Returned(ctx context.Context, streams ...string) (bool, error)
-	// HasKeys reports whether there is a key of any of the streams.
+	// HasKeys reports whether any of the streams has a key.
 	HasKeys(ctx context.Context, streams ...string) (bool, error)
 }
 
-// Views are what is derived from the log. Database implements it.
+// Views is the data derived from the log. Database implements it.
 type Views interface {
 	// Await returns when the views and the fan-out of webhooks have reached a position.
 	Await(ctx context.Context, position eventstore.Position) error
-	// Arrivals returns the arrivals that came to leads and are still kept, at most some hundred.
+	// Arrivals returns the arrivals of leads whose content is still kept, at most some hundred.
 	Arrivals(ctx context.Context, account string, leads []string) (ids []string, err error)
-	// Linked returns, of the visitors whose activity from before a position is shown, whether a lead is linked with them.
+	// Linked returns, for each visitor with shown activity from before a position, whether a lead is linked with the visitor.
 	Linked(ctx context.Context, account string, visitors []string, before eventstore.Position) (map[string]bool, error)
-	// Sweep removes leads and visitors from copies of the views. Copied reports whether there is something to remove.
+	// Sweep deletes leads and visitors from copies of the views. Copied reports whether copies have such rows.
 	Sweep(ctx context.Context, gone Forgotten) error
 	Copied(ctx context.Context, gone Forgotten) (bool, error)
-	// Withdraw removes activities of a visitor, by their positions, from the views and from copies of them.
+	// Withdraw deletes activities of a visitor, by their positions, from the views and their copies.
 	Withdraw(ctx context.Context, visitor string, at []eventstore.Position) error
 }
 
-// Forgotten names the rows to remove: those of leads by their ids, and those of visitors by their streams. Of a visitor, who may
-// come again, only the activity before the position is removed.
+// Forgotten names the rows to delete: those of leads by their ids, and those of visitors by their streams. Only the activity of a visitor
+// before the position is deleted, because the visitor may return.
 type Forgotten struct {
 	Leads    []string
 	Visitors map[string]eventstore.Position
@@ -93,18 +92,18 @@ type Eraser struct {
 
 // LeadErased is the result of EraseLead.
 type LeadErased struct {
-	Again    bool     // the lead was erased before; this call finished what was left
-	Leads    []string // the lead, and those that were joined into it
-	Claims   int      // phones and emails that are free now
-	Visitors int      // that were forgotten, since no other lead is linked with them
+	Again    bool     // the lead was erased before; this call finished the erasure
+	Leads    []string // the lead, and the leads that were joined into it
+	Claims   int      // phones and emails that were released
+	Visitors int      // visitors that were forgotten, since no other lead is linked with them
 	Position eventstore.Position
 }
 
 // EraseLead erases a lead, the leads that were joined into it, and its visitors that no other lead is linked with. The errors are
 // those of facts, of the keys and of the views.
 func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done LeadErased, err error) {
-	// 1. The fact, and the claims that it frees, in one append. It names the joined leads, a limited number of visitors, and the
-	// hashes of the leads' keys.
+	// 1. The fact, and the claims that it releases, in one append. It names the joined leads, a limited number of visitors, and the hashes of
+	// the leads' keys.
 	erased, at, again, err := facts.EraseLead(ctx, leadID, e.Keys.Commitments)
 	if err != nil {
 		return LeadErased{}, err
@@ -112,7 +111,7 @@ func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done
 	leads := append([]string{leadID}, erased.Leads...)
 	done = LeadErased{Again: again, Leads: leads, Claims: len(erased.Claims), Position: at}
 
-	// 2. The visitors that the fact does not name: they are found in the lead's events, while these can be read.
+	// 2. The visitors that the fact does not name. They are read from the lead's events before their key is destroyed.
 	for page, err := range facts.MoreVisitors(ctx, leadID, erased) {
 		if err != nil {
 			return done, err
@@ -122,7 +121,7 @@ func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done
 		}
 	}
 
-	// 3. The keys of the leads; and, after a restore, those of visitors that came back.
+	// 3. The keys of the leads and, after a restore, the restored keys of visitors.
 	if err := e.Keys.Destroy(ctx, leadStreams(leads)...); err != nil {
 		return done, err
 	}
@@ -132,12 +131,12 @@ func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done
 		}
 	}
 
-	// 4. The views and the fan-out of webhooks remove the leads themselves.
+	// 4. The views and the fan-out of webhooks delete the leads themselves.
 	if err := e.Views.Await(ctx, at); err != nil {
 		return done, err
 	}
 
-	// 5. What was posted when the leads were captured. The arrivals are found in a view, which has all that came before the fact.
+	// 5. The arrivals of the leads. A view lists them once it has reached the fact.
 	last, err := e.eraseArrivals(ctx, facts, leads, at)
 	if err != nil {
 		return done, err
@@ -148,13 +147,13 @@ func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done
 		return done, err
 	}
 
-	// 7. Copies of the views, which follow no log.
+	// 7. Copies of the views, which do not follow the log.
 	done.Position = last
 	return done, e.Views.Sweep(ctx, Forgotten{Leads: leads})
 }
 
 // eraseArrivals erases the arrivals of leads, each with a key and a fact, until the view has none. It returns the position of the last
-// fact, or the one given.
+// fact, or the given one.
 func (e Eraser) eraseArrivals(ctx context.Context, facts Facts, leads []string, last eventstore.Position) (eventstore.Position, error) {
 	for {
 		arrivals, err := e.Views.Arrivals(ctx, facts.Account(), leads)
@@ -178,20 +177,19 @@ func (e Eraser) destroyArrival(id string) func(context.Context) error {
 	return func(ctx context.Context) error { return e.Keys.Destroy(ctx, event.ArrivalStream(id)) }
 }
 
-// DiscardArrival discards an arrival of the account: nothing can read its content any more. The errors are those of facts and of the
-// keys.
+// DiscardArrival discards an arrival of the account: its content can no longer be read. The errors are those of facts and of the keys.
 func (e Eraser) DiscardArrival(ctx context.Context, facts Facts, id string) (eventstore.Position, error) {
 	return facts.DiscardArrival(ctx, id, e.destroyArrival(id))
 }
 
-// ExpireArrival deletes the content of an expired arrival. It may be called concurrently for one arrival.
+// ExpireArrival deletes the content of an expired arrival. Concurrent calls for one arrival are safe.
 func (e Eraser) ExpireArrival(ctx context.Context, facts Facts, id string) error {
 	_, err := facts.ExpireArrival(ctx, id, e.destroyArrival(id))
 	return err
 }
 
-// forgetUnlinked forgets visitors of an erased lead, unless another lead is linked with them: a fact and a key for each, then the
-// views, then copies of these. Visitors that are not shown any more were forgotten by an earlier call, except in copies.
+// forgetUnlinked forgets the visitors of an erased lead that no other lead is linked with: a fact and a key for each, then the views, then
+// their copies. Visitors that the views no longer show were forgotten by an earlier call, except in copies.
 func (e Eraser) forgetUnlinked(ctx context.Context, facts Facts, visitors []string, done *LeadErased) error {
 	if len(visitors) == 0 {
 		return nil
@@ -212,7 +210,7 @@ func (e Eraser) forgetUnlinked(ctx context.Context, facts Facts, visitors []stri
 		if gone[stream] = done.Position; !shown {
 			continue
 		}
-		// The key goes before the fact. Until the fact is on the log, the views show that there is something left to do.
+		// The key is destroyed before the fact is appended. Until then, the views show that the erasure is unfinished.
 		at, err := facts.ForgetUnlinked(ctx, stream, func(ctx context.Context) error { return e.Keys.Destroy(ctx, stream) })
 		if err != nil {
 			return err
@@ -231,20 +229,20 @@ func (e Eraser) forgetUnlinked(ctx context.Context, facts Facts, visitors []stri
 	return e.Views.Sweep(ctx, Forgotten{Visitors: gone})
 }
 
-// ErrNotLost means that all activities of a visitor can be read, so ForgetVisitor has nothing to forget.
+// ErrNotLost means that all activities of a visitor can be read, so that ForgetVisitor has nothing to forget.
 var ErrNotLost = errors.New("nothing of the visitor is lost")
 
 // VisitorForgotten is the result of ForgetVisitor.
 type VisitorForgotten struct {
-	Again    bool // the visitor was forgotten before; this call finished what was left
-	Rest     bool // other activities can be read, and stay
+	Again    bool // the visitor was forgotten before; this call finished the erasure
+	Rest     bool // other activities can be read, and are kept
 	Position eventstore.Position
 }
 
-// ForgetVisitor forgets the activities of a visitor that cannot be read because their key is lost. Finish means to finish an
-// earlier call, and to forget nothing else. The errors are ErrNotLost and those of facts, of the keys and of the views.
+// ForgetVisitor forgets the activities of a visitor that cannot be read because their key is lost. With finish it only finishes an earlier
+// call. The errors are ErrNotLost and those of facts, of the keys and of the views.
 func (e Eraser) ForgetVisitor(ctx context.Context, facts Facts, stream string, finish bool) (done VisitorForgotten, err error) {
-	// 1. The fact. It names the lost keys, unless all is lost.
+	// 1. The fact. It names the lost keys, unless no activity can be read.
 	done.Position, done.Again, done.Rest, err = facts.ForgetLost(ctx, stream, finish)
 	switch {
 	case err != nil:
@@ -252,11 +250,11 @@ func (e Eraser) ForgetVisitor(ctx context.Context, facts Facts, stream string, f
 	case done.Position == 0:
 		return VisitorForgotten{}, ErrNotLost
 	}
-	// 2. Keys that came back, for example from a backup.
+	// 2. Keys that were restored, for example from a backup.
 	if err := e.Keys.Expel(ctx, stream); err != nil {
 		return done, err
 	}
-	// 3. The views, and the activities that they cannot tell from others: the fact names keys, and no row has one.
+	// 3. The views. They cannot tell the lost activities from others, since the fact names keys and rows have none.
 	if err := e.Views.Await(ctx, done.Position); err != nil {
 		return done, err
 	}
@@ -267,8 +265,8 @@ func (e Eraser) ForgetVisitor(ctx context.Context, facts Facts, stream string, f
 	return done, e.Views.Withdraw(ctx, stream, lost)
 }
 
-// DeleteVisitor forgets all activities of a visitor, whether or not a lead is linked with them. Later ones are sealed with a new
-// key, and stay.
+// DeleteVisitor forgets all activities of a visitor, whether or not a lead is linked with them. Later ones are sealed with a new key, and
+// are kept.
 func (e Eraser) DeleteVisitor(ctx context.Context, facts Facts, visitorID string) (VisitorForgotten, error) {
 	stream := facts.VisitorStream(visitorID)
 	_, readable, _, err := facts.Visitor(ctx, stream)
@@ -278,21 +276,21 @@ func (e Eraser) DeleteVisitor(ctx context.Context, facts Facts, visitorID string
 	return e.forgetAll(ctx, facts, stream, readable)
 }
 
-// ExpireVisitor does what DeleteVisitor does if the visitor's last activity is older than a time. Any number of processes may call
-// it for one visitor.
+// ExpireVisitor does the same as DeleteVisitor if the visitor's last activity is older than a time. Concurrent calls for one visitor are
+// safe.
 func (e Eraser) ExpireVisitor(ctx context.Context, facts Facts, stream string, before time.Time) error {
 	last, readable, _, err := facts.Visitor(ctx, stream)
 	if err != nil || !last.Before(before) {
 		return err
 	}
 	_, err = e.forgetAll(ctx, facts, stream, readable)
-	if errors.Is(err, ErrNotLost) { // another process was faster, and the visitor has come again
+	if errors.Is(err, ErrNotLost) { // another process was faster, and the visitor has returned
 		return nil
 	}
 	return err
 }
 
-// forgetAll destroys the key of what can be read of a visitor, and forgets what cannot be read from then on.
+// forgetAll destroys the key of the readable activities of a visitor, and forgets all that cannot be read then.
 func (e Eraser) forgetAll(ctx context.Context, facts Facts, stream string, readable bool) (VisitorForgotten, error) {
 	if readable {
 		if err := e.Keys.Destroy(ctx, stream); err != nil {
@@ -302,7 +300,7 @@ func (e Eraser) forgetAll(ctx context.Context, facts Facts, stream string, reada
 	return e.ForgetVisitor(ctx, facts, stream, false)
 }
 
-// Unfinished reports whether a step is left of the erasure of leads and visitors at a position.
+// Unfinished reports whether the erasure of leads and visitors at a position lacks a step.
 func (e Eraser) Unfinished(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error) {
 	if held, err := e.Keys.HasKeys(ctx, leadStreams(leads)...); held || err != nil {
 		return held, err

@@ -26,7 +26,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// killedKeys are the keys of a process that is killed before it destroys the key of a lead.
+// killedKeys is the key store of a process that is killed before it destroys the key of a lead.
 type killedKeys struct{ *sealed.Store }
 
 var errKilled = errors.New("killed")
@@ -38,7 +38,7 @@ func (k killedKeys) Destroy(ctx context.Context, streams ...string) error {
 	return k.Store.Destroy(ctx, streams...)
 }
 
-// The event of an erasure names the first thousand visitors of a lead. The others were once not erased.
+// The fact of an erasure names the first thousand visitors of a lead. The others were once not erased.
 func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -67,7 +67,7 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 	created := func(visitorID string) event.Data {
 		return event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm"}, Source: "website", VisitorID: visitorID}
 	}
-	const visitors = 2*lead.MaxVisitors + 5 // two pages that the fact does not name
+	const visitors = 2*lead.MaxVisitors + 5 // two pages of visitors that the fact does not name
 	id := w.NewID()
 	appendTo(event.LeadStream(id), created(visitor(0)))
 	for n := 1; n < visitors; {

@@ -20,8 +20,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Intakes stores the secrets of intakes. Each set is stored under the id of the event that sets it, before that event is appended: a
-// reader of the stream then finds the secrets of the revision that it has read, and never others.
+// Intakes stores the secrets of intakes. Each set is stored under the id of the event that sets it, before that event is appended. So a
+// reader of the stream always finds the secrets of the revision that it has read.
 type Intakes struct {
 	pool *pgxpool.Pool
 	box  *sealbox.Box
@@ -48,8 +48,8 @@ func (s *Intakes) Put(ctx context.Context, intakeID, eventID string, secrets int
 	return nil
 }
 
-// Get returns the secrets that an event set. The errors are those of the database and intake.ErrNoSecrets, which is wrapped together
-// with sealbox.ErrUnknownKey or sealbox.ErrDamaged if they are there and cannot be opened.
+// Get returns the secrets that an event set. The errors are those of the database and intake.ErrNoSecrets. The latter is wrapped together
+// with sealbox.ErrUnknownKey or sealbox.ErrDamaged if stored secrets cannot be opened.
 func (s *Intakes) Get(ctx context.Context, intakeID, eventID string) (secrets intake.Secrets, err error) {
 	var sealed sealbox.Sealed
 	err = s.pool.QueryRow(ctx, `SELECT key_id, sealed FROM secret.intake WHERE event_id = $1 AND intake_id = $2`, eventID, intakeID).
@@ -89,13 +89,13 @@ func (s *Intakes) Drop(ctx context.Context, intakeID, eventID string) error {
 	return s.destroy(ctx, `DELETE FROM secret.intake WHERE intake_id = $1 AND event_id = $2`, intakeID, eventID)
 }
 
-// Destroy destroys all secrets of an intake. It is not an error if there are none.
+// Destroy destroys all secrets of an intake. It is no error if there are none.
 func (s *Intakes) Destroy(ctx context.Context, intakeID string) error {
 	return s.destroy(ctx, `DELETE FROM secret.intake WHERE intake_id = $1`, intakeID)
 }
 
-// DestroyLeft destroys the secrets that a killed process has left: those of deleted intakes, and those that were replaced. What was
-// stored later than the secrets that the view knows of stays: it may count already.
+// DestroyLeft destroys the secrets that a killed process left: those of deleted intakes, and those that were replaced. Secrets that were
+// stored later than the ones in the view are kept: they may already be current.
 func (s *Intakes) DestroyLeft(ctx context.Context) error {
 	return s.destroy(ctx, `
 		DELETE FROM secret.intake s USING views.intake i
@@ -110,7 +110,7 @@ func (s *Intakes) destroy(ctx context.Context, statement string, arguments ...an
 	return nil
 }
 
-// Run destroys the secrets that killed processes have left, until the context ends.
+// Run destroys the secrets that killed processes left, until the context is done.
 func (s *Intakes) Run(ctx context.Context, log *slog.Logger) {
 	for ctx.Err() == nil {
 		if err := s.DestroyLeft(ctx); err != nil && ctx.Err() == nil {
@@ -120,8 +120,8 @@ func (s *Intakes) Run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// Broken returns, with the reason, the intakes for which Get fails, of those that the view has not seen deleted. An intake whose
-// secrets are just being replaced may be among them.
+// Broken returns the intakes for which Get fails, with the reason, without those that the view has seen deleted. An intake whose secrets
+// are being replaced may be included.
 func (s *Intakes) Broken(ctx context.Context) (map[string]error, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT i.intake_id, i.secret_id, s.key_id, s.sealed
@@ -148,7 +148,7 @@ func (s *Intakes) Broken(ctx context.Context) (map[string]error, error) {
 	return broken, nil
 }
 
-// Rewrap seals again with the current key what older ones sealed. Secrets that do not open stay, and are reported as the error.
+// Rewrap seals secrets of older keys again with the current key. Secrets that cannot be opened are kept and returned as the error.
 func (s *Intakes) Rewrap(ctx context.Context) error {
 	var broken []error
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {

@@ -94,7 +94,7 @@ func TestIntakes_DestroysReplaced(t *testing.T) {
 	require.Equal(t, []string{"o1"}, left())
 }
 
-// Processes are killed before they destroy what they replaced, and before they append what they stored.
+// Processes are killed before they destroy the replaced secrets, and before they append the fact of the stored ones.
 func TestIntakes_DestroysLeft(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
