@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// The rows of a slow endpoint wait while its owner disables it, or changes its URL.
+// The claimed rows of a slow endpoint wait while its owner disables it or changes its URL.
 func TestAttempt_RefreshesOldClaim(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A lost session is reopened while results are saved. Rows that were returned to the queue must not get the new session's
-// lease: they would wait until the process ends.
+// A lost session is reopened while results are saved. Rows that were returned to the queue must not get the new session's lease: they would
+// stay claimed until the process ends.
 func TestSession_ReopenKeepsReturnedRows(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -39,7 +39,7 @@ func TestSession_ReopenKeepsReturnedRows(t *testing.T) {
 	require.Equal(t, map[string]int32{"back": 0, "held": s.id, "another's": -2}, leases(t, w))
 }
 
-// leases returns the lease of each row of the queue, 0 for none.
+// leases returns the lease of each row of the queue, 0 for an unclaimed row.
 func leases(t *testing.T, w *projectiontest.World) map[string]int32 {
 	t.Helper()
 	found := map[string]int32{}
@@ -111,7 +111,7 @@ func TestClaim_DueRowsWithoutLease(t *testing.T) {
 	require.ElementsMatch(t, []string{"of one who is gone", "4"}, claim())
 }
 
-// After a restore the fan-out reads the log again, and endpoints have earlier URLs meanwhile.
+// After a restore the fan-out reads the log again, and endpoints have earlier URLs until it has caught up.
 func TestClaim_WaitsForFanOut(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -28,14 +28,13 @@ type result struct {
 	row
 	state     string
 	attempted bool
-	recorded  bool // the outcome says why there was no attempt: it is recorded like one
+	recorded  bool // the reason why no attempt was made is recorded like an attempt
 	forgotten bool // the lead of the delivery is erased
 	outcome   outcome
-	wait      time.Duration // until the next attempt, when queued
+	wait      time.Duration // before the next attempt, if queued
 }
 
-// saveAll writes results to the database in batches, and retries until they are written or the context ends. A delivery whose
-// result is lost is sent again.
+// saveAll saves results in batches, and retries until they are saved or the context is done. A delivery whose result is lost is sent again.
 func (c *Courier) saveAll(ctx context.Context) {
 	var disabling sync.WaitGroup
 	defer disabling.Wait()
@@ -74,8 +73,8 @@ func (c *Courier) saveWithRetry(ctx context.Context, batch []result, disabling *
 	}
 }
 
-// saveRejected writes a batch that the database rejects because of one of its results: half by half, and a single result without
-// its attempt.
+// saveRejected saves a batch that the database rejects because of one of its results: it splits the batch in halves, and saves a single
+// result without its attempt.
 func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *sync.WaitGroup, why error) {
 	if len(batch) > 1 {
 		c.saveWithRetry(ctx, batch[:len(batch)/2], disabling)
@@ -92,9 +91,9 @@ func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *s
 	}
 }
 
-// save writes results in one round trip, which is one transaction, and may be repeated if its outcome is unknown. A success counts
-// whichever courier has claimed the row by now; a failure does not change a delivery that is finished. A result is changed to queued
-// if its owner asked for a retry during the attempt. It returns the endpoints that have failed for too long.
+// save saves results in one round trip and one transaction. It can be repeated if its outcome is unknown. A success counts even if another
+// courier has claimed the row since; a failure does not change a finished delivery. A result is set to queued if the owner requested a
+// retry during the attempt. It returns the endpoints that have failed for too long.
 func (c *Courier) save(ctx context.Context, results []result) (failing []Verdict, err error) {
 	batch := &pgx.Batch{}
 	// Plans are cached, and mostly made while the queue is empty, when a sequential scan looks cheap.
@@ -139,8 +138,8 @@ func rejected(err error) bool {
 	return errors.As(err, &answer) && slices.Contains([]string{"22", "23", "54"}, answer.Code[:min(2, len(answer.Code))])
 }
 
-// finish removes finished deliveries from the queue. One that failed stays, at the start of its schedule, when its owner asked for
-// a retry after it was claimed; finish adds its id to retried. The bounds of the ids exclude the partitions of other days.
+// finish deletes finished deliveries from the queue. A failed delivery whose owner requested a retry after the claim is queued again, at
+// the start of its schedule, and its id is added to retried. The bounds of the ids exclude the partitions of other days.
 func finish(batch *pgx.Batch, results []result, retried *[]string) {
 	var ids, states, lost []string
 	var claimed []int64
@@ -178,8 +177,8 @@ func finish(batch *pgx.Batch, results []result, retried *[]string) {
 		})
 }
 
-// putBack returns deliveries to the queue that are to be sent later, at their old place if they need not wait. A delivery does not
-// wait if its owner asked for a retry after it was claimed.
+// putBack returns unfinished deliveries to the queue, with the same due time if they need not wait. A delivery does not wait if its owner
+// requested a retry after it was claimed.
 func putBack(batch *pgx.Batch, results []result) {
 	var ids []string
 	var attempts []int32
@@ -203,7 +202,7 @@ func putBack(batch *pgx.Batch, results []result) {
 		 WHERE q.delivery_id = u.id`, ids, attempts, waits, claimed)
 }
 
-// made returns the number of attempts including this one. Adding in the database would count it again when save is repeated.
+// made returns the number of attempts including this one. An increment in the database would count twice when save is repeated.
 func made(r result) int32 {
 	if r.attempted {
 		return int32(r.attempts) + 1
@@ -211,8 +210,8 @@ func made(r result) int32 {
 	return int32(r.attempts)
 }
 
-// saveAttempts records attempts. The endpoint's response, and an error, which may quote it, are recorded only if the row is still in
-// the queue: otherwise another process has finished the delivery, and its lead may have been erased since.
+// saveAttempts records attempts. The endpoint's response, and an error that may quote it, are recorded only if the row is still in the
+// queue: otherwise another process has finished the delivery, and its lead may have been erased since.
 func saveAttempts(batch *pgx.Batch, results []result) {
 	var ids, responses, errs []string
 	var at []time.Time
@@ -244,8 +243,8 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		ids, at, statuses, durations, responses, errs)
 }
 
-// emptyResponses removes the responses to deliveries whose lead turns out to be erased. The erasure has done this already, except
-// for a delivery that was retried since, during an earlier attempt.
+// emptyResponses deletes the responses to deliveries whose lead turned out to be erased. The erasure has done this already, except for a
+// delivery that was retried later, while an earlier attempt was in flight.
 func emptyResponses(batch *pgx.Batch, results []result) {
 	var ids []string
 	for _, r := range results {
@@ -258,18 +257,18 @@ func emptyResponses(batch *pgx.Batch, results []result) {
 	}
 }
 
-// disableAfter is how long an endpoint may fail. It is disabled by a failure that comes this long after the first failure since its
-// last success.
+// disableAfter is how long an endpoint may fail. A failure that occurs this long after the first failure since the last success disables
+// the endpoint.
 const disableAfter = 5 * 24 * time.Hour
 
-// Verdict is a decision to disable an endpoint, because of failures at its URL since a time.
+// Verdict is a decision to disable an endpoint because of failures at its URL since a time.
 type Verdict struct {
 	WebhookID, URL string
 	Reason         string // webhook.Gone or webhook.Failing
 	SeenFrom       time.Time
 }
 
-// disableEndpoint carries out a verdict, and reports whether that succeeded.
+// disableEndpoint executes a verdict, and reports whether that succeeded.
 func (c *Courier) disableEndpoint(ctx context.Context, v Verdict) bool {
 	if c.disable == nil {
 		return true
@@ -283,15 +282,15 @@ func (c *Courier) disableEndpoint(ctx context.Context, v Verdict) bool {
 	return true
 }
 
-// disableAll carries out verdicts in the background. If that fails, the endpoint's next failure leads to another verdict.
+// disableAll executes verdicts in the background. If one fails, the endpoint's next failure leads to another verdict.
 func (c *Courier) disableAll(ctx context.Context, running *sync.WaitGroup, verdicts []Verdict) {
 	for _, v := range verdicts {
 		running.Go(func() { c.disableEndpoint(ctx, v) })
 	}
 }
 
-// saveHealth records the last success and the last failure of each endpoint, and passes those that have failed for too long to
-// judge. It goes in the order of ids, so that couriers do not deadlock.
+// saveHealth records the last success and the last failure of each endpoint, and calls judge with those that have failed for too long. It
+// updates rows in the order of their ids, so that couriers do not deadlock.
 func saveHealth(batch *pgx.Batch, results []result, judge func(Verdict)) {
 	var ids, urls []string
 	var good, bad []*time.Time
@@ -309,8 +308,8 @@ func saveHealth(batch *pgx.Batch, results []result, judge func(Verdict)) {
 	if len(ids) == 0 {
 		return
 	}
-	// Of results that are saved together, failures count that are later than the last success and at the endpoint's current URL:
-	// an attempt at an earlier one may have been in flight when it was changed.
+	// Of the results in a batch, a failure counts if it is later than the last success and was at the endpoint's current URL: an attempt at an
+	// earlier URL may have been in flight when it was changed.
 	batch.Queue(`
 		WITH seen AS (
 		    SELECT id, max(url) AS url, max(good) AS good, max(bad) AS bad,

@@ -56,7 +56,7 @@ func TestResults_RejectedByDatabase(t *testing.T) {
 	require.Equal(t, 4, saved)
 }
 
-// If a connection is lost during a commit, it is unknown whether the results are saved.
+// If a connection is lost during a commit, it is unknown whether the results were saved.
 func TestResults_SavedTwice(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -77,7 +77,7 @@ func TestResults_RetriedSinceClaim(t *testing.T) {
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	rows := taken(t, w, 3, 3)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET retried = 9, due_at = now() - interval '1 minute'`)
-	for range 2 { // the answer of a commit may be lost
+	for range 2 { // the response to a commit may be lost
 		results := []result{
 			{row: rows[0], state: failed, attempted: true, outcome: outcome{at: time.Now(), status: 500}},
 			{row: rows[1], state: queued, attempted: true, wait: time.Hour, outcome: outcome{at: time.Now(), status: 500}},
@@ -91,7 +91,7 @@ func TestResults_RetriedSinceClaim(t *testing.T) {
 	require.Equal(t, []string{"0 true", "4 true"}, left)
 }
 
-// A suspended courier has a response after another courier has finished the delivery and its lead was erased.
+// A suspended courier gets a response after another courier has finished the delivery and its lead was erased.
 func TestResults_LateResponseIsDropped(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -130,15 +130,15 @@ func TestResults_WatcherSeesFinished(t *testing.T) {
 	require.Equal(t, []string{"delivered", "queued", "cancelled"}, states)
 }
 
-// Results are saved in any order by several couriers. The times of the attempts decide.
+// Several couriers save results in any order. The times of the attempts decide.
 func TestHealth_FailingSince(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
-	day := ulid.Now() // of the deliveries
+	day := ulid.Now() // of all deliveries
 	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, ulid.Time(day).UTC())
 	for name, c := range map[string]struct {
-		batches [][]int // of attempts by the second in which each was made, below zero when it failed
+		batches [][]int // of attempts, each as the second in which it was made, negative when it failed
 		want    [3]int  // last success, last failure, failing since; 0 for never
 	}{
 		"it fails":                               {[][]int{{-1}, {-2}}, [3]int{0, 2, 1}},

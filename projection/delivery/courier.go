@@ -28,15 +28,15 @@ type row struct {
 	id, webhookID, kind, stream string
 	eventID                     string // empty: unknown
 	revision, position          int64
-	retried                     int64 // position of the latest request for a retry; 0: none
-	renderer                    int   // version of its body
+	retried                     int64 // position of the latest retry request; 0: none
+	renderer                    int   // version that renders its body
 	attempts                    int   // before this one
 	url                         string
-	lane                        *string  // nil: the endpoint has no order
-	rateLimit                   float64  // of the endpoint, attempts a second; 0: none
-	headerNames                 []string // of the endpoint's own headers
+	lane                        *string  // nil: the endpoint has no ordering
+	rateLimit                   float64  // of the endpoint, in attempts per second; 0: none
+	headerNames                 []string // of the endpoint's custom headers
 	signing                     signing
-	dead                        bool // its endpoint is deleted or disabled
+	dead                        bool // the endpoint is deleted or disabled
 	claimed                     time.Time
 }
 
@@ -46,22 +46,22 @@ type CourierOptions struct {
 	Store   eventstore.Store
 	Secrets *Secrets
 	Log     *slog.Logger
-	Bodies  *Bodies // of the fan-out in this process; nil: none
+	Bodies  *Bodies // shared with the fan-out in this process; nil: none
 	Watcher Watcher
 	// Disable disables an endpoint; nil leaves it enabled.
 	Disable func(context.Context, Verdict) error
-	// Pace takes up to the wanted number of attempts from the limit of an endpoint, attempts a second, of which a second's worth may
-	// come at once. It returns how many were granted. Nil: no limits.
+	// Pace takes up to the wanted number of attempts from the rate limit of an endpoint, in attempts per second, with a burst of one second's
+	// worth. It returns how many were granted. Nil: no limits.
 	Pace func(ctx context.Context, webhookID string, rate float64, wanted int) (granted int, err error)
 	// AllowPrivateTargets lets the courier connect to any address and port.
 	AllowPrivateTargets bool
-	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
+	Resolver            *net.Resolver   // of the names in URLs; nil: the system's resolver
 	Schedule            []time.Duration // empty: DefaultSchedule
 	Timeout             time.Duration   // of an attempt; 0: 15 s
 	Grace               time.Duration   // for attempts in flight when Run ends; 0: 15 s
 }
 
-// Courier sends what is due. Any number of them may work on one database.
+// Courier sends due deliveries. Any number of couriers may run on one database.
 type Courier struct {
 	pool     *pgxpool.Pool
 	config   *pgx.ConnConfig
@@ -79,7 +79,7 @@ type Courier struct {
 	results  chan result
 	wake     chan struct{}
 
-	counting sync.Mutex // guards what follows
+	counting sync.Mutex // guards the fields below
 	backlog  Backlog
 	counted  time.Time
 }
@@ -116,16 +116,16 @@ func NewCourier(o CourierOptions) *Courier {
 
 const (
 	poll         = 250 * time.Millisecond // notifications may be lost
-	notifiedRest = 5 * time.Millisecond   // least time between claims after notifications: every role may notify
+	notifiedRest = 5 * time.Millisecond   // least time between claims after notifications, which any role can send
 	minBackoff   = 200 * time.Millisecond // after an error of the database; it doubles
 	maxBackoff   = 2 * time.Second
 	saveBatch    = 512             // results saved together
-	saveGrace    = 3 * time.Second // for saving, after the attempts have ended
+	saveGrace    = 3 * time.Second // for saving results after the attempts have ended
 )
 
-// Run sends until the context ends. Then it claims nothing more and lets the attempts in flight finish. Those that take longer than
-// Grace are aborted; they do not count, and another courier sends the delivery. There is no grace if the context ended because the
-// log has diverged: the service is waiting to restart.
+// Run sends until the context is done. Then it claims no more rows and lets the attempts in flight finish. Attempts that take longer than
+// Grace are aborted; they do not count, and another courier sends the delivery. There is no grace if the context ended because the log has
+// diverged: the service is about to restart.
 func (c *Courier) Run(ctx context.Context) {
 	attempting, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
@@ -141,7 +141,7 @@ func (c *Courier) Run(ctx context.Context) {
 	})()
 	var attempts, savers sync.WaitGroup
 	savers.Go(func() { c.saveAll(saving) })
-	var last *session // kept, with the leases, until all results are saved
+	var last *session // closed after all results are saved, because its leases end with it
 	for wait := minBackoff; ctx.Err() == nil; wait = min(2*wait, maxBackoff) {
 		s, err := c.open(ctx)
 		if err == nil {
@@ -168,7 +168,7 @@ func (c *Courier) Run(ctx context.Context) {
 	c.client.CloseIdleConnections()
 }
 
-// serve runs one session to its end. Attempts outlive it: their results are saved over the pool.
+// serve runs one session. Attempts outlive it: their results are saved on the pool.
 func (c *Courier) serve(ctx context.Context, s *session, attempting context.Context, attempts *sync.WaitGroup) error {
 	var reclaimed time.Time
 	for {
@@ -197,7 +197,7 @@ func (c *Courier) serve(ctx context.Context, s *session, attempting context.Cont
 	}
 }
 
-// idle waits for a notification, for a lane that may claim more, or for the poll.
+// idle waits for a notification, for a lane with free slots, or for the next poll.
 func (c *Courier) idle(ctx context.Context, s *session) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	defer cancel()
@@ -232,11 +232,11 @@ func (c *Courier) idle(ctx context.Context, s *session) error {
 func (c *Courier) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it is awake already
+	default: // a wake-up is pending
 	}
 }
 
-// work makes an attempt at a row, and then at the rows that waited for its slot.
+// work makes an attempt at a row, and then at the rows that were waiting for its slot.
 func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 	for {
 		done := c.attempt(ctx, r)
@@ -258,22 +258,22 @@ func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 	}
 }
 
-// session is a courier's connection. It holds the rows that it claims until it ends, and its lease with it.
+// session is a courier's connection. Its lease and the rows that it has claimed are released when it ends.
 type session struct {
 	conn     *pgx.Conn
 	id       int32
-	notified bool      // since the last claim after a notification
-	claimed  time.Time // when the last claim began
+	notified bool      // a notification was received and not handled yet
+	claimed  time.Time // when the last claim started
 }
 
-// errTaken means that another courier has this number: the sequence has wrapped around.
+// errTaken means that another courier has this number, because the sequence has wrapped around.
 var errTaken = errors.New("another courier has this number")
 
-// open takes the lease of a new number, and moves the rows to it that this process holds from an earlier session.
+// open takes the lease of a new number, and assigns to it the rows that this process still holds from an earlier session.
 func (c *Courier) open(ctx context.Context) (*session, error) {
 	s := &session{}
 	config := c.config.Copy()
-	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true } // any role may notify: the payload is ignored
+	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true } // any role can notify, so the payload is ignored
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		_, err = conn.Exec(ctx, `LISTEN `+channel)
 	}
 	if err == nil {
-		// A row without a lease was returned to the queue, and no courier holds it any more.
+		// A row without a lease was returned to the queue, and no courier holds it.
 		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.lanes.heldIDs())
 	}
 	if err != nil {
@@ -318,7 +318,7 @@ func (s *session) close(ctx context.Context) {
 	_ = s.conn.Close(ctx) // the connection is closed in any case
 }
 
-// reclaim frees the rows of couriers whose sessions have ended. It searches the queue only if there are any.
+// reclaim releases the rows of couriers whose sessions have ended. It updates the queue only if there are any.
 func (s *session) reclaim(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, `
 		WITH gone AS (
@@ -329,13 +329,13 @@ func (s *session) reclaim(ctx context.Context) error {
 	return err
 }
 
-// endpointsKnown is true once the fan-out has read up to where deliveries begin. While it reads the log again, for example after a
-// restore, endpoints are as they once were: with earlier URLs, or not yet disabled.
+// endpointsKnown is true once the fan-out has reached the position where deliveries begin. While it reads the log again, for example after
+// a restore, endpoints are in an earlier state: with earlier URLs, or not yet disabled.
 const endpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.origin o USING (epoch)
                         WHERE c.projector = '` + schema.FanOut + `' AND c.position >= o.position)`
 
-// claim claims rows that are due, and reads the secrets of their endpoints. The secrets are read after the claim, so deliveries that
-// are claimed after a rotation was answered are signed with the new secret.
+// claim claims due rows and reads the secrets of their endpoints. The secrets are read after the claim, so deliveries that are claimed
+// after a completed rotation are signed with the new secret.
 func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 	rows, err := s.claim(ctx, c.lanes)
 	if err != nil || len(rows) == 0 {
@@ -348,7 +348,7 @@ func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 	slices.Sort(ids)
 	signing, err := c.secrets.getAll(ctx, slices.Compact(ids))
 	if err != nil {
-		return nil, err // the session ends, and with it the lease of the rows
+		return nil, err // the session ends and releases the rows
 	}
 	for i := range rows {
 		rows[i].signing = signing[rows[i].webhookID]
@@ -356,7 +356,7 @@ func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 	return c.withinLimits(ctx, rows)
 }
 
-// withinLimits returns the claimed rows that the limits of their endpoints allow now. The others go back to the queue.
+// withinLimits returns the claimed rows that the rate limits of their endpoints allow now. The others are returned to the queue.
 func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 	wanted := map[string]int{}
 	for _, r := range rows {
@@ -378,7 +378,7 @@ func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 		if _, asked := granted[r.webhookID]; !asked {
 			var err error
 			if granted[r.webhookID], err = c.pace(ctx, r.webhookID, r.rateLimit, n); err != nil {
-				return nil, err // as with the secrets
+				return nil, err // the session ends and releases the rows
 			}
 			if granted[r.webhookID] < n {
 				c.lanes.pause(r.webhookID, r.rateLimit, refill(r.rateLimit))
@@ -393,20 +393,20 @@ func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 	return now, nil
 }
 
-// refill returns how long it takes until a limit allows as many attempts as are claimed at once.
+// refill returns how long a limit takes to allow another claim of the size paced.
 func refill(rate float64) time.Duration {
 	return time.Duration(float64(paced(rate)) / rate * float64(time.Second))
 }
 
-// claim claims rows that are due, for each endpoint as many as its lane has free, in the order of the log. It goes from endpoint to
-// endpoint by the index, so that a long queue of one endpoint costs the others nothing, and updates rows by their ctid.
+// claim claims due rows, of each endpoint at most as many as its lane has free, in log order. It visits the endpoints by index, so that a
+// long queue of one endpoint costs the others nothing, and updates rows by their ctid.
 func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 	s.claimed = time.Now()
 	total, ids, free, other := l.quota()
 	if total == 0 {
 		return nil, nil
 	}
-	asked := time.Now() // before the query: its result may be that old
+	asked := time.Now() // before the query, whose result may be that old
 	rows, err := s.conn.Query(ctx, `
 		WITH RECURSIVE waiting (id) AS (
 		    (SELECT webhook_id FROM delivery.queue WHERE `+endpointsKnown+` ORDER BY webhook_id LIMIT 1)
@@ -462,19 +462,19 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	sending, traceParent, traced := c.watcher.begin(ctx, r, body.trace)
 	outcome := send(sending, c.client, r, body.body, traceParent, time.Now)
 	traced(outcome.status, outcome.err)
-	if ctx.Err() != nil && !outcome.success() { // aborted: it does not count as a failure
+	if ctx.Err() != nil && !outcome.success() { // aborted, which does not count as a failure
 		return result{row: r, state: queued, outcome: outcome}
 	}
 	c.watcher.attempted(outcome)
 	return c.judge(ctx, result{row: r, attempted: true, outcome: outcome})
 }
 
-// maxClaimAge is how long after the claim an attempt uses the endpoint's URL, state and secrets as they were read then. It is also how
-// long a replaced secret may still sign after it has expired.
+// maxClaimAge is how long an attempt may use the endpoint's URL, state and secrets that were read with the claim. A replaced secret may
+// sign for that long after it has expired.
 const maxClaimAge = 500 * time.Millisecond
 
-// refresh reads the endpoint of a claimed row again if the claim is too old: its owner may have disabled it, changed its URL or
-// rotated its secret. It returns an error while the fan-out has not read the log far enough to know endpoints as they are.
+// refresh reads the endpoint of a claimed row again if the claim is too old: its owner may have disabled it, changed its URL or rotated its
+// secret. It returns an error while the fan-out has not read the current state of endpoints.
 func (c *Courier) refresh(ctx context.Context, r *row) error {
 	if time.Since(r.claimed) < maxClaimAge {
 		return nil
@@ -495,7 +495,7 @@ var errSecretLost = errors.New("not sent: the signing secret of this endpoint is
 // errHeadersLost is shown to the owner of the endpoint. Deliveries are sent once the headers are set.
 var errHeadersLost = errors.New("not sent: the values of this endpoint's own headers are lost; set them again")
 
-// headersLost returns errHeadersLost if not all values of an endpoint's own headers are stored: a process was killed before it stored
+// headersLost returns errHeadersLost if not all values of an endpoint's custom headers are stored: a process was killed before it stored
 // them, or an older backup was restored.
 func (c *Courier) headersLost(ctx context.Context, r row) error {
 	stored := slices.Sorted(maps.Keys(r.signing.headers))
@@ -503,13 +503,13 @@ func (c *Courier) headersLost(ctx context.Context, r row) error {
 		return nil
 	}
 	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
-	if err == nil && !slices.Equal(state.HeaderNames, stored) { // else the fan-out has not read the change yet
+	if err == nil && !slices.Equal(state.HeaderNames, stored) { // otherwise the fan-out has not read the change yet
 		err = errHeadersLost
 	}
 	return err
 }
 
-// secretLost returns errSecretLost if an endpoint without a secret is not deleted, as after the restore of an older backup.
+// secretLost returns errSecretLost if an endpoint that is not deleted has no secret, as after the restore of an older backup.
 func (c *Courier) secretLost(ctx context.Context, r row) error {
 	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
 	if err == nil && state.Phase == webhook.Live {
@@ -530,18 +530,18 @@ func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 		return result{row: r, state: cancelled, forgotten: true}
 	case errors.Is(err, errSecretLost), errors.Is(err, errHeadersLost):
 		return c.later(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: err}})
-	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read it there
+	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read the event from this log
 		c.log.Error("event of a delivery is not on the log", slog.String("deliveryId", r.id))
 		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
-	case ctx.Err() != nil: // the courier ends
+	case ctx.Err() != nil: // the courier is stopping
 		return result{row: r, state: queued}
 	}
-	// Not a failure of the endpoint: it costs no attempt.
+	// This is not a failure of the endpoint, so it does not count as an attempt.
 	c.log.Error("delivery not prepared", slog.String("deliveryId", r.id), slog.Any("error", err))
 	return result{row: r, state: queued, wait: c.schedule[0]}
 }
 
-// judge decides the state of a row after an attempt.
+// judge sets the state of a row after an attempt.
 func (c *Courier) judge(ctx context.Context, done result) result {
 	r := done.row
 	if done.outcome.success() {
@@ -549,13 +549,13 @@ func (c *Courier) judge(ctx context.Context, done result) result {
 		return done
 	}
 	if done.outcome.status == http.StatusGone && !c.disableEndpoint(ctx, Verdict{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
-		done.state, done.wait = queued, c.schedule[0] // the endpoint will answer the same again
+		done.state, done.wait = queued, c.schedule[0] // the retry will get the same response
 		return done
 	}
 	return c.later(done)
 }
 
-// later postpones a delivery whose attempt failed, if the schedule has another attempt.
+// later schedules the retry of a failed attempt. Without a retry left, the delivery has failed.
 func (c *Courier) later(done result) result {
 	wait, again := next(c.schedule, done.attempts+1, done.outcome, time.Now(), rand.Float64())
 	if done.state, done.wait = failed, wait; again {
@@ -564,8 +564,7 @@ func (c *Courier) later(done result) result {
 	return done
 }
 
-// sameLog reports whether this is the log that the fan-out reads, even if it has lost events, and not another that was configured by
-// mistake.
+// sameLog reports whether this is the log that the fan-out reads, even if it has lost events. Another log may be configured by mistake.
 func (c *Courier) sameLog(ctx context.Context) bool {
 	epoch, err := c.store.Epoch(ctx)
 	if err != nil {
@@ -584,13 +583,13 @@ func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
 	return render(ctx, c.store, c.bodies.folds, r)
 }
 
-// Backlog counts the deliveries that are queued, for all processes.
+// Backlog counts the queued deliveries of all processes.
 type Backlog struct {
 	Queued    int64         // deliveries, due or not
-	OldestDue time.Duration // how long the oldest delivery that is due has been due; 0 when none is
+	OldestDue time.Duration // how long the oldest due delivery has been due; 0 when none is
 }
 
-// backlogTTL is how long a Backlog is cached: counting a long queue takes a while, and every scrape asks for it.
+// backlogTTL is the cache TTL of a Backlog: counting a long queue is slow, and every scrape needs it.
 const backlogTTL = 10 * time.Second
 
 // Backlog returns the backlog as of at most ten seconds ago.
@@ -629,8 +628,8 @@ func (c *Courier) InFlight() int { return c.lanes.attempting() }
 // Watcher has functions that a courier calls for metrics and traces. They must not block.
 type Watcher struct {
 	Attempted func(took time.Duration, success bool)
-	Finished  func(state string) // delivered, failed or cancelled, once it is saved
-	// Begin starts the span of an attempt: it returns its context, the traceparent header, if any, and a function that ends it.
+	Finished  func(state string) // delivered, failed or cancelled, once saved
+	// Begin starts the span of an attempt. It returns the span's context, the traceparent header, if any, and a function that ends the span.
 	Begin func(context.Context, Attempt) (_ context.Context, traceParent string, end func(status int, err error))
 }
 
@@ -638,7 +637,7 @@ type Watcher struct {
 type Attempt struct {
 	Type, WebhookID, DeliveryID string
 	Number                      int    // from 1
-	TraceParent                 string // of the request that led to the event; may be empty
+	TraceParent                 string // of the request that caused the event; may be empty
 }
 
 func (w Watcher) begin(ctx context.Context, r row, trace string) (_ context.Context, traceParent string, end func(status int, err error)) {

@@ -55,7 +55,7 @@ func receive(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver 
 
 func good(int, http.ResponseWriter) {}
 
-// got returns the requests so far.
+// got returns the requests received so far.
 func (r *receiver) got() []attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func TestCourier_StandardWebhooksSignature(t *testing.T) {
 		"each as of its own event")
 }
 
-// The entry and the touch equal those that the API returns.
+// The source entry and the touch equal those that the API returns.
 func TestBody_SourceEntryAndTouch(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

@@ -16,19 +16,19 @@ import (
 
 const (
 	keptDays     = schema.DeliveryDays
-	openDays     = 3 // today and the next days, so that no batch creates partitions at midnight
+	openDays     = 3 // today and the next days, so that no batch has to create partitions at midnight
 	daysInterval = time.Hour
-	lockTimeout  = `2s` // while partitions are dropped, which blocks others
+	lockTimeout  = `2s` // for dropping partitions, which blocks other sessions
 )
 
-// Days maintains the partitions of the record of deliveries: it creates those of the next days and drops those that are too old.
-// Any number of them may work on one database.
+// Days maintains the partitions of the delivery records: it creates those of the next days and drops expired ones. Any number of Days may
+// run on one database.
 type Days struct {
 	Pool *pgxpool.Pool
 	Log  *slog.Logger
 }
 
-// Run calls Turn every hour until the context ends.
+// Run calls Turn every hour until the context is done.
 func (d Days) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := d.Turn(ctx); err != nil && ctx.Err() == nil {
@@ -61,8 +61,8 @@ func (d Days) Turn(ctx context.Context) error {
 	return nil
 }
 
-// over lists the days to drop: more than 30 days ago, with nothing queued. A delivery that was queued again may be finished long after
-// its event: such a day stays for 30 days more.
+// over lists the days to drop: more than 30 days old, with nothing queued. A delivery that was queued again may finish long after its
+// event: its day is kept for 30 days after that.
 func (d Days) over(ctx context.Context) ([]time.Time, error) {
 	rows, err := d.Pool.Query(ctx, `
 		SELECT day
@@ -94,17 +94,17 @@ func (d Days) over(ctx context.Context) ([]time.Time, error) {
 	return over, nil
 }
 
-// pending is whether a delivery of the day $1 is queued.
+// pending is whether a delivery of day $1 is queued.
 const pending = `EXISTS (SELECT FROM delivery.queue WHERE delivery_id >= delivery.first_id($1::date) AND delivery_id < delivery.first_id($1::date + 1))`
 
-// drop drops the partitions of a day, unless one of its deliveries was queued again meanwhile. It moves the origin of deliveries
-// forward: if the log is read from its start again, the fan-out must not queue the dropped ones a second time.
+// drop drops the partitions of a day, unless one of its deliveries was queued again in the meantime. It advances the origin of deliveries:
+// if the log is read from its start again, the fan-out must not queue the dropped deliveries a second time.
 func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error) {
 	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+lockTimeout+`'`); err != nil {
 			return err
 		}
-		// Parents first, as elsewhere, so that there is no deadlock.
+		// Parents are locked first, as elsewhere, to avoid deadlocks.
 		if _, err := tx.Exec(ctx, `LOCK TABLE delivery.delivery, delivery.attempt IN ACCESS EXCLUSIVE MODE`); err != nil {
 			return err
 		}
@@ -134,8 +134,8 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 	return dropped, err
 }
 
-// keepErasures keeps the outcome of lead.erased at each endpoint, for certificates. What was delivered once stays delivered, also after a
-// replay that failed.
+// keepErasures saves the outcome of lead.erased at each endpoint, for certificates. A successful delivery counts even if a later replay
+// failed.
 func keepErasures(ctx context.Context, tx pgx.Tx, day time.Time) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO delivery.erasure AS kept (event_id, webhook_id, state, finished_at, attempts, status)

@@ -67,14 +67,14 @@ func TestCourier_DeletedEndpoint(t *testing.T) {
 	w := begun(t)
 	failing := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
 	handlers, endpoints := owners(t, w, failing.URL, accounts, each)
-	// A retry comes later than maxClaimAge, as on any real schedule.
+	// The retry delay exceeds maxClaimAge, as on any real schedule.
 	spreading := send(t, w, func(o *delivery.CourierOptions) {
 		o.Timeout, o.Schedule = timeout, []time.Duration{time.Second, time.Second, time.Second, time.Second}
 	})
 
 	type deletion struct {
 		id string
-		at time.Time // when it was answered
+		at time.Time // when it was responded to
 	}
 	deletions := make(chan deletion, len(endpoints))
 	var group errgroup.Group
@@ -87,7 +87,7 @@ func TestCourier_DeletedEndpoint(t *testing.T) {
 		}
 		return nil
 	})
-	for id, owner := range endpoints { // in no order
+	for id, owner := range endpoints { // in random order
 		group.Go(func() error {
 			time.Sleep(rand.N(500 * time.Millisecond)) // the race: before, between and after the first attempts
 			_, err := handlers.DeleteWebhookEndpoint(context.WithoutCancel(t.Context()), command.DeleteWebhookEndpoint{Caller: owner, WebhookID: id})

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// verdicts appends what a courier decides, like the command.
+// verdicts appends the decisions of a courier, like the command.
 type verdicts struct {
 	mu   sync.Mutex
 	all  []delivery.Verdict
@@ -84,7 +84,7 @@ func TestDisable_CancelsQueued(t *testing.T) {
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, enabled, 1), "off and on again before anything was sent")
 }
 
-// failingSince sets since when an endpoint fails.
+// failingSince sets the time since which an endpoint fails.
 func failingSince(t *testing.T, w *projectiontest.World, id, ago string) {
 	t.Helper()
 	pgtest.Exec(t, w.Pool, `
@@ -138,7 +138,7 @@ func TestHealth_Reset(t *testing.T) {
 	require.Empty(t, v.list())
 }
 
-// The failure would be older than the URL, so that the endpoint was never disabled, however long the new URL fails.
+// The failure would be older than the URL, so that an endpoint with a failing new URL would never be disabled.
 func TestHealth_EarlierURL(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -149,7 +149,7 @@ func TestHealth_EarlierURL(t *testing.T) {
 		<-hold
 		w.WriteHeader(http.StatusInternalServerError)
 	})
-	t.Cleanup(answer) // else a failure would wait for what hangs
+	t.Cleanup(answer) // otherwise a failed test would wait for the hanging request
 	id := target(t, w, r.URL)
 	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))

@@ -96,7 +96,7 @@ func TestCourier_CancelsForDeletedEndpoint(t *testing.T) {
 	require.Empty(t, r.ids())
 }
 
-// The state after the restore of a backup that is older than the endpoint.
+// This is the state after the restore of a backup that is older than the endpoint.
 func TestCourier_LostSecret(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -173,7 +173,7 @@ func TestCourier_KilledProcess(t *testing.T) {
 	id := target(t, w, r.URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
-	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET lease = 12345; INSERT INTO lease.session (name, pid, role) VALUES ('courier 12345', 0, 0)`) // one that is gone
+	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET lease = 12345; INSERT INTO lease.session (name, pid, role) VALUES ('courier 12345', 0, 0)`) // an ended session
 	require.NoError(t, err)
 	send(t, w)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
@@ -197,7 +197,7 @@ func certifiedFor(t *testing.T, name string) (url string) {
 	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 }
 
-// Errors quote the endpoint, here the name in its certificate. A text that PostgreSQL cannot store once kept the results of all other
+// Errors quote the endpoint, here the name in its certificate. A text that PostgreSQL cannot store once prevented the results of all other
 // endpoints from being saved.
 func TestCourier_NULInErrorText(t *testing.T) {
 	t.Parallel()
@@ -222,13 +222,12 @@ func switching(t *testing.T) (url string) {
 	})
 }
 
-// Data after a 101 is not a response body: neither the timeout of an attempt nor the end of the courier once ended
-// the wait for it.
+// Data after a 101 is not a response body. The timeout of an attempt and the shutdown of the courier once did not end the wait for it.
 func TestCourier_SwitchingProtocols(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	id := target(t, w, switching(t))
-	send(t, w, func(o *delivery.CourierOptions) { o.Timeout = 5 * time.Second }) // a busy machine has the status within it
+	send(t, w, func(o *delivery.CourierOptions) { o.Timeout = 5 * time.Second }) // a busy machine gets the status within it
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	status := pgtest.Value[int](t, w.Pool, `SELECT DISTINCT status FROM delivery.attempt`)

@@ -1,9 +1,9 @@
-// Package delivery sends events to webhook endpoints. It owns the queue and the record of deliveries and the signing secrets.
+// Package delivery sends events to webhook endpoints. It owns the queue and the records of deliveries, and the signing secrets.
 //
-// [FanOut] reads the log and writes a row for each event that an endpoint is to get, in the transaction that moves its checkpoint.
-// A [Courier] takes rows that are due and sends them, signed as the Standard Webhooks specification says. Attempts that fail are
-// repeated on a schedule, and each endpoint has a lane of its own, so that none waits for another. A [Replayer] queues again what
-// owners ask to replay, and [Days] drops old partitions of the record.
+// [FanOut] reads the log and writes a row for each event and subscribed endpoint, in the transaction that moves its checkpoint. A [Courier]
+// claims due rows and sends them, signed as in the Standard Webhooks specification. Failed attempts are retried on a schedule. Each
+// endpoint has a lane of its own, so that none waits for another. A [Replayer] queues past events again at the request of owners, and
+// [Days] drops old partitions of the records.
 package delivery
 
 import (
@@ -27,15 +27,15 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// channel is notified when rows were queued.
+// channel is notified when rows are queued.
 const channel = "leadlog_delivery"
 
-// notifyCouriers notifies, unless PostgreSQL's queue of notifications is half full. Any role can fill it, by listening without
-// reading, and a transaction that notifies then fails. Couriers poll too.
+// notifyCouriers notifies, unless PostgreSQL's notification queue is half full. Any role can fill it, by listening without reading, and
+// then the transaction of a notification fails. Couriers also poll.
 const notifyCouriers = `SELECT pg_notify('` + channel + `', '') WHERE pg_notification_queue_usage() < 0.5`
 
-// Begin records, once for a log, where deliveries begin: earlier events are not sent. It must be called before the first append that
-// should be sent.
+// Begin records, once for each log, the position after which events are delivered. It must be called before the first event that should be
+// delivered is appended.
 func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) error {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
@@ -52,29 +52,29 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) erro
 	return nil
 }
 
-// FanOut is the projector that queues deliveries: it decides which endpoint gets which event. It folds the endpoints itself, so that
-// at every event it knows exactly the endpoints that were registered before. It runs in the schema schema.Deliveries.
+// FanOut is the projector that queues deliveries: it decides which endpoints receive an event. It folds the endpoints itself, so that it
+// knows the exact endpoints as of each event. It runs in the schema schema.Deliveries.
 //
 // It is not in view.All, so that a replay of the views sends nothing.
 type FanOut struct {
 	Epoch   string
 	Bodies  *Bodies  // shared with the courier in this process; nil: none
-	Filters *Filters // of endpoints; required where one has a filter
+	Filters *Filters // required if an endpoint has a filter
 }
 
 func (FanOut) Name() string { return schema.FanOut }
 func (FanOut) Version() int { return 1 }
 
-// Tables does not include those of deliveries, which are kept when the projector is reset.
+// Tables leaves out the tables of deliveries, which are kept when the projector is reset.
 func (FanOut) Tables() []string { return []string{"endpoint"} }
 
 func (FanOut) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.IntakePrefix, event.WebhookPrefix}}
 }
 
-// Choose skips events of accounts that never had an endpoint, as most never have.
+// Choose skips events of accounts that never had an endpoint, which are most accounts.
 func (FanOut) Choose(ctx context.Context, db projection.Rows) (func(projection.Event) bool, error) {
-	known := map[string]bool{} // accounts that have or had an endpoint: an erasure concerns deliveries to an earlier one, too
+	known := map[string]bool{} // accounts that have or had an endpoint: an erasure also affects deliveries to a deleted endpoint
 	var account string
 	rows, err := db.Query(ctx, `SELECT DISTINCT account FROM endpoint`)
 	if err != nil {
@@ -124,12 +124,12 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	return forget.SweepDeliveries(ctx, tx, o.forgotten)
 }
 
-// changes are the changes of a batch.
+// changes collects the changes of a batch.
 type changes struct {
 	FanOut
-	origin             eventstore.Position // where deliveries begin
+	origin             eventstore.Position // position after which events are delivered
 	endpoints, changed map[string]endpoint
-	ids                []string // of endpoints, in order; nil: to be sorted
+	ids                []string // of endpoints, in order; nil: not sorted yet
 	rows               queue
 	asked              requests
 	ordered            []string // endpoints whose lanes have changed
@@ -158,7 +158,7 @@ func (o *changes) evolve(id string, e projection.Event) {
 	}
 }
 
-// queue adds a row for each endpoint that wants an event.
+// queue adds a row for each endpoint that is subscribed to an event.
 func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	if erased, ok := e.Data.(event.LeadErased); ok {
 		o.forgotten = append(o.forgotten, o.forgets(e.Stream, erased)...)
@@ -191,7 +191,7 @@ func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	return nil
 }
 
-// forgets returns the streams whose deliveries are swept with an erasure.
+// forgets returns the streams whose deliveries are deleted with an erasure, and removes their cached bodies.
 func (f FanOut) forgets(stream string, erased event.LeadErased) []string {
 	streams := []string{stream}
 	for _, id := range erased.Leads {
@@ -203,7 +203,7 @@ func (f FanOut) forgets(stream string, erased event.LeadErased) []string {
 	return streams
 }
 
-// known reads where deliveries begin, and the endpoints of all accounts of a batch.
+// known reads the position after which events are delivered, and the endpoints of all accounts of a batch.
 func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (eventstore.Position, map[string]endpoint, error) {
 	var origin *int64
 	queries := &pgx.Batch{}
@@ -218,20 +218,20 @@ func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	return eventstore.Position(*origin), found, nil
 }
 
-// awaitDisk makes the commit wait for the disk. Otherwise a delivery could be sent before its row is durable, and be sent again after
-// a crash. A batch that queues nothing does not need this.
+// awaitDisk makes the commit wait for the disk. Without it, a delivery could be sent before its row is durable, and be sent again after a
+// crash. A batch that queues nothing does not need it.
 const awaitDisk = `SET LOCAL synchronous_commit = on`
 
-// queue has the rows that a batch adds, by column.
+// queue holds the rows that a batch adds, by column.
 type queue struct {
 	deliveries, webhooks, events, types, streams []string
 	revisions, positions                         []int64
-	reached                                      []progress // of a replay behind each row
+	reached                                      []progress // progress of a replay after each row
 	generations                                  []int32
 	days                                         map[time.Time]struct{} // of the rows' ids
 }
 
-// add adds a row for an event. It is in the partition of its trigger's day: of the event itself, or of the request to replay it.
+// add adds a row for an event. It is in the partition of its trigger's day: the event itself, or the request to replay it.
 func (q *queue) add(trigger ulid.ULID, webhookID, name string, generation int, e projection.Event) {
 	if q.days == nil {
 		q.days = map[time.Time]struct{}{}
@@ -303,18 +303,18 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// laneOf is the lane of a delivery made to an endpoint e. A test has none.
+// laneOf is the lane of a delivery to an endpoint e. A test delivery has none.
 const laneOf = `CASE WHEN made.type = '` + testType + `' THEN NULL WHEN e.ordering = '` + webhook.ByLead + `' THEN made.stream
                 WHEN e.ordering = '` + webhook.ByEndpoint + `' THEN '' END`
 
-// lockLanes locks the rows of endpoints with an order, so that no process adds to their lanes while another takes from them.
+// lockLanes locks the rows of endpoints with an ordering, so that no process adds to their lanes while another takes from them.
 func lockLanes(batch *pgx.Batch, webhookIDs []string) {
 	ids := slices.Compact(slices.Sorted(slices.Values(webhookIDs)))
 	batch.Queue(`SELECT FROM delivery.endpoint WHERE webhook_id = ANY ($1) AND ordering <> '' ORDER BY webhook_id FOR UPDATE`, ids)
 }
 
-// arrangeLanes puts what is queued for endpoints into the lanes of the order that they have now, in the order of the log. What is
-// being attempted has none. The endpoints must be saved before, which locks them.
+// arrangeLanes assigns the queued deliveries of endpoints to the lanes of their current ordering, in log order. Deliveries in flight have
+// no lane. The endpoints must be saved before the call, which locks them.
 func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
 	if len(webhookIDs) == 0 {
 		return nil
@@ -333,16 +333,16 @@ func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// testType is the type of a test delivery. Only the tested endpoint gets it, whatever its types are.
+// testType is the type of a test delivery. It is sent only to the tested endpoint, whatever its types are.
 const testType = "webhook.test"
 
-// requests are the tests, retries and replays of a batch, as owners of endpoints have requested them.
+// requests holds the tests, retries and replays of a batch, requested by owners of endpoints.
 type requests struct {
 	retries []retry
 	replays []replay
-	healthy []string      // endpoints whose earlier failures do not count any more
-	ended   []ending      // of all replays of an endpoint
-	over    []EndedReplay // by their facts on the log
+	healthy []string      // endpoints whose earlier failures no longer count
+	ended   []ending      // all replays of an endpoint end
+	over    []EndedReplay // by their events on the log
 }
 
 type retry struct {
@@ -357,23 +357,23 @@ type ending struct {
 	position       eventstore.Position
 }
 
-// replay is a request to send the events of a span of time again.
+// replay is a request to send the events of a time range again.
 type replay struct {
 	webhookID  string
 	generation int
 	requestID  ulid.ULID
 	account    string
-	events     []string // types of the endpoint at the time of the request
-	filter     string   // of the endpoint at that time
+	events     []string // types that the endpoint was subscribed to at the request
+	filter     string   // of the endpoint at the request
 	since      time.Time
 	until      *time.Time // nil: up to the request
 	requested  eventstore.Position
-	reached    *eventstore.Position // nil: not begun
-	disabled   bool                 // at reached, the endpoint was disabled, since a time in the span
-	failure    string               // why it is not carried out; empty if it is
+	reached    *eventstore.Position // nil: not started
+	disabled   bool                 // the endpoint was disabled at reached, since a time in the range
+	failure    string               // why it fails; empty: it does not
 }
 
-// add adds the request of an event on an endpoint's stream. A test adds a row to the queue.
+// add adds the request in an event of an endpoint's stream. A test adds a row to the queue.
 func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows *queue) {
 	switch data := e.Data.(type) {
 	case event.WebhookEnabled:
@@ -401,7 +401,7 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 	}
 }
 
-// addEarlier adds a request from before deliveries began: a replay that was running then has ended.
+// addEarlier adds a request from before deliveries began. A replay that was running then has ended.
 func (r *requests) addEarlier(webhookID string, now endpoint, e projection.Event) {
 	switch data := e.Data.(type) {
 	case event.WebhookReplayed:
@@ -424,7 +424,7 @@ func newReplay(webhookID string, now endpoint, e projection.Event, data event.We
 	return p
 }
 
-// save carries out the requests, each once even if the log is read again. The rows of the batch must be saved before.
+// save executes the requests, each once even if the log is read again. The rows of the batch must be saved first.
 func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
 	for _, retry := range r.retries {
@@ -457,9 +457,9 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 }
 
 // save queues finished deliveries again, at the start of the schedule and outside of their lane, and makes waiting ones due. A delivery in
-// flight becomes due when its attempt fails. One that waits for earlier ones of its lane keeps waiting.
+// flight becomes due when its attempt fails. A delivery behind others in its lane is not changed.
 func (r retry) save(batch *pgx.Batch) {
-	// The same order of locks as when a delivery is finished.
+	// Locks are taken in the same order as when a delivery is finished.
 	batch.Queue(`SELECT FROM queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE`, r.deliveryIDs)
 	batch.Queue(`
 		WITH again AS (
@@ -474,8 +474,8 @@ func (r retry) save(batch *pgx.Batch) {
 		r.deliveryIDs, r.webhookID, int64(r.position))
 }
 
-// Endpoints builds the table of endpoints as FanOut does, and queues nothing. Verifications compare the table with it: a wrong row
-// would send events to the wrong URL, or to none.
+// Endpoints builds the table of endpoints like FanOut, and queues nothing. Verifications compare the table with it: a wrong row would send
+// events to the wrong URL, or to none.
 type Endpoints struct{ FanOut }
 
 func (Endpoints) Filter() eventstore.Filter {
@@ -506,7 +506,7 @@ type endpoint struct {
 	disabled bool
 }
 
-// lanes returns the order that its queue has.
+// lanes returns the ordering of the endpoint's queue.
 func (e endpoint) lanes() string {
 	if e.deleted || e.disabled {
 		return ""
@@ -518,7 +518,7 @@ func (e endpoint) wants(account, name string) bool {
 	return !e.deleted && !e.disabled && e.account == account && webhook.Subscribes(e.Events, name)
 }
 
-// evolve folds an event of the endpoint's stream. Not ok: the event changes nothing in an endpoint.
+// evolve folds an event of the endpoint's stream. Ok is false if the event does not change the endpoint.
 func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 	switch data := recorded.Data.(type) {
 	case event.WebhookRegistered:
@@ -537,7 +537,7 @@ func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 	return e, true
 }
 
-// queueEndpoints adds a query for the endpoints of all accounts of a batch. The map is filled when the queries are sent.
+// queueEndpoints adds a query for the endpoints of all accounts of a batch. The map is filled when the batch is sent.
 func queueEndpoints(queries *pgx.Batch, batch []projection.Event) (found map[string]endpoint) {
 	accounts := map[string]struct{}{}
 	for i := range batch {

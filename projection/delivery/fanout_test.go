@@ -108,7 +108,7 @@ func TestFanOut_SkipsEventsBeforeOrigin(t *testing.T) {
 	require.Equal(t, []string{"lead.created " + after + " 0"}, queued(t, w, id))
 }
 
-// Applied events take a transaction, and most events are for no endpoint.
+// A transaction is opened for applied events only, and most events have no endpoint.
 func TestFanOut_SkipsAccountsWithoutEndpoint(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -132,7 +132,7 @@ func TestFanOut_SkipsAccountsWithoutEndpoint(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookDeleted{})
 	require.Equal(t, []string{event.WebhookStream(endpoint)}, applied())
 	w.Append(t, "quiet", event.LeadStream(w.NewID()), newLead("Dan"))
-	w.Append(t, "acme", queued, event.LeadErased{}) // what was queued for the endpoint goes
+	w.Append(t, "acme", queued, event.LeadErased{}) // the delivery queued for the endpoint is cancelled
 	require.Equal(t, []string{queued}, applied())
 }
 
@@ -149,7 +149,7 @@ func TestFanOut_RereadQueuesNothing(t *testing.T) {
 	require.Len(t, queued(t, w, id), 1, "nor do the views queue anything")
 }
 
-// waits reports whether a transaction in which the batch was applied waits for the disk at its end.
+// waits reports whether the transaction that applies the event waits for the disk when it commits.
 func waits(t *testing.T, w *projectiontest.World, data event.Data) bool {
 	t.Helper()
 	epoch, err := w.Store.Epoch(t.Context())

@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// Filters decide which events the endpoints with a filter are sent. They are decided on once, when a delivery would be queued, by
-// the body that it would have. So a replay decides as the first time, unless the filter was changed.
+// Filters decide which events are sent to endpoints with a filter. A filter is applied once to an event, when the delivery would be queued,
+// on the body that it would have. So a replay decides like the first delivery, unless the filter was changed.
 type Filters struct {
 	store    eventstore.Store
 	bodies   *Bodies
@@ -26,7 +26,7 @@ type Filters struct {
 
 const cachedFilters = 1024
 
-// NewFilters returns filters that read leads from a store. Bodies gets the bodies that were made; nil: none.
+// NewFilters returns filters that read leads from a store and cache bodies in Bodies; nil: a cache of their own.
 func NewFilters(store eventstore.Store, bodies *Bodies) *Filters {
 	compiled, err := lru.New[string, *webhook.Filter](cachedFilters)
 	if err != nil {
@@ -45,15 +45,15 @@ const (
 	matching verdict = iota
 	filteredOut
 	filterFailed // counts as not matching
-	withdrawn    // the lead is erased: there is no body to decide by
+	withdrawn    // the lead is erased, so there is no body
 )
 
-// candidate is an event that may be delivered. Its body is made once for all filters.
+// candidate is an event that may be delivered. Its body is rendered once for all filters.
 type candidate struct {
 	filters            *Filters
 	stream, kind       string
 	revision, position int64
-	first              *projection.Event // of its stream; nil: it is not, or not known
+	first              *projection.Event // the event, if it is the first of its stream; nil: it is not, or unknown
 
 	made  bool
 	body  []byte
@@ -80,7 +80,7 @@ func (c *candidate) decide(ctx context.Context, source string) (verdict, error) 
 		case errors.Is(err, errForgotten):
 			return withdrawn, nil
 		case errors.Is(err, errNotOnLog):
-			return matching, nil // the courier shows the owner that it is lost
+			return matching, nil // the courier shows its owner the error
 		}
 		return 0, err
 	}
@@ -88,7 +88,7 @@ func (c *candidate) decide(ctx context.Context, source string) (verdict, error) 
 	if !ok {
 		var err error
 		if filter, err = webhook.CompileFilter(source); err != nil {
-			return filterFailed, nil // this version does not know what it uses
+			return filterFailed, nil // this version does not know what the filter uses
 		}
 		c.filters.compiled.Add(source, filter)
 	}
@@ -102,7 +102,7 @@ func (c *candidate) decide(ctx context.Context, source string) (verdict, error) 
 	return matching, nil
 }
 
-// make makes the body.
+// make renders the body.
 func (c *candidate) make(ctx context.Context) error {
 	if c.made {
 		return c.err
@@ -126,7 +126,7 @@ func (c *candidate) make(ctx context.Context) error {
 	return c.err
 }
 
-// filterCounts are what filters of endpoints have decided against.
+// filterCounts counts, by endpoint, the events that filters excluded or failed on.
 type filterCounts map[string]*filterCount
 
 type filterCount struct{ filtered, failed int64 }
@@ -145,7 +145,7 @@ func (f filterCounts) add(webhookID string, v verdict) {
 	}
 }
 
-// save adds to the counts of endpoints. Changed are those whose filter was changed before: they begin again.
+// save adds to the counts of endpoints. It first resets those of changed, whose filter was changed.
 func (f filterCounts) save(ctx context.Context, tx pgx.Tx, changed []string) error {
 	batch := &pgx.Batch{}
 	if len(changed) > 0 {
@@ -164,17 +164,17 @@ func (f filterCounts) save(ctx context.Context, tx pgx.Tx, changed []string) err
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// Preview is what a filter would have decided.
+// Preview is the result of applying a filter to past events.
 type Preview struct {
-	Events  int              // looked at
-	Matched int              // of them
-	Failed  int              // for which the filter failed, which counts as not matching
-	Sample  []jsontext.Value // the bodies of the first that match
+	Events  int              // evaluated
+	Matched int              // of these
+	Failed  int              // events on which the filter failed, which counts as not matching
+	Sample  []jsontext.Value // the bodies of the first matching events
 }
 
 const previewSample = 10
 
-// Place is where an event is on the log.
+// Place is the location of an event on the log.
 type Place struct {
 	Stream   string
 	Revision eventstore.Revision
@@ -182,8 +182,8 @@ type Place struct {
 	Type     string // public name
 }
 
-// Preview applies a filter to events, which has no effect. Those of erased leads are left out. It waits for a turn before each event, and
-// ends it behind: a filter may be costly. The errors are those of the store and of turn.
+// Preview applies a filter to events, without side effects. Events of erased leads are left out. It waits for a turn before each event and
+// ends the turn after it, because a filter may be expensive. The errors are those of the store and of turn.
 func (f *Filters) Preview(ctx context.Context, events []Place, source string, turn func(context.Context) (end func(), err error)) (Preview, error) {
 	preview := Preview{Sample: []jsontext.Value{}}
 	for _, e := range events {

@@ -53,7 +53,7 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 		require.Equal(t, want, [2]int{filtered, failed}, id)
 	}
 
-	// A replay decides as the first time, by the filter as of its request, and counts again.
+	// A replay decides like the first delivery, by the filter as of its request, and counts again.
 	w.Append(t, "acme", event.WebhookStream(won), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1})
 	spread(t, w)
 	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.queue`)
@@ -66,7 +66,7 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	filtered, _ := filterCounts(t, w, won)
 	require.Equal(t, 6, filtered)
 
-	// Another filter starts its counts at zero.
+	// The counts of a changed filter start at zero.
 	w.Append(t, "acme", event.WebhookStream(won), event.WebhookUpdated{
 		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: `data.status == 'won'`}, Changed: []string{"filter"},
 	})

@@ -12,40 +12,40 @@ const (
 	firstSlots = 4  // before its first success
 	maxAhead   = 64 // rows held of one proven endpoint, including those in flight
 
-	// maxUnsaved is how many attempts at one endpoint may be in flight or not saved yet. At most as many of its deliveries are
-	// sent twice when the process is killed.
+	// maxUnsaved is the maximum number of attempts at one endpoint that are in flight or not saved. When the process is killed, at most as
+	// many of its deliveries are sent twice.
 	maxUnsaved = 64
 
 	maxHeld     = 4096
 	maxClaimed  = 1024 // rows of one claim
 	maxInFlight = 1024 // attempts at all endpoints
-	maxUnproven = 512  // at endpoints that are not proven: the others are reserved for those that are
-	maxFailing  = 128  // at endpoints that failed
+	maxUnproven = 512  // at endpoints that are not proven; the rest is reserved for proven ones
+	maxFailing  = 128  // at failing endpoints
 
-	// idleTTL is how long a lane without rows remembers that its endpoint fails: longer than any delivery waits for its next
-	// attempt by DefaultSchedule and a Retry-After. An endpoint that is idle for longer is probably deleted.
+	// idleTTL is how long a lane without rows is kept for a failing endpoint. It exceeds the longest retry delay of DefaultSchedule and
+	// Retry-After. An endpoint that is idle for longer is probably deleted.
 	idleTTL = 30 * time.Hour
 )
 
-// class is what is known of an endpoint.
+// class is the health of an endpoint.
 type class int
 
 const (
-	unproven class = iota // no answer yet
+	unproven class = iota // no response yet
 	proven                // the latest attempt succeeded
 	failing               // the latest attempt failed
 )
 
-// lanes give each endpoint slots of its own, so that endpoints that hang do not delay others. An endpoint begins with few slots, a
-// success doubles them and a failure halves them, down to one. For a proven endpoint, more rows are claimed than it has slots.
+// lanes gives each endpoint slots of its own, so that endpoints that hang do not delay others. An endpoint starts with few slots. A success
+// doubles them, and a failure halves them, down to one. For a proven endpoint, more rows are claimed than it has slots.
 type lanes struct {
 	mu       sync.Mutex
 	byID     map[string]*lane
 	held     map[string]struct{} // ids of claimed rows that are not saved yet
-	again    map[string]row      // of those, rows that were claimed again
+	again    map[string]row      // of the held rows, those that were claimed again
 	inFlight [failing + 1]int
-	starved  bool // nothing was claimed, because too many rows were held
-	blocked  bool // an attempt waits, because too many of its lane were not saved
+	starved  bool // the last quota was zero, because too many rows were held
+	blocked  bool // an attempt waits because too many results of its lane are not saved
 	stopped  bool
 }
 
@@ -54,16 +54,16 @@ type lane struct {
 	slots, inFlight int
 	unsaved         int       // attempts that have ended and are not saved
 	waiting         []row     // for a slot
-	rate            float64   // the endpoint's own limit, attempts a second; 0: none
-	paused          time.Time // until then its limit is used up
-	idle            time.Time // since when it has no rows; zero while it has
+	rate            float64   // rate limit of the endpoint, in attempts per second; 0: none
+	paused          time.Time // end of the pause after the rate limit was used up
+	idle            time.Time // since when the lane has no rows; zero if it has
 }
 
 func newLanes() *lanes {
 	return &lanes{byID: map[string]*lane{}, held: map[string]struct{}{}, again: map[string]row{}}
 }
 
-// free returns how many more rows of a lane may be claimed.
+// free returns how many more rows of a lane may be claimed now.
 func (l *lanes) free(lane *lane) int {
 	in := lane.inFlight + len(lane.waiting)
 	switch {
@@ -81,10 +81,10 @@ func (l *lanes) free(lane *lane) int {
 	return maxAhead - in
 }
 
-// paced is how many rows of an endpoint with a limit are claimed at once: a quarter of a second's worth, so that few are returned.
+// paced returns how many rows of a rate-limited endpoint are claimed at once: a quarter of a second's worth, so that few are returned.
 func paced(rate float64) int { return max(1, int(rate/4)) }
 
-// pause keeps an endpoint's lane from claiming while its own limit is used up.
+// pause stops claims for an endpoint while its rate limit is used up.
 func (l *lanes) pause(webhookID string, rate float64, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,14 +95,14 @@ func (l *lanes) pause(webhookID string, rate float64, wait time.Duration) {
 	of.rate, of.paused = rate, time.Now().Add(wait)
 }
 
-// allowed reports whether one more attempt may be made at an endpoint of a class.
+// allowed reports whether another attempt may be made at an endpoint of a class.
 func (l *lanes) allowed(c class) bool {
 	notProven := l.inFlight[unproven] + l.inFlight[failing]
 	return notProven+l.inFlight[proven] < maxInFlight &&
 		(c == proven || notProven < maxUnproven) && (c != failing || l.inFlight[failing] < maxFailing)
 }
 
-// quota returns how many rows may be claimed: of all endpoints together, of each one that has a lane, and of any other.
+// quota returns how many rows may be claimed: in total, of each endpoint with a lane, and of any other endpoint.
 func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	return total, ids, each, other
 }
 
-// take adds claimed rows, and returns those whose attempts begin now.
+// take adds claimed rows, and returns those whose attempts start now.
 func (l *lanes) take(rows []row) (start []row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +141,7 @@ func (l *lanes) take(rows []row) (start []row) {
 	return start
 }
 
-// start removes rows of a lane from waiting, as many as there are free slots, and returns them.
+// start takes rows from the waiting rows of a lane, as many as there are free slots, and returns them.
 func (l *lanes) start(lane *lane) (rows []row) {
 	for len(lane.waiting) > 0 && lane.inFlight < lane.slots && l.allowed(lane.class) && !l.stopped {
 		if lane.inFlight+lane.unsaved >= maxUnsaved {
@@ -155,7 +155,7 @@ func (l *lanes) start(lane *lane) (rows []row) {
 	return rows
 }
 
-// done records the result of an attempt. It returns the rows whose attempts begin now, those to return to the queue because their
+// done records the result of an attempt. It returns the rows whose attempts start now, the rows to return to the queue because their
 // endpoint fails, and whether more rows may be claimed.
 func (l *lanes) done(d result) (start, back []row, wanted bool) {
 	l.mu.Lock()
@@ -188,7 +188,7 @@ func (l *lanes) done(d result) (start, back []row, wanted bool) {
 	return start, back, wanted
 }
 
-// forget removes a lane without rows, unless its endpoint fails.
+// forget deletes a lane without rows, unless its endpoint fails.
 func (l *lanes) forget(d result, lane *lane) {
 	switch {
 	case lane.inFlight+lane.unsaved+len(lane.waiting) > 0:
@@ -207,9 +207,9 @@ func (l *lanes) become(lane *lane, c class) {
 	lane.class = c
 }
 
-// saved records that results are in the database. It returns the rows that were claimed again before this call and have a lease
-// again: they are to be returned to the queue. Wanted means that a claim or an attempt has waited for this, or that the next
-// delivery of an order is due now.
+// saved records that results are in the database. It returns rows that were claimed again before this call and have a new lease: they must
+// be returned to the queue. Wanted means that a claim or an attempt was waiting for this, or that the next delivery of an ordering is due
+// now.
 func (l *lanes) saved(results []result) (again []result, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,7 +230,7 @@ func (l *lanes) saved(results []result) (again []result, wanted bool) {
 	return again, wanted || l.starved || l.blocked
 }
 
-// resume returns the rows that can be attempted now that the results of others are saved.
+// resume returns the rows that can be attempted because the results of others were saved.
 func (l *lanes) resume() (start []row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,7 +243,7 @@ func (l *lanes) resume() (start []row) {
 	return start
 }
 
-// stop prevents further attempts, and returns the rows that waited for a slot.
+// stop prevents further attempts, and returns the rows that were waiting for a slot.
 func (l *lanes) stop() (back []row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,7 +254,7 @@ func (l *lanes) stop() (back []row) {
 	return back
 }
 
-// heldIDs lists the claimed rows that are not saved.
+// heldIDs returns the ids of the claimed rows that are not saved.
 func (l *lanes) heldIDs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -109,7 +109,7 @@ func TestLanes_ReservesSlotsForProven(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	well := l.take(rowsOf("well", 1))
-	l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is kept
+	l.take([]row{{id: "keeps", webhookID: "well"}}) // keeps the lane
 	l.done(succeeded(well[0]))
 	hanging := 0
 	for n := range 1000 {
@@ -127,8 +127,8 @@ func TestLanes_MaxPerClass(t *testing.T) {
 	for name, c := range map[string]struct {
 		class class
 		most  int
-		ahead bool // rows are taken nevertheless
-		fresh bool // those of which nothing is known get their slots
+		ahead bool // rows are claimed nevertheless
+		fresh bool // endpoints without history get their slots
 	}{
 		"they answer well":       {proven, maxInFlight, true, false},
 		"they have not answered": {unproven, maxUnproven, false, false},
@@ -180,7 +180,7 @@ func TestLanes_IgnoresClaimedTwice(t *testing.T) {
 	require.Empty(t, l.take(rowsOf("w", 1)), "its lease was lost, and claimed again")
 }
 
-// A row that is returned to the queue can be claimed again before the lanes are updated. Its lease would stay without an attempt.
+// A row that is returned to the queue can be claimed again before the lanes are updated. Its lease would then remain without an attempt.
 func TestLanes_ClaimedDuringReturn(t *testing.T) {
 	t.Parallel()
 	l := newLanes()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// claim claims like the database when any number of rows of each endpoint is due: in the order of the endpoints.
+// claim claims rows like the database when every endpoint has any number of due rows: in the order of the endpoints.
 func claim(l *lanes, webhookIDs []string) {
 	total, ids, each, other := l.quota()
 	free := map[string]int32{}
@@ -29,7 +29,7 @@ func claim(l *lanes, webhookIDs []string) {
 	l.take(claimed)
 }
 
-// Endpoints that hang or fail do not use up the slots of those that answer.
+// Endpoints that hang or fail do not use up the slots of endpoints that respond.
 func TestLanes_HungEndpointsClaimFew(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ fail, hang int }{
@@ -39,7 +39,7 @@ func TestLanes_HungEndpointsClaimFew(t *testing.T) {
 			t.Parallel()
 			l := newLanes()
 			well := l.take(rowsOf("well", 1))
-			l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is kept
+			l.take([]row{{id: "keeps", webhookID: "well"}}) // keeps the lane
 			l.done(succeeded(well[0]))
 			var failing, hanging []string
 			for n := range c.fail {

@@ -70,7 +70,7 @@ func (n *names) serve() {
 			n.mu.Unlock()
 		}
 		if packed, err := m.Pack(); err == nil {
-			_, _ = n.conn.WriteTo(packed, from) // who does not get it asks again
+			_, _ = n.conn.WriteTo(packed, from) // a client without a response retries
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// inOrder registers an endpoint with an order.
+// inOrder registers an endpoint with an ordering.
 func inOrder(t *testing.T, w *projectiontest.World, url, ordering string) (id string) {
 	t.Helper()
 	id = w.NewID()
@@ -37,7 +37,7 @@ func inOrder(t *testing.T, w *projectiontest.World, url, ordering string) (id st
 type ordered struct {
 	*httptest.Server
 	ordering string
-	tries    int // after so many, a delivery has failed for good
+	tries    int // number of attempts after which a delivery has failed for good
 	mu       sync.Mutex
 	lanes    map[string]*orderedLane
 	wrong    []string
@@ -104,7 +104,7 @@ func (o *ordered) take(body orderedBody) bool {
 	return lane.done
 }
 
-// The deliveries of a lane arrive one after the other, with failures and with several couriers that start and end.
+// The deliveries of a lane are sent in sequence, with failures, and with several couriers that start and end.
 func TestOrdering_LaneByLane(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []string{"lead", "endpoint"} {
@@ -122,7 +122,7 @@ func TestOrdering_LaneByLane(t *testing.T) {
 			for n := range 20 {
 				w.Append(t, "acme", leads[n%len(leads)], event.LeadUpdated{LeadFields: event.LeadFields{Name: fmt.Sprint("Ann ", n)}},
 					event.LeadUpdated{LeadFields: event.LeadFields{Name: fmt.Sprint("Ann Lee ", n)}})
-				if n%7 == 0 { // a courier that ends in the middle
+				if n%7 == 0 { // a courier that is stopped in the middle
 					endedCourier(t, w)
 				}
 			}
@@ -135,7 +135,7 @@ func TestOrdering_LaneByLane(t *testing.T) {
 	}
 }
 
-// A replay queues behind the waiting deliveries.
+// Deliveries of a replay queue behind the waiting deliveries.
 func TestOrdering_Replay(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -144,7 +144,7 @@ func TestOrdering_Replay(t *testing.T) {
 	w.Append(t, "acme", lead, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1})
 	spread(t, w)
-	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE type = 'lead.created'`) // it was sent
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE type = 'lead.created'`) // as if it was sent
 	pgtest.Exec(t, w.Pool, `SELECT delivery.advance(ARRAY[$1], ARRAY[$2])`, id, lead)
 	for moved := true; moved; {
 		var err error
@@ -193,7 +193,7 @@ func TestOrdering_GivesWay(t *testing.T) {
 	require.True(t, of.GaveWay)
 	require.Len(t, of.Attempts, 3)
 
-	// A retry by hand is outside of the order: nothing waits for it.
+	// A manual retry is outside of the ordering: nothing waits for it.
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: failed})
 	good := event.LeadStream(w.NewID())
 	w.Append(t, "acme", good, newLead("Bea"))
@@ -249,24 +249,24 @@ func TestOrdering_Changed(t *testing.T) {
 	}
 	w.Append(t, "acme", stuck, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
 	w.Append(t, "acme", other, newLead("Bea"))
-	stateOf(t, w, other, "lead.created", "delivered") // another lead's does not wait
+	stateOf(t, w, other, "lead.created", "delivered") // another lead's delivery does not wait
 	attempts("lead.created", 1)
 	require.Equal(t, []string{"lead.created", "lead.released"}, laneRows(t, w))
 
 	change("")
-	attempts("lead.released", 1) // it does not wait any more
+	attempts("lead.released", 1) // it no longer waits
 	require.Empty(t, laneRows(t, w))
 
 	change("endpoint")
 	w.Append(t, "acme", late, newLead("Cleo"))
 	projectiontest.Await(t, spreading)
 	require.Equal(t, []string{"lead.created", "lead.released", "lead.created"}, laneRows(t, w))
-	w.Append(t, "acme", stuck, event.LeadErased{}) // what is erased holds up nothing
+	w.Append(t, "acme", stuck, event.LeadErased{}) // an erased lead blocks no delivery
 	stateOf(t, w, late, "lead.created", "delivered")
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookDisabled{Reason: "owner"})
 	projectiontest.Await(t, spreading)
 	require.Empty(t, laneRows(t, w))
-	require.Eventually(t, func() bool { // what is queued is cancelled when it is due
+	require.Eventually(t, func() bool { // queued deliveries are cancelled when they are due
 		pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET due_at = now()`)
 		return pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.queue`) == 0
 	}, projectiontest.Soon, 20*time.Millisecond)
@@ -302,7 +302,7 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	}, projectiontest.Soon, 10*time.Millisecond, "the owner sees why nothing is sent")
 	require.Empty(t, r.got())
 	set(now.Add(time.Second), map[string]string{"Authorization": "Bearer second", "X-Shop": "7"})
-	set(now.Add(-time.Second), map[string]string{"Authorization": "Bearer late"}) // decided earlier, and stored later
+	set(now.Add(-time.Second), map[string]string{"Authorization": "Bearer late"}) // decided earlier and stored later
 	require.NoError(t, store.Rewrap(t.Context()))
 	stateOf(t, w, lead, "lead.created", "delivered")
 	header := r.got()[0].header

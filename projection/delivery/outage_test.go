@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A courier reconnects up to five times a second, and once logged every attempt.
+// A courier reconnects up to five times a second. It once logged every attempt.
 func TestCourier_LogsOutageOnce(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig("postgres://nobody@127.0.0.1:1/none?sslmode=disable")

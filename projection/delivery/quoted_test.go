@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// answering starts a server that answers with raw bytes. The connection stays open until the test ends at the latest.
+// answering starts a server that responds with raw bytes. It keeps connections open until the test ends at the latest.
 func answering(t *testing.T, answer func(conn net.Conn, request *http.Request)) (url string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -27,7 +27,7 @@ func answering(t *testing.T, answer func(conn net.Conn, request *http.Request)) 
 				return
 			}
 			t.Cleanup(func() { _ = conn.Close() })
-			go func() { // a connection may be dialled and not used
+			go func() { // a client may dial a connection and not use it
 				if request, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
 					answer(conn, request)
 				}
@@ -46,7 +46,7 @@ func echo(t *testing.T) (url string) {
 	})
 }
 
-// A malformed response is quoted in the error, which was once kept after an erasure.
+// A malformed response is quoted in the error, which once survived an erasure.
 func TestErasure_EmptiesQuotedErrors(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

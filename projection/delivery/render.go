@@ -22,43 +22,43 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// rendererVersion is stored with each delivery. When the form of bodies changes, deliveries of an earlier version keep theirs, so
+// rendererVersion is stored with each delivery. When the format of bodies changes, deliveries of an earlier version keep their format, so
 // that each attempt sends the same bytes.
 const rendererVersion = 1
 
-// maxBody is the most bytes of a body that has everything in it.
+// maxBody is the maximum size in bytes of a body that is not truncated.
 const maxBody = 64 << 10
 
-// timeFormat is that of all answers: UTC, three decimals.
+// timeFormat is the format of times in the API: UTC, three decimals.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// errNotOnLog means that the event of a delivery is not at its place on the log. The owner of the endpoint is shown it too.
+// errNotOnLog means that the log does not have the event of a delivery at its position. It is shown to the owner of the endpoint.
 var errNotOnLog = errors.New("not sent: the event is not on the log any more, which was restored from a backup")
 
-// errForgotten means that a delivery is not made because its lead was erased.
+// errForgotten means that a delivery is cancelled because its lead was erased.
 var errForgotten = errors.New("the lead of the delivery is erased")
 
-// envelope is the JSON that an endpoint receives.
+// envelope is the JSON body of a delivery.
 type envelope struct {
 	Type      string `json:"type"`
 	Timestamp string `json:"timestamp"`
 	Data      any    `json:"data"`
 	ID        string `json:"id"`                 // of the event
-	Sequence  int64  `json:"sequence"`           // its position on the log
-	Truncated bool   `json:"truncated,omitzero"` // custom fields and metadata left out
+	Sequence  int64  `json:"sequence"`           // the event's position on the log
+	Truncated bool   `json:"truncated,omitzero"` // custom fields and metadata were left out
 
-	Changes []changeData `json:"changes,omitzero"` // of lead events; empty, not nil, when nothing changed
+	Changes []changeData `json:"changes,omitzero"` // of lead events; empty, not nil, without changes
 	Touch   *touchData   `json:"touch,omitzero"`   // of arrivals
 }
 
-// changeData is a field of the lead that the event gave another value. What was, or is, not set is null.
+// changeData is a field of the lead whose value the event changed. A value that is not set is null.
 type changeData struct {
-	Field string         `json:"field"` // as in data; of a member customFields.{key} or metadata.{key}
+	Field string         `json:"field"` // as in data; for a member customFields.{key} or metadata.{key}
 	Old   jsontext.Value `json:"old"`
 	New   jsontext.Value `json:"new"`
 }
 
-// touchData is an arrival, as the API lists touches.
+// touchData is an arrival in the format of the API's touches.
 type touchData struct {
 	TouchID string `json:"touchId"`
 	LeadID  string `json:"leadId"`
@@ -70,7 +70,7 @@ type touchData struct {
 	IntakeID   *string             `json:"intakeId"`
 	RequestID  *string             `json:"requestId"`
 	Position   eventstore.Position `json:"position"`
-	Erased     bool                `json:"erased"` // false: an erased person has no bodies
+	Erased     bool                `json:"erased"` // always false: an erased person has no bodies
 }
 
 type leadData struct {
@@ -81,7 +81,7 @@ type leadData struct {
 	JoinedFrom  string      `json:"joinedFrom,omitzero"`  // of a join: the source lead
 }
 
-// sourceData is an entry of a source history, as the API answers it.
+// sourceData is an entry of a source history in the format of the API.
 type sourceData struct {
 	LeadID      string                    `json:"leadId"`
 	Source      string                    `json:"source"`
@@ -89,7 +89,7 @@ type sourceData struct {
 	LastSeenAt  string                    `json:"lastSeenAt"`
 	Arrivals    int                       `json:"arrivals"`
 	Credential  credentialData            `json:"credential"`
-	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"` // left out with the lead's
+	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"` // left out together with the lead's
 	IP          string                    `json:"ip"`
 	UserAgent   string                    `json:"userAgent"`
 	RequestID   string                    `json:"requestId"`
@@ -108,7 +108,7 @@ type tokenData struct {
 	ExpiresAt string `json:"expiresAt"`
 }
 
-// intakeData is the record of an intake, as the API answers it.
+// intakeData is an intake in the format of the API.
 type intakeData struct {
 	intake.Record
 	CreatedAt     string  `json:"createdAt"`
@@ -132,7 +132,7 @@ type testData struct {
 	WebhookID string `json:"webhookId"`
 }
 
-// subject is the lead, token or intake that a delivery is about.
+// subject is the lead, token or intake of a delivery.
 type subject struct {
 	Lead   lead.State
 	Was    leadValues // before the latest event
@@ -140,7 +140,7 @@ type subject struct {
 	Intake intake.State
 }
 
-// leadValues are what changes of a lead are about. The maps are shared with its state, which replaces them when it changes.
+// leadValues holds the values of a lead that changes compare. The maps are shared with its state, which replaces them when they change.
 type leadValues struct {
 	event.LeadFields
 	Source   string                    `json:"source,omitzero"`
@@ -152,15 +152,14 @@ func (s subject) evolve(fact event.Fact) subject {
 	return subject{lead.Fold(s.Lead, fact), was, token.Evolve(s.Token, fact), intake.Evolve(s.Intake, fact)}
 }
 
-// subjects are the rules of the cache of folds: a lead that arrives again and again has one delivery after another. Erased leads are
-// not cached.
+// subjects configures the cache of folds: a lead with repeated arrivals has one delivery after another. Erased leads are not cached.
 var subjects = eventstore.FoldRules[subject]{
 	Evolve: subject.evolve,
 	Keep:   func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.NotCreated },
 	Long:   128, Memory: 4 << 20,
 }
 
-// render returns the body of a delivery, from the event's stream up to the event. It returns the same bytes at every attempt.
+// render renders the body of a delivery from the event's stream, up to the event. Every attempt gets the same bytes.
 func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds[subject], r row) (rendered, error) {
 	now, recorded, err := folds.LoadTo(ctx, store, r.stream, math.MaxInt64)
 	about := now
@@ -171,7 +170,7 @@ func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds
 		return rendered{}, err
 	}
 	if recorded.Stream == "" || int64(recorded.Revision) != r.revision || r.eventID != "" && r.eventID != recorded.ID.String() {
-		return rendered{}, errNotOnLog // another event is at its place
+		return rendered{}, errNotOnLog // another event has its revision
 	}
 	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && r.kind != forget.ErasedType {
 		return rendered{}, errForgotten
@@ -184,7 +183,7 @@ func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds
 	return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
 }
 
-// renderFirst returns the body of a delivery whose event begins its stream.
+// renderFirst renders the body of a delivery whose event is the first of its stream.
 func renderFirst(r row, e projection.Event) (rendered, error) {
 	fact := e.Fact()
 	body, err := r.encode(fact, subject{}.evolve(fact))
@@ -227,7 +226,7 @@ func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
 	}
 }
 
-// changes lists what the latest event changed of the lead's record.
+// changes lists the changes of the latest event to the lead's record.
 func (s subject) changes() []changeData {
 	list := make([]changeData, 0, 12)
 	add := func(field string, old, latest jsontext.Value) {
@@ -251,7 +250,7 @@ func (s subject) changes() []changeData {
 	return list
 }
 
-// orNull returns a JSON value; null for none.
+// orNull returns a JSON value, or null for an empty one.
 func orNull(value string) jsontext.Value {
 	if value == "" {
 		return jsontext.Value("null")
@@ -263,11 +262,11 @@ func textOrNull(value string) jsontext.Value {
 	if value == "" {
 		return jsontext.Value("null")
 	}
-	quoted, _ := jsontext.AppendQuote(nil, value) // what is on the log is UTF-8
+	quoted, _ := jsontext.AppendQuote(nil, value) // text on the log is valid UTF-8
 	return quoted
 }
 
-// isMember reports whether a change is of a custom field or of metadata, as a body that is too large leaves out.
+// isMember reports whether a change is of a custom field or of metadata. A truncated body leaves these changes out.
 func (c changeData) isMember() bool { return strings.Contains(c.Field, ".") }
 
 // touch returns the touch of an arrival.
@@ -294,7 +293,7 @@ func newLeadData(s lead.State) leadData {
 	return data
 }
 
-// newSourceData returns the history entry of a source; nil without one.
+// newSourceData returns the history entry of a source, or nil.
 func newSourceData(s lead.State, source string) *sourceData {
 	i := slices.IndexFunc(s.Sources, func(e lead.SourceEntry) bool { return e.Source == source })
 	if i < 0 {
@@ -312,8 +311,8 @@ func newSourceData(s lead.State, source string) *sourceData {
 	}
 }
 
-// encodeLead leaves out what makes a body too large: first what changed of custom fields and metadata, which data has too, then
-// these themselves.
+// encodeLead encodes a body and truncates one that is too large: it first leaves out the changes of custom fields and metadata, which data
+// has too, then these fields themselves.
 func encodeLead(out envelope, data leadData, changes []changeData) ([]byte, error) {
 	out.Data, out.Changes = data, changes
 	body, err := json.Marshal(out, json.Deterministic(true))
@@ -321,7 +320,7 @@ func encodeLead(out envelope, data leadData, changes []changeData) ([]byte, erro
 		return body, err
 	}
 	out.Changes, out.Truncated = slices.DeleteFunc(changes, changeData.isMember), true
-	if out.Touch != nil { // the campaign stays
+	if out.Touch != nil { // the campaign is kept
 		o := out.Touch.Origin
 		out.Touch.Origin = lead.Origin{UTMSource: o.UTMSource, UTMMedium: o.UTMMedium, UTMCampaign: o.UTMCampaign, UTMID: o.UTMID, ClickIDs: map[string]string{}}
 	}
@@ -341,19 +340,19 @@ func written(t time.Time) string { return t.UTC().Format(timeFormat) }
 
 const (
 	maxBodies     = 8192
-	maxCachedBody = 4 << 10          // bytes: together at most 32 MiB
-	bodyAge       = 10 * time.Second // bounds how long the body of an erased lead stays
+	maxCachedBody = 4 << 10          // bytes; all together at most 32 MiB
+	bodyAge       = 10 * time.Second // bounds how long the body of an erased lead is cached
 )
 
-// Bodies caches, for a short time, the bodies of deliveries that the fan-out has made: those whose event is the first of its stream,
-// and those that a filter was applied to. A courier in the same process then does not read the stream again, which would take a
-// sixth to a half more processor time. Filters and the courier also share its folds of long streams.
+// Bodies caches, for a short time, the bodies that the fan-out has rendered: of events that are the first of their stream, and of events
+// that a filter was applied to. A courier in the same process then does not read the stream again, which would cost a sixth to a half more
+// processor time. Filters and the courier also share its folds of long streams.
 type Bodies struct {
 	recent *lru.Cache[eventKey, rendered]
 	folds  *eventstore.Folds[subject]
 }
 
-// eventKey is where on the log an event is.
+// eventKey is the location of an event on the log.
 type eventKey struct {
 	stream   string
 	revision int64
@@ -361,7 +360,7 @@ type eventKey struct {
 
 type rendered struct {
 	body  []byte
-	trace string // traceparent of what the event came from
+	trace string // traceparent of the request that caused the event
 	at    time.Time
 }
 
@@ -374,13 +373,13 @@ func NewBodies() *Bodies {
 	return &Bodies{recent, eventstore.NewFolds(subjects)}
 }
 
-// add caches the body of an event that begins its stream, and of no other.
+// add caches the body of an event that is the first of its stream.
 func (b *Bodies) add(name string, e projection.Event) {
 	if b == nil || e.Revision != 0 {
 		return
 	}
 	r := row{kind: name, stream: e.Stream, position: int64(e.Position), renderer: rendererVersion}
-	if body, err := renderFirst(r, e); err == nil { // an error is repeated when it is sent
+	if body, err := renderFirst(r, e); err == nil { // the courier gets the same error
 		b.keep(r, body)
 	}
 }

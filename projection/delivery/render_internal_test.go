@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A body has the same bytes whether its stream was read from the beginning or from a cached state. Its changes, applied to the
-// earlier lead, give the lead.
+// A body has the same bytes whether its stream was read from the start or from a cached state. Its changes, applied to the previous lead,
+// yield the lead.
 func TestBody_CachedFold(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -26,7 +26,7 @@ func TestBody_CachedFold(t *testing.T) {
 	remembers.Long = 1
 	remembering := eventstore.NewFolds(remembers)
 	compared := 0
-	leads := map[string]map[string]string{} // built of the changes alone
+	leads := map[string]map[string]string{} // built only from the changes
 	for _, e := range storetest.Events(t, w.Store, eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}) {
 		kind, _ := strings.CutSuffix(e.Type, ".v1")
 		r := row{kind: kind, stream: e.Stream, revision: int64(e.Revision), position: int64(e.Position), renderer: rendererVersion}
@@ -157,7 +157,7 @@ func TestBody_Changes(t *testing.T) {
 	require.NotContains(t, erased, "Ann")
 }
 
-// A body has at most 64 KiB. What changed of custom fields and metadata goes first, because data has it too.
+// A body has at most 64 KiB. The changes of custom fields and metadata are dropped first, because data has them too.
 func TestBody_Truncated(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

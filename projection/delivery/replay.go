@@ -20,19 +20,17 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// Replayer queues again, from the log, the events that owners of endpoints asked to replay. The transaction that queues also stores
-// how far the replay has come, so that it resumes after a killed process. Any number of them may run on one database; one at a time
-// is active.
+// Replayer queues past events again that owners of endpoints requested to replay. It stores its progress in the transaction that queues, so
+// that a replay resumes after a killed process. Any number of replayers may run on one database; one at a time is active.
 type Replayer struct {
 	Pool  *pgxpool.Pool
 	Store eventstore.Store
 	Log   *slog.Logger
-	// Filters are those of endpoints. Required where one has a filter.
+	// Filters applies the filters of endpoints. Required if an endpoint has a filter.
 	Filters *Filters
-	// End appends the end of a replay to the log, once, after which its owner may ask for the next.
+	// End appends the end of a replay to the log, once. The owner may request the next replay after that.
 	End func(context.Context, EndedReplay) error
-	// Budget takes up to the wanted number of deliveries from an account's budget, and returns how long to wait for more. Nil: no
-	// budget.
+	// Budget takes up to the wanted number of deliveries from an account's budget, and returns how long to wait for more. Nil: no budget.
 	Budget func(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error)
 }
 
@@ -40,21 +38,21 @@ type Replayer struct {
 type EndedReplay struct {
 	WebhookID  string
 	Generation int
-	Failure    string // why it failed; empty: all that it queued was attempted once
+	Failure    string // why it failed; empty: each queued delivery was attempted once
 }
 
-// replayLease is the lease of the active Replayer. It only saves work: each step checks that no other has moved the replay.
+// replayLease is the lease of the active Replayer. It only avoids duplicate work: each step checks that no other process moved the replay.
 const replayLease = "delivery replays"
 
 const (
 	replayPoll   = 250 * time.Millisecond
 	replayAgain  = 5 * time.Second // after a failure
-	replayRows   = 8000            // of a transaction, and the rest of their page
-	replayEvents = 50_000          // read for a transaction at most, if few match
+	replayRows   = 8000            // in a transaction, rounded up to a page
+	replayEvents = 50_000          // maximum number of events read for a transaction, if few match
 	maxQueued    = 150_000
 )
 
-// Run works until the context ends.
+// Run advances replays until the context is done.
 func (r Replayer) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		worked, err := r.Turn(ctx)
@@ -70,8 +68,7 @@ func (r Replayer) Run(ctx context.Context) {
 	}
 }
 
-// Turn advances every open replay by one step, so that none waits for a long one or for one that fails. It reports whether any
-// has advanced.
+// Turn advances every open replay by one step, so that none waits for a long or failing one. It reports whether any replay has advanced.
 func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	conn, err := r.Pool.Acquire(ctx)
 	if err != nil {
@@ -93,7 +90,7 @@ func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 			_ = conn.Conn().Close(releasing) // the lease ends with the session
 		}
 	}()
-	if open, err = openReplays(ctx, conn.Conn()); err != nil { // another may have moved them before the lease was taken
+	if open, err = openReplays(ctx, conn.Conn()); err != nil { // another process may have moved them before the lease was taken
 		return false, schema.Unavailable(err)
 	}
 	var failed error
@@ -111,11 +108,11 @@ func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 // openReplay is a replay that has not ended.
 type openReplay struct {
 	replay
-	due       bool // it may queue now: the endpoint's queue is short enough, and it need not wait for the budget
-	attempted bool // nothing that it queued waits for its first attempt
+	due       bool // it may queue now: the endpoint's queue is short enough, and the wait for the budget is over
+	attempted bool // no delivery that it queued waits for its first attempt
 }
 
-// openReplays lists those whose endpoints the fan-out knows.
+// openReplays lists the open replays of endpoints that the fan-out knows.
 func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT p.webhook_id, p.generation, request_id, account, p.events, p.filter, since, until, requested, reached, p.disabled, coalesce(error, ''),
@@ -139,7 +136,7 @@ func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
 	})
 }
 
-// advance advances a replay by one step. Moved is false if it waits.
+// advance advances a replay by one step. Moved is false if the replay has to wait.
 func (r Replayer) advance(ctx context.Context, conn *pgx.Conn, p openReplay) (moved bool, err error) {
 	switch {
 	case p.reached != nil && *p.reached >= p.requested:
@@ -163,7 +160,7 @@ type unreadable struct{ error }
 
 func (u unreadable) Unwrap() error { return u.error }
 
-// permanent returns the text for the endpoint's owner if an error will not go away.
+// permanent reports whether an error of the log is permanent, with the text for the endpoint's owner.
 func permanent(err error) (failure string, never bool) {
 	var log unreadable
 	switch {
@@ -175,7 +172,7 @@ func permanent(err error) (failure string, never bool) {
 	return "the log cannot be read from the position that was reached", true
 }
 
-// end records that a replay has ended: on the log first, because that may be repeated.
+// end records that a replay has ended, on the log first, because that step is idempotent.
 func (r Replayer) end(ctx context.Context, conn *pgx.Conn, p replay, failure string) error {
 	if r.End != nil {
 		if err := r.End(ctx, EndedReplay{p.webhookID, p.generation, failure}); err != nil {
@@ -245,16 +242,16 @@ func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved boo
 // progress is how far a replay has read.
 type progress struct {
 	position eventstore.Position
-	disabled bool // the endpoint was disabled there, since a time in the span
+	disabled bool // the endpoint was disabled at position, since a time in the range
 }
 
-// decision is that a filter did not match an event.
+// decision is an event that a filter did not match.
 type decision struct {
 	position eventstore.Position
 	verdict  verdict
 }
 
-// read returns the matching events, and what the filter decided against, up to the end of a page with enough of them.
+// read returns the matching events, and the decisions against others, up to the end of a page with enough of them.
 func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, against []decision, reached progress, err error) {
 	reached = progress{after, p.disabled}
 	events := 0
@@ -278,8 +275,8 @@ func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position)
 	return rows, against, reached, nil
 }
 
-// match adds the row of an event that matches: its time is in the span, or it was appended while the endpoint was disabled. The
-// second goes by position, because an event may be appended later than its time.
+// match adds a row for an event that matches: its time is in the range, or it was appended while the endpoint was disabled. The latter is
+// decided by position, because an event may be appended later than its time.
 func (p replay) match(
 	ctx context.Context, filters *Filters, recorded eventstore.Recorded, reached *progress, rows *queue, against *[]decision,
 ) error {
@@ -314,8 +311,8 @@ func (p replay) match(
 	return nil
 }
 
-// begin returns the position after which a replay continues. One that has not begun skips the part of the log that is too old, as
-// far as the index of places knows it.
+// begin returns the position after which a replay continues. A replay that has not started skips the older part of the log, as far as the
+// index of places covers it.
 func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, error) {
 	if p.reached != nil {
 		return *p.reached, nil
@@ -323,7 +320,7 @@ func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, err
 	return view.PlaceBefore(ctx, r.Pool, r.Store, p.since)
 }
 
-// dropQueued removes the events that are queued for the endpoint already, and makes these due.
+// dropQueued removes the events that are already queued for the endpoint, and makes the queued deliveries due.
 func (q *queue) dropQueued(ctx context.Context, conn *pgx.Conn, webhookID string) error {
 	if len(q.events) == 0 {
 		return nil

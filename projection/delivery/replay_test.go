@@ -88,7 +88,7 @@ func TestReplay_Span(t *testing.T) {
 	require.Equal(t, 3, finished)
 }
 
-// An event may be appended later than its time: another process stamped it, and its queue was longer.
+// An event may be appended after later ones: another process stamped it and appended it with a delay.
 func TestReplay_SinceDisabledAt(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -243,7 +243,7 @@ func TestReplay_StartsAtPlace(t *testing.T) {
 	require.Contains(t, known, int64(started.after[0]), "a position that the log gave")
 }
 
-// EventStoreDB reads from positions of its records only.
+// EventStoreDB subscribes only from positions of its records.
 func TestReplay_OnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -282,7 +282,7 @@ func TestReplay_FailureDelaysNoOther(t *testing.T) {
 	unreadable := w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	w.Append(t, "globex", event.LeadStream(w.NewID()), newLead("Ben"))
 	span := event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 1}
-	w.Append(t, "acme", event.WebhookStream(broken), span) // first in turn
+	w.Append(t, "acme", event.WebhookStream(broken), span) // first in the queue
 	w.Append(t, "globex", event.WebhookStream(sound), span)
 	spread(t, w)
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
@@ -295,7 +295,7 @@ func TestReplay_FailureDelaysNoOther(t *testing.T) {
 	require.Equal(t, "an event cannot be read by this version of the service", failure, "its owner is shown why it ended")
 }
 
-// Replays do not fill the queue, and a long queue of one does not delay another.
+// Replays do not fill the queue, and a long queue of one endpoint does not delay another.
 func TestReplay_LongQueue(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -353,8 +353,7 @@ func TestReplay_DisabledEndpoint(t *testing.T) {
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is requested again, or not carried out")
 }
 
-// TestReplay_ResumesAfterKill kills the connection before each of five steps queues, and lets two
-// processes continue.
+// TestReplay_ResumesAfterKill kills the connection before each of five steps queues deliveries, and lets two processes continue.
 func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	const events = 12_000

@@ -59,7 +59,7 @@ func TestCourier_OverlappingSecrets(t *testing.T) {
 	}
 }
 
-// only returns the id of the endpoint's one delivery.
+// only returns the id of the endpoint's only delivery.
 func only(t *testing.T, w *projectiontest.World, webhookID string) (id string) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`, webhookID).Scan(&id))
@@ -93,7 +93,7 @@ func TestRetry_FinishedDelivery(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ben"))
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
 	attempts(5)
-	w.Append(t, "acme", event.WebhookStream(id), retried) // one that was delivered, too
+	w.Append(t, "acme", event.WebhookStream(id), retried) // also for a successful delivery
 	attempts(6)
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
 	require.Equal(t, 5, r.ids()[retried.DeliveryID], "under the same id")
@@ -197,7 +197,7 @@ func replayer(w *projectiontest.World) delivery.Replayer {
 	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Filters: delivery.NewFilters(w.Store, nil)}
 }
 
-// sent finishes all queued deliveries, and returns their number.
+// sent marks all queued deliveries as sent, and returns their number.
 func sent(t *testing.T, w *projectiontest.World) (n int64) {
 	t.Helper()
 	done, err := w.Pool.Exec(t.Context(), `WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered' WHERE state = 'queued'`)

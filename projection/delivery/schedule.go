@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// DefaultSchedule returns how long after each failed attempt the next one is made. After the last there is none.
+// DefaultSchedule returns the delays between a failed attempt and the next one. There is no retry after the last.
 func DefaultSchedule() []time.Duration {
 	return []time.Duration{
 		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
@@ -17,11 +17,11 @@ func DefaultSchedule() []time.Duration {
 
 const (
 	longestRetryAfter = 24 * time.Hour
-	overloadFloor     = time.Minute // before the next attempt at an endpoint that is overloaded
+	overloadFloor     = time.Minute // minimum delay of a retry at an overloaded endpoint
 	jitter            = 0.2
 )
 
-// next returns how long to wait after a failed attempt, as Next does. An endpoint that is gone has no further attempt.
+// next returns the delay after a failed attempt, like Next. It returns false for an endpoint that is gone.
 func next(schedule []time.Duration, number int, o outcome, now time.Time, random float64) (wait time.Duration, ok bool) {
 	if o.status == http.StatusGone {
 		return 0, false
@@ -29,15 +29,14 @@ func next(schedule []time.Duration, number int, o outcome, now time.Time, random
 	return Next(schedule, number, Failure{Status: o.status, RetryAfter: o.retryAfter, TimedOut: o.timedOut}, now, random)
 }
 
-// Failure is how an attempt failed.
+// Failure describes a failed attempt.
 type Failure struct {
 	Status     int    // 0: no response
 	RetryAfter string // the header
 	TimedOut   bool
 }
 
-// Next returns how long to wait after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the last
-// attempt.
+// Next returns the delay after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the last attempt.
 func Next(schedule []time.Duration, number int, f Failure, now time.Time, random float64) (wait time.Duration, ok bool) {
 	if number > len(schedule) {
 		return 0, false
@@ -51,7 +50,7 @@ func Next(schedule []time.Duration, number int, f Failure, now time.Time, random
 	return max(wait, min(retryAfter(f.RetryAfter, now), longestRetryAfter)), true
 }
 
-// retryAfter reads the header: seconds, or a date. 0 when it is neither.
+// retryAfter parses the Retry-After header: seconds, or a date. It returns 0 if it is neither.
 func retryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if header != "" && strings.Trim(header, "0123456789") == "" {

@@ -59,7 +59,7 @@ func TestSchedule_RetryAfter(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"":                               5 * time.Second,
 		"0":                              5 * time.Second,
-		"3":                              5 * time.Second, // less than the schedule
+		"3":                              5 * time.Second, // shorter than the schedule
 		"120":                            2 * time.Minute,
 		" 120 ":                          2 * time.Minute,
 		"86400":                          24 * time.Hour,
@@ -71,7 +71,7 @@ func TestSchedule_RetryAfter(t *testing.T) {
 		"Sun, 01 Mar 2026 09:10:00 GMT":  10 * time.Minute,
 		"Sunday, 01-Mar-26 09:10:00 GMT": 10 * time.Minute,
 		"Sun Mar  1 09:10:00 2026":       10 * time.Minute,
-		"Sun, 01 Mar 2026 08:00:00 GMT":  5 * time.Second, // gone by
+		"Sun, 01 Mar 2026 08:00:00 GMT":  5 * time.Second, // in the past
 		"Tue, 03 Mar 2026 09:00:00 GMT":  24 * time.Hour,
 	} {
 		for _, status := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError} {

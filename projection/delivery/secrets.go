@@ -17,11 +17,11 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// ErrNoSecret means that an endpoint has no secret, or no longer has one.
+// ErrNoSecret means that an endpoint has no secret.
 var ErrNoSecret = errors.New("no signing secret of this endpoint")
 
-// Secrets stores the signing secrets and the own headers of webhook endpoints, sealed. They are in the views' database and not on the log, because a
-// secret must be destroyed when its endpoint is deleted, and nothing can be deleted from the log.
+// Secrets stores the signing secrets and the custom headers of webhook endpoints, sealed. They are in the views' database and not on the
+// log, because a secret must be destroyed when its endpoint is deleted, and nothing can be deleted from the log.
 type Secrets struct {
 	pool *pgxpool.Pool
 	box  *sealbox.Box
@@ -30,7 +30,7 @@ type Secrets struct {
 // NewSecrets returns a store of secrets that are sealed with a box.
 func NewSecrets(pool *pgxpool.Pool, box *sealbox.Box) *Secrets { return &Secrets{pool, box} }
 
-// Put stores an endpoint's secret, and replaces any earlier one.
+// Put stores an endpoint's secret, and replaces an earlier one.
 func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 	return nil
 }
 
-// SetHeaders stores the values of an endpoint's own headers, unless later ones are stored. At is the time of the fact that set them.
+// SetHeaders stores the values of an endpoint's custom headers, unless later ones are stored. At is the time of the fact that set them.
 // Kept is false when the endpoint has no secret, for example after Destroy.
 func (s *Secrets) SetHeaders(ctx context.Context, webhookID string, headers map[string]string, at time.Time) (kept bool, err error) {
 	encoded, err := json.Marshal(headers)
@@ -74,12 +74,12 @@ func (s *Secrets) SetHeaders(ctx context.Context, webhookID string, headers map[
 	return kept, nil
 }
 
-// maxEarlier is how many replaced secrets still sign; beyond it, the oldest are dropped. Each makes every delivery longer.
+// maxEarlier is how many replaced secrets still sign; the oldest of more are deleted. Each adds a signature to every delivery.
 const maxEarlier = 4
 
-// Rotate stores a secret in place of the current one, which still signs until previousUntil. Kept is false when there is none to
-// replace, for example after Destroy. If rotations arrive here in another order than they were decided in, the one with the latest
-// previousUntil is current, and the secret of an earlier one also signs until then, if it can be opened here.
+// Rotate replaces the current secret, which still signs until previousUntil. Kept is false when there is no secret to replace, for example
+// after Destroy. If rotations are stored in another order than they were decided in, the secret with the latest previousUntil is current,
+// and that of an earlier rotation also signs until then, if the box can open it.
 func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error) {
 	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
 	if err != nil {
@@ -118,15 +118,15 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 	return kept, nil
 }
 
-// signing is the secrets that sign for an endpoint, with its own headers, or the error for which there are none.
+// signing is the signing secrets of an endpoint with its custom headers, or the error that prevents signing.
 type signing struct {
 	secrets []string
 	headers map[string]string
 	err     error
 }
 
-// Get returns the secrets that sign for an endpoint: the current one, then the replaced ones that have not expired, the latest
-// first. The errors are ErrNoSecret, sealbox.ErrUnknownKey, sealbox.ErrDamaged and those of the database.
+// Get returns the signing secrets of an endpoint: the current one, then the replaced ones that have not expired, the latest first. The
+// errors are ErrNoSecret, sealbox.ErrUnknownKey, sealbox.ErrDamaged and those of the database.
 func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
 	found, err := s.getAll(ctx, []string{webhookID})
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
 	return found[webhookID].secrets, found[webhookID].err
 }
 
-// getAll does what Get does for several endpoints in one query. The error is that of the database.
+// getAll is Get for several endpoints in one query. The error is that of the database.
 func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]signing, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT webhook_id, key_id, sealed, NULL::timestamptz AS until, false AS header FROM secret.webhook WHERE webhook_id = ANY ($1)
@@ -180,8 +180,8 @@ func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]s
 	return found, nil
 }
 
-// Broken returns, with the reason, the endpoints for which Get fails, of those that the fan-out has not seen deleted. An endpoint
-// that is just being deleted may be among them.
+// Broken returns the endpoints for which Get fails, with the reason, without those that the fan-out has seen deleted. An endpoint that is
+// being deleted may be included.
 func (s *Secrets) Broken(ctx context.Context) (map[string]error, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT e.webhook_id, key_id, sealed FROM delivery.endpoint e LEFT JOIN secret.webhook USING (webhook_id) WHERE NOT deleted
@@ -222,7 +222,7 @@ func (s *Secrets) unseal(webhookID string, sealed sealbox.Sealed) (string, error
 	return string(secret), nil
 }
 
-// Run destroys replaced secrets when they expire, and secrets left behind by deleted endpoints, until the context ends.
+// Run destroys expired secrets, and secrets left by deleted endpoints, until the context is done.
 func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
 	for ctx.Err() == nil {
 		if err := errors.Join(s.DestroyExpired(ctx), s.DestroyLeft(ctx)); err != nil && ctx.Err() == nil {
@@ -240,7 +240,7 @@ func (s *Secrets) DestroyExpired(ctx context.Context) error {
 	return nil
 }
 
-// DestroyLeft deletes the secrets of deleted endpoints that a killed process has left.
+// DestroyLeft deletes the secrets of deleted endpoints that a killed process left.
 func (s *Secrets) DestroyLeft(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
 		SELECT webhook_id FROM delivery.endpoint
@@ -260,10 +260,10 @@ func (s *Secrets) DestroyLeft(ctx context.Context) error {
 	return nil
 }
 
-// Destroy deletes an endpoint's secrets and own headers. It is not an error if there are none.
+// Destroy deletes an endpoint's secrets and custom headers. It is no error if there are none.
 func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// The current secret first, whose row a rotation locks: what it replaced is visible then.
+		// The current secret is deleted first. A rotation locks its row, so a secret that it replaced is visible after that.
 		for _, table := range []string{"webhook", "earlier"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM secret.`+table+` WHERE webhook_id = $1`, webhookID); err != nil {
 				return err
@@ -277,7 +277,7 @@ func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	return nil
 }
 
-// Rewrap seals again with the current key what older ones sealed. Secrets that do not open stay, and are reported as the error.
+// Rewrap seals secrets of older keys again with the current key. Secrets that cannot be opened are kept and returned as the error.
 func (s *Secrets) Rewrap(ctx context.Context) error {
 	var broken []error
 	for _, table := range []string{"webhook", "header", "earlier"} {
@@ -293,7 +293,7 @@ func (s *Secrets) Rewrap(ctx context.Context) error {
 	return errors.Join(broken...)
 }
 
-// rewrap rewraps a whole table in one transaction: there are as many secrets as endpoints.
+// rewrap rewraps a table in one transaction: there are only as many secrets as endpoints.
 func (s *Secrets) rewrap(ctx context.Context, tx pgx.Tx, table string) (broken []error, err error) {
 	rows, err := tx.Query(ctx, `SELECT webhook_id, key_id, sealed FROM `+table+` WHERE key_id <> $1 FOR UPDATE`, s.box.Current())
 	if err != nil {

@@ -161,7 +161,7 @@ func TestSecrets_MaxReplaced(t *testing.T) {
 	require.Equal(t, []string{"6", "5", "4", "3", "2"}, got)
 }
 
-// Two processes may rotate at once. Each stores its secret after its event, possibly in the other order.
+// Two processes may rotate concurrently. Each stores its secret after its event, possibly in the other order.
 func TestSecrets_RotationOrder(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
@@ -175,7 +175,7 @@ func TestSecrets_RotationOrder(t *testing.T) {
 	require.Equal(t, third, got[0])
 	require.ElementsMatch(t, []string{third, second, secret}, got, "what was given to anybody signs for a day")
 
-	// By handlers of two processes on one log.
+	// The handlers of two processes rotate on one log.
 	w := projectiontest.New(t)
 	id := register(t, w, "acme", "https://example.com/", "*")
 	kept := secrets(t, w.Pool, key(1))
@@ -248,7 +248,7 @@ func TestSecrets_DatabaseDown(t *testing.T) {
 	require.NotErrorIs(t, err, delivery.ErrNoSecret)
 }
 
-// A process that dies between the deletion and the destruction leaves an unused secret.
+// A process that is killed between the deletion and the destruction leaves an unused secret.
 func TestSecrets_DestroyLeft(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -269,7 +269,7 @@ func TestSecrets_DestroyLeft(t *testing.T) {
 	require.Equal(t, []string{second, secret}, got)
 }
 
-// After a rotation of the sealing key the earlier one is kept until nothing needs it.
+// After a rotation of the sealing key the earlier key is kept until nothing needs it.
 func TestSecrets_Rewrap(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
@@ -298,7 +298,7 @@ func TestSecrets_Rewrap(t *testing.T) {
 	require.Equal(t, []string{secret}, got)
 }
 
-// A golden value: later versions must open stored secrets.
+// A golden value: later versions must be able to open stored secrets.
 func TestSecrets_Golden(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
@@ -311,7 +311,7 @@ func TestSecrets_Golden(t *testing.T) {
 	require.Equal(t, []string{secret}, kept)
 }
 
-// If the key is lost, an endpoint rotates its secret. Deliveries once still waited for the earlier one, which cannot be opened.
+// If the key is lost, an endpoint rotates its secret. Deliveries once still waited for the earlier secret, which cannot be opened.
 func TestSecrets_RotationDropsUnreadable(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
@@ -344,7 +344,7 @@ func TestSecrets_RotationOfOneEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, kept, "it has none, although another has")
 	require.NoError(t, s.Put(t.Context(), webhookID, secret))
-	rotate(t, s, second, time.Now().Add(time.Minute)) // of which an endpoint has a later one
+	rotate(t, s, second, time.Now().Add(time.Minute)) // for which an endpoint has a later one
 	got, err := s.Get(t.Context(), webhookID)
 	require.NoError(t, err)
 	require.Equal(t, []string{second, secret}, got)

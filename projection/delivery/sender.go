@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	keptResponse    = 1 << 10  // bytes of a response, or of an error, that are recorded
+	keptResponse    = 1 << 10  // bytes of a response or error that are recorded
 	drainedResponse = 64 << 10 // bytes that are read so that the connection can be reused
 )
 
@@ -93,7 +93,7 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, tracePar
 	}
 	defer response.Body.Close()
 	o.status, o.retryAfter = response.StatusCode, response.Header.Get("Retry-After")
-	if o.status == http.StatusSwitchingProtocols { // no body follows, and a read would not end
+	if o.status == http.StatusSwitchingProtocols { // no body follows, and a read would not return
 		return o
 	}
 	kept, _ := io.ReadAll(io.LimitReader(response.Body, keptResponse))
@@ -102,8 +102,8 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, tracePar
 	return o
 }
 
-// storable cuts a text to the length that is stored, and removes what PostgreSQL cannot store: NUL and broken UTF-8. It is for
-// errors too, because they may quote the endpoint.
+// storable truncates a text to the stored length, and replaces what PostgreSQL cannot store: NUL and invalid UTF-8. It is used for errors
+// too, because they may quote the endpoint.
 func storable(text string) string {
 	text = text[:min(len(text), keptResponse)]
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
@@ -111,7 +111,7 @@ func storable(text string) string {
 
 var errSecretForm = errors.New("a signing secret is not of the form whsec_ and base64")
 
-// sign makes the signatures of the Standard Webhooks specification, one for each secret.
+// sign returns the signatures of the Standard Webhooks specification, one for each secret.
 func sign(secrets []string, id, timestamp string, body []byte) (string, error) {
 	signatures := make([]string, 0, len(secrets))
 	for _, secret := range secrets {
@@ -133,13 +133,13 @@ var (
 	errPort      = errors.New("the port is neither 443 nor 8443")
 )
 
-// azureWire is a public address that serves every machine on Azure its own configuration.
+// azureWire is a public address that serves each machine on Azure its own configuration.
 var azureWire = netip.MustParsePrefix("168.63.129.16/32")
 
 var publicHosts = ssrf.New(ssrf.WithPorts(webhook.PublicPorts...), ssrf.WithDeniedV4Prefixes(azureWire))
 
-// guard is a dialer's Control that allows connections to public addresses only. It is called at every dial, after the name was
-// resolved, with the address that is about to be connected to.
+// guard is a dialer's Control that allows only connections to public addresses. It is called at every dial, after name resolution, with the
+// address to connect to.
 func guard(network, address string, c syscall.RawConn) error {
 	err := publicHosts.Safe(network, address, c)
 	switch {
@@ -151,15 +151,14 @@ func guard(network, address string, c syscall.RawConn) error {
 	return nil
 }
 
-// PublicError removes from an error what the owner of a URL must not learn: the address that a name resolves to, which would let
-// them explore a network from within, and the addresses of the name server and of this host, which the error of a failed lookup
-// quotes.
+// PublicError removes details from an error that the owner of a URL must not learn: the address that a name resolves to, which would let
+// them explore a network from within, and the addresses of the name server and of this host, which the error of a failed lookup quotes.
 func PublicError(err error) error {
 	var name *net.DNSError
 	var at *net.OpError
 	switch {
 	case errors.Is(err, errNotPublic), errors.As(err, &name) && name.IsNotFound:
-		return errNotPublic // the same text for both: otherwise it would show which names resolve
+		return errNotPublic // the same text for both, so that it does not reveal which names resolve
 	case errors.Is(err, errPort):
 		return errPort
 	case errors.As(err, &name):

@@ -26,7 +26,7 @@ func TestShutdown_DivergedLog(t *testing.T) {
 	endWhileOneHangs(t, time.Hour, eventstore.ErrDiverged)
 }
 
-// endWhileOneHangs ends a courier, for a reason, while a receiver hangs.
+// endWhileOneHangs stops a courier, for a reason, while a receiver hangs.
 func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	t.Helper()
 	w := begun(t)
@@ -37,9 +37,9 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 		attempted <- struct{}{}
 		<-hold
 	})
-	t.Cleanup(release) // else a failure would wait for what hangs
+	t.Cleanup(release) // otherwise a failed test would wait for the hanging request
 	id := target(t, w, hung.URL)
-	for range 30 { // more than a lane has slots
+	for range 30 { // more than the slots of a lane
 		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	}
 	spread(t, w)
@@ -48,7 +48,7 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	end, ended := runSlow(t, w, grace)
 	<-attempted
 	end(reason)
-	<-ended // although the receiver still hangs, and the attempt might take an hour
+	<-ended // the receiver still hangs, and the attempt may take an hour
 
 	require.Equal(t, order, queued(t, w, id), "in its order")
 	var untouched, attempts int
@@ -63,7 +63,7 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	require.Equal(t, map[string]int{"delivered": 30}, states(t, w, id, 30))
 }
 
-// runSlow runs a courier whose attempts may take an hour, until its context ends.
+// runSlow runs a courier whose attempts may take an hour, until its context is done.
 func runSlow(t *testing.T, w *projectiontest.World, grace time.Duration) (end context.CancelCauseFunc, ended <-chan struct{}) {
 	courier := delivery.NewCourier(delivery.CourierOptions{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
