@@ -23,7 +23,7 @@ func (Account) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.AccountPrefix}}
 }
 
-// Apply sends a statement for each event, all in one round trip: accounts change seldom.
+// Apply sends a statement for each event, all in one round trip: accounts rarely change.
 func (Account) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	var statements pgx.Batch
 	for _, e := range batch {

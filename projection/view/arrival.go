@@ -15,8 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Arrival has a row for each arrival that is kept: those at intakes, and those of the API that were quarantined. It holds nothing of
-// the person who arrived.
+// Arrival has a row for each recorded arrival: those at intakes, and those of the API that were quarantined. It has no personal data.
 type Arrival struct{}
 
 func (Arrival) Name() string     { return schema.Arrival }
@@ -26,7 +25,7 @@ func (Arrival) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.ArrivalPrefix}}
 }
 
-// arrivalRow is a row whose stream begins in a batch.
+// arrivalRow is the row of an arrival that is received in this batch.
 type arrivalRow struct {
 	arrival.Arrival
 	position eventstore.Position
@@ -36,7 +35,7 @@ func (v Arrival) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event)
 	return v.Prepare(batch)(ctx, tx)
 }
 
-// Prepare implements projection.Preparer. Most arrivals begin and end in one append, so their rows are written once.
+// Prepare implements projection.Preparer. Most arrivals are received and finished in one append, so their rows are written once.
 func (Arrival) Prepare(batch []projection.Event) projection.Write {
 	var fresh []arrivalRow
 	index := map[string]int{}
@@ -100,9 +99,9 @@ func appendReasons(buffer []byte, reasons []event.ArrivalReason) ([]byte, error)
 	return append(buffer, encoded...), err
 }
 
-// queueArrival adds the statement that applies an event to the row of an arrival.
+// queueArrival queues the statement that applies an event to the row of an arrival.
 func queueArrival(to *pgx.Batch, e *projection.Event) error {
-	var after arrival.Arrival // has only what the event sets
+	var after arrival.Arrival // has only the values that the event sets
 	set := func(columns string, values ...any) {
 		to.Queue(`UPDATE arrival SET `+columns+` WHERE arrival_id = $1`, append([]any{event.ArrivalID(e.Stream)}, values...)...).
 			Exec(func(tag pgconn.CommandTag) error {

@@ -15,12 +15,12 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// A report on conversions reads a row for each, with its touches, and folds the history of leads that have changed since. The rows are
-// made in the background from those of the projector: all rows of a lead again when it has changed. conversion_state has the position up
-// to which they are made; a report computes the rest itself.
+// A report on conversions reads a row for each, with its touches, and folds the histories of leads that have changed since. The rows are
+// built in the background from those of the projector: when a lead has changed, all its rows are rebuilt. conversion_state has the position
+// up to which they are built; a report computes later conversions itself.
 
 const (
-	// At most conversionTouches touches are read, and conversionLeads leads written, at a time.
+	// Each transaction reads at most conversionTouches touches, and writes at most conversionLeads leads at a time.
 	conversionTouches = 5000
 	conversionLeads   = 500
 )
@@ -28,10 +28,10 @@ const (
 // conversionState is the row of conversion_state.
 type conversionState struct {
 	position      int64
-	account, lead string // leads of the account behind this one are still to be made
+	account, lead string // leads of the account after this one are still to be built
 }
 
-// readState returns the zero state when there is none.
+// readState reads the state, which is zero if it was never saved.
 func readState(ctx context.Context, tx pgx.Tx, place string) (s conversionState, err error) {
 	err = tx.QueryRow(ctx, `SELECT position, account, lead_id FROM `+place+`conversion_state`).Scan(&s.position, &s.account, &s.lead)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -54,10 +54,10 @@ func (Touch) DerivedTables() []string { return []string{"conversion", "conversio
 // Maintenance implements projection.Maintainer.
 func (Touch) Maintenance() projection.Maintenance { return &conversions{behind: true} }
 
-// conversions is the work on conversions that is left for one session to do.
+// conversions is the pending work of one session on conversions.
 type conversions struct {
-	behind bool      // there may be rows behind the state
-	looked time.Time // when there were none
+	behind bool      // there may be rows after the state's position
+	looked time.Time // when none were found last
 }
 
 // Note implements projection.Maintenance.
@@ -80,10 +80,10 @@ func (c *conversions) Run(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// makeConversions makes some of the missing conversions, and moves the state. More reports that others are missing. New events wait for
-// a second, so that under load there is not one such transaction for each batch.
+// makeConversions builds some of the missing conversions, and moves the state. It reports whether others are missing. New events wait for a
+// second, so that under load there is not one such transaction for each batch.
 func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
-	// Few rows of large tables are read and written, some of which may have no statistics yet.
+	// Few rows of large tables are read and written, and some tables may have no statistics yet.
 	if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)`); err != nil {
 		return false, err
 	}
@@ -117,7 +117,7 @@ func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	slices.Sort(leads) // so that rows of one time are near each other
+	slices.Sort(leads) // so that rows with near times are written together
 	for part := range slices.Chunk(leads, conversionLeads) {
 		if err := remakeConversions(ctx, tx, part); err != nil {
 			return false, err
@@ -126,7 +126,7 @@ func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	return more || next.account != "" || next.position < end, next.save(ctx, tx)
 }
 
-// leadsStaged selects leads of the account $1, behind the lead $2, that may ever have been at a won stage.
+// leadsStaged selects the leads of account $1, after lead $2, that may ever have been at a won stage.
 func leadsStaged(place string) string {
 	return `
 	SELECT lead_id FROM ` + place + `lead_change WHERE account = $1 AND stage <> '' AND lead_id > $2
@@ -136,10 +136,10 @@ func leadsStaged(place string) string {
 	SELECT lead_id FROM ` + place + `touch WHERE account = $1 AND lead_id > $2 AND kind = 'created'
 	   AND stage IN (SELECT jsonb_array_elements_text(stages) FROM ` + place + `won_stages WHERE account = $1)
 	   AND EXISTS (SELECT FROM ` + place + `won_stages f, ` + place + `won_stages w WHERE f.account = $1 AND w.account = $1 AND w.stages ? f.first)
-	 ORDER BY lead_id LIMIT ` // and how many
+	 ORDER BY lead_id LIMIT ` // the limit follows
 }
 
-// sweep makes the conversions of some of the leads of an account whose won stages changed.
+// sweep rebuilds the conversions of some leads of an account whose won stages changed.
 func (s conversionState) sweep(ctx context.Context, tx pgx.Tx) error {
 	leads, err := stagedLeads(ctx, tx, "", s.account, s.lead)
 	if err != nil {
@@ -163,7 +163,7 @@ func stagedLeads(ctx context.Context, tx pgx.Tx, place, account, after string) (
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// conversionKeys are in the order of conversionColumns.
+// conversionKeys are in the order of their columns in conversionColumns.
 var conversionKeys = []attribution.Key{
 	attribution.BySource, attribution.ByMedium, attribution.ByCampaign, attribution.ByUTMSource, attribution.ByIntake, attribution.ByCredential,
 }
@@ -172,7 +172,7 @@ var conversionColumns = []string{
 	"lead_id", "since", "until", "account", "at", "value", "touches", "source", "medium", "campaign", "utm_source", "intake", "credential",
 }
 
-// remakeConversions replaces all rows of leads.
+// remakeConversions rebuilds all rows of leads.
 func remakeConversions(ctx context.Context, tx pgx.Tx, leads []string) error {
 	if err := deleteLeads(ctx, tx, "conversion", leads); err != nil || len(leads) == 0 {
 		return err
@@ -184,7 +184,7 @@ func remakeConversions(ctx context.Context, tx pgx.Tx, leads []string) error {
 	return made.insert(ctx, tx, "conversion", conversionColumns...)
 }
 
-// conversionRows makes all rows of leads.
+// conversionRows builds all rows of leads.
 func conversionRows(ctx context.Context, tx pgx.Tx, place string, leads []string) (made rows, err error) {
 	settings := map[string]attribution.Won{}
 	var histories []*schema.LeadHistory
@@ -242,8 +242,8 @@ func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
 	}
 }
 
-// CompareDerived implements projection.Maintainer. It makes the conversions of all leads of the live view that have not changed since
-// the state, and compares them with its rows.
+// CompareDerived implements projection.Maintainer. It builds the conversions of all leads of the live view that have not changed after the
+// state's position, and compares them with the stored rows.
 func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) (found []projection.Difference, err error) {
 	place := pgx.Identifier{live}.Sanitize() + `.`
 	state, err := readState(ctx, tx, place)

@@ -24,7 +24,7 @@ func (Endpoint) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.WebhookPrefix}}
 }
 
-// Apply sends a statement for each event, all in one round trip: endpoints change seldom.
+// Apply sends a statement for each event, all in one round trip: endpoints rarely change.
 func (Endpoint) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	var statements pgx.Batch
 	for _, e := range batch {
@@ -36,7 +36,7 @@ func (Endpoint) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 }
 
 func queueEndpoint(to *pgx.Batch, id string, e projection.Event) error {
-	var change *pgx.QueuedQuery // of an endpoint that must be there
+	var change *pgx.QueuedQuery // of an endpoint that must exist
 	switch data := e.Data.(type) {
 	case event.WebhookRegistered:
 		events, err := json.Marshal(data.Events)

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Intake is the view of intakes. Deleted ones stay in it, so that secrets which are left of them can be found.
+// Intake is the view of intakes. It keeps deleted ones, so that their remaining secrets can be found.
 type Intake struct{}
 
 func (Intake) Name() string     { return schema.Intake }
@@ -26,7 +26,7 @@ func (Intake) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.IntakePrefix}}
 }
 
-// Apply sends a statement for each event, all in one round trip: intakes change seldom.
+// Apply sends a statement for each event, all in one round trip: intakes rarely change.
 func (Intake) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	var statements pgx.Batch
 	for _, e := range batch {
@@ -38,7 +38,7 @@ func (Intake) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) er
 }
 
 func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
-	var change *pgx.QueuedQuery // of an intake that must be there
+	var change *pgx.QueuedQuery // of an intake that must exist
 	switch data := e.Data.(type) {
 	case event.IntakeCreated:
 		settings, err := json.Marshal(data.IntakeSettings, json.Deterministic(true))
@@ -55,7 +55,7 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 		if err != nil {
 			return err
 		}
-		// What ends a silence is as intake.Evolve has it.
+		// A silence ends by the same rule as in intake.Evolve.
 		change = to.Queue(`
 			UPDATE intake
 			   SET settings = $2, enabled = $3, expect = $4,

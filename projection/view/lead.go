@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Lead is the view of leads as they are now, with totals of those that are won. A lead that was merged into another has no row.
+// Lead is the view of the current leads, with totals of the won ones. A lead that was joined into another has no row.
 type Lead struct{}
 
 func (Lead) Name() string { return schema.Lead }
@@ -34,7 +34,7 @@ func (v Lead) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) er
 	return v.Prepare(batch)(ctx, tx)
 }
 
-// Prepare implements projection.Preparer. For a lead whose stream begins in the batch, the table need not be read.
+// Prepare implements projection.Preparer. A lead whose stream starts in the batch needs no read of the table.
 func (Lead) Prepare(batch []projection.Event) projection.Write {
 	created := newFold(batch)
 	var known []*projection.Event // of other leads
@@ -71,7 +71,7 @@ func (Lead) Prepare(batch []projection.Event) projection.Write {
 	}
 }
 
-// changeLeads applies events of leads that have, or had, rows, and returns how this changes the totals of what is won.
+// changeLeads applies events of leads that have, or had, rows, and returns the changes of the won totals.
 func changeLeads(ctx context.Context, tx pgx.Tx, batch []*projection.Event) (won wins, err error) {
 	if len(batch) == 0 {
 		return won, nil
@@ -105,7 +105,7 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*projection.Event) (won
 			gone = append(gone, id)
 		}
 	}
-	// In one order, so that concurrent changes of several rows cannot deadlock.
+	// The same order in all transactions prevents deadlocks.
 	slices.SortFunc(changed, func(a, b lead.State) int { return cmp.Compare(a.ID, b.ID) })
 	slices.Sort(gone)
 	if err := updateLeads(ctx, tx, changed); err != nil {
@@ -119,13 +119,13 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*projection.Event) (won
 	return won, nil
 }
 
-// leadFold folds leads, in the order in which they are first met.
+// leadFold folds leads, in the order of their first events.
 type leadFold struct {
 	leads []lead.State
 	index map[string]int // by id
 }
 
-// newFold allocates for the leads that begin in a batch.
+// newFold allocates memory for the leads whose streams start in a batch.
 func newFold(batch []projection.Event) leadFold {
 	created := 0
 	for i := range batch {
@@ -154,14 +154,14 @@ func (f *leadFold) evolve(id string, e *projection.Event) error {
 	}
 	state := &f.leads[i]
 	*state = lead.Evolve(*state, e.Fact())
-	if state.Phase != lead.Erased && state.Revision != int64(e.Revision) { // of one that is erased there may be no row
+	if state.Phase != lead.Erased && state.Revision != int64(e.Revision) { // an erased lead may have no row
 		return fmt.Errorf("lead %s at revision %d: %w", id, e.Revision, errGap)
 	}
-	state.Sources = nil // they grow with every arrival, and have a view of their own
+	state.Sources = nil // sources grow with every arrival, and have a view of their own
 	return nil
 }
 
-// deleteLeads deletes leads from a table that were erased or became part of another.
+// deleteLeads deletes leads from a table that were erased or joined into another.
 func deleteLeads(ctx context.Context, tx pgx.Tx, table string, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -185,7 +185,7 @@ func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (leadFold, error) {
 	return found, err
 }
 
-// searched is what a list's search looks through.
+// searched returns the text of a lead that searches compare.
 func searched(state *lead.State) string {
 	return schema.Searched(state.Name + "\n" + state.Phone + "\n" + state.Email)
 }
@@ -242,19 +242,19 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 
 var stateCodec = event.NewCodec[lead.State]()
 
-// appendState writes what schema.LeadRow reads of a live lead besides the columns of its row.
+// appendState appends the JSON of a live lead: the values that schema.LeadRow does not read from other columns.
 func appendState(buffer []byte, s *lead.State) ([]byte, error) {
 	rest := *s
 	rest.Phase, rest.ID, rest.Account, rest.Temperature, rest.Source, rest.Phone, rest.Email = 0, "", "", "", "", "", ""
 	rest.Phones, rest.Emails = besides(s.Phones, s.Phone), besides(s.Emails, s.Email)
-	rest.Sources = nil // they have a view of their own
+	rest.Sources = nil // sources have a view of their own
 	if rest.CreatedAt = (time.Time{}); s.UpdatedAt.Equal(s.CreatedAt) {
 		rest.UpdatedAt = time.Time{}
 	}
 	return stateCodec.Append(buffer, &rest)
 }
 
-// besides returns the values that find a lead, or nil if that is the one in the column alone.
+// besides returns the values that are claimed for a lead, or nil if the only one is in the column.
 func besides(values []string, column string) []string {
 	switch {
 	case column == "":

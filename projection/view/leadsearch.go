@@ -10,23 +10,23 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// The table lead_search has a row for each lead with the text that searches look through, and a trigram index on it. New rows cost the
-// index more than all other indexes of a lead together, so they are added in the background, in the order of the leads' ids. Searches
-// look at leads that are not in it yet one by one.
+// The table lead_search has a row for each lead with its search text, and a trigram index on it. Inserting a row costs more in that index
+// than in all other indexes of a lead together, so rows are added in the background, in the order of the leads' ids. Searches scan the
+// leads that are not in the table yet.
 
 const (
 	searchTable = "lead_search"
-	// indexedAtOnce bounds how long the view waits for the index: some 10 ms.
+	// indexedAtOnce bounds how long a transaction blocks the view: about 10 ms.
 	indexedAtOnce = 500
-	// indexingShare is how many times as long as it took to add rows the next ones wait while events come.
+	// indexingShare is the ratio of the pause after adding rows to the time that adding took, while events are appended.
 	indexingShare = 9
 )
 
-// searchIndexing is the work on lead_search that is left for one session.
+// searchIndexing is the pending work of one session on lead_search.
 type searchIndexing struct {
-	pending     bool      // there may be leads that are not in it
-	busy        bool      // events have come since the last rows were added
-	pausedUntil time.Time // a batch is followed by a pause, so that the index takes a tenth of the time
+	pending     bool      // there may be leads without a row
+	busy        bool      // events were applied since rows were last added
+	pausedUntil time.Time // pause after a batch, so that the index takes a tenth of the time
 }
 
 // Maintenance implements projection.Maintainer.
@@ -64,7 +64,7 @@ func (s *searchIndexing) Run(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// indexLate adds leads whose ids are lower than that of a lead that is in lead_search already, as when processes have different clocks.
+// indexLate adds leads with an id below the highest in lead_search, which occurs when clocks of processes differ.
 func indexLate(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	if len(leads) == 0 {
 		return nil
@@ -88,7 +88,7 @@ func indexLate(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	return err
 }
 
-// indexChanged changes the rows of leads that are found by another text now. Those that are not in lead_search yet have none.
+// indexChanged updates the rows of leads whose search text has changed. A lead that is not in lead_search yet has no row.
 func indexChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) error {
 	var ids, texts []string
 	for i := range before {
@@ -108,7 +108,7 @@ func indexChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) er
 // DerivedTables implements projection.Maintainer.
 func (Lead) DerivedTables() []string { return []string{searchTable} }
 
-// CompareDerived implements projection.Maintainer. Every lead up to the last of lead_search has a row there, and no other.
+// CompareDerived implements projection.Maintainer. lead_search must have exactly the leads up to its highest id.
 func (Lead) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]projection.Difference, error) {
 	in := pgx.Identifier{live}.Sanitize() + `.`
 	rows, err := tx.Query(ctx, `

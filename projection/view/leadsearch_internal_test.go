@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// While events arrive, maintenance does not delay the view.
+// While events are appended, maintenance does not delay the view.
 func TestLeadSearch_RestsWhileBusy(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// arrivals appends leads, one a second from a time on.
+// arrivals appends leads, one a second, starting at a time.
 func arrivals(t *testing.T, w *projectiontest.World, account string, from time.Time, count int) (ids []string) {
 	t.Helper()
 	for n := range count {
@@ -84,7 +84,7 @@ func TestLeadSearch_FollowsChanges(t *testing.T) {
 	}
 	require.Empty(t, differences(t, w))
 
-	// By a process whose clock is years behind, and of the last lead of all.
+	// One lead by a process whose clock is years behind, and the last lead of all.
 	late := arrivedAs(t, w, "acme", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	last := arrivals(t, w, "acme", projectiontest.Start.Add(time.Hour), 1)[0]
 	awaitIndexed(t, w, 750-2+2)
@@ -95,7 +95,7 @@ func TestLeadSearch_FollowsChanges(t *testing.T) {
 	require.Empty(t, differences(t, w))
 	stop()
 
-	// A lead that is not in the table yet is changed as others are.
+	// A lead that is not in the table yet is updated like others.
 	batches := w.Runner(t, struct{ projection.Projector }{view.Lead{}})
 	next := arrivals(t, w, "acme", projectiontest.Start, 1)[0]
 	w.Append(t, "acme", event.LeadStream(next), event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Yash Mehta"}})
@@ -136,7 +136,7 @@ func TestLeadSearch_CompareDetectsDamage(t *testing.T) {
 	}, differences(t, w))
 }
 
-// A replay replaces the table of leads and with it this one, also if a session's state says that all leads were added.
+// A replay replaces the table of leads and the search table, even if a session's state says that all leads were added.
 func TestLeadSearch_RebuiltAfterReplay(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// anyLead draws a state with every kind of value: nil and empty, odd texts, raw JSON.
+// anyLead draws a state with every kind of value: nil and empty, unusual texts, raw JSON.
 func anyLead(t *rapid.T) lead.State {
 	values := rapid.SampledFrom([]jsontext.Value{
 		jsontext.Value(`"a"`), jsontext.Value(`"é<&>/"`), jsontext.Value(`1.0`), jsontext.Value(`1E-300`), jsontext.Value(`-0`),
@@ -62,7 +62,7 @@ func TestLead_RowRoundTrip(t *testing.T) {
 		require.Equal(t, string(written), string(view.AppendState(nil, &back)), "a rewritten row is the same")
 		state.Sources = nil
 		for known, shown := range map[*[]string]string{&state.Phones: state.Phone, &state.Emails: state.Email} {
-			if *known == nil && shown != "" { // no list and an empty one are the same
+			if *known == nil && shown != "" { // a nil list and an empty one are equivalent
 				*known = []string{}
 			}
 		}

@@ -15,27 +15,27 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Place has two sparse indexes of the log. Some engines read from the positions of their events only, so a reader that does not start
-// at the beginning needs a position that the log gave.
+// Place has two sparse indexes of the log. Some engines read only from positions of their events, so a reader that starts in the middle
+// needs a position that the log returned.
 //
 // By time: a row for the first event of each minute that is later than all events before it.
 //
-// By account: the log is divided into blocks, and the first event of an account and kind in each block has a row. Whether an event
-// begins a block depends on its id alone, so the blocks are the same for every engine, and after the log was copied. A busy
-// account costs a row in some hundred events; a reader of a quiet one reads only blocks in which it has events.
+// By account: the log is divided into blocks, and the first event of an account and kind in each block has a row. Only the id of an event
+// decides whether it starts a block, so the blocks are the same in every engine and in a copy of the log. A busy account has a row per
+// block; a reader of a quiet account reads only blocks with its events.
 type Place struct{}
 
 // placeInterval is the least time between two rows.
 const placeInterval = time.Minute
 
-// blockEvents is how many events a block has on average. It is a power of two.
+// blockEvents is the average number of events in a block. It is a power of two.
 const blockEvents = 512
 
 func (Place) Name() string     { return schema.Place }
 func (Place) Version() int     { return 2 }
 func (Place) Tables() []string { return []string{"place", "account_place"} }
 
-// Filter selects what other projectors select too, so that the log is not read further for this one.
+// Filter selects only events that other projectors also select, so that no more of the log is read for this one.
 func (Place) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{
 		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix, event.VisitorPrefix,
@@ -43,7 +43,7 @@ func (Place) Filter() eventstore.Filter {
 	}}
 }
 
-// Choose implements projection.Chooser: few events make a row.
+// Choose implements projection.Chooser: few events need a row.
 func (Place) Choose(ctx context.Context, db projection.Rows) (func(projection.Event) bool, error) {
 	last, err := lastPlace(ctx, db)
 	if err != nil {
@@ -91,7 +91,7 @@ func (Place) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 	return accounts.insert(ctx, tx, "account_place", "position", "account", "kind")
 }
 
-// placeTime is the time of a row, which is the latest time of all events up to it.
+// placeTime is the time of the last row, which is the latest time of all events up to it.
 type placeTime struct{ at time.Time }
 
 func lastPlace(ctx context.Context, db projection.Querier) (last *placeTime, err error) {
@@ -103,7 +103,7 @@ func lastPlace(ctx context.Context, db projection.Querier) (last *placeTime, err
 	return last, err
 }
 
-// passedBy reports whether an event makes a row, which then is the last one.
+// passedBy reports whether an event needs a row, which is then the last one.
 func (last *placeTime) passedBy(e projection.Event) bool {
 	if !e.At.Truncate(placeInterval).After(last.at.Truncate(placeInterval)) {
 		return false
@@ -112,7 +112,7 @@ func (last *placeTime) passedBy(e projection.Event) bool {
 	return true
 }
 
-// block is the last block of the log: the accounts and kinds of its events.
+// block holds the accounts and kinds of the events in the last block of the log.
 type block map[blockPart]struct{}
 
 type blockPart struct{ account, kind string }
@@ -129,7 +129,7 @@ func lastBlock(ctx context.Context, db projection.Querier) (b block, err error) 
 	return b, err
 }
 
-// endedBy reports whether an event begins the next block, and empties this one then.
+// endedBy reports whether an event starts the next block, and if so empties this one.
 func (b block) endedBy(e projection.Event) bool {
 	if crc32.ChecksumIEEE(e.ID[:])%blockEvents != 0 {
 		return false
@@ -149,8 +149,8 @@ func (b block) firstOf(e projection.Event) bool {
 	return !there
 }
 
-// PlaceBefore returns a position that the log gave, such that every event of a lead, token, endpoint, account or visitor up to it
-// is earlier than a time: 0 when none is known. The views may be behind the log; then the position is earlier than it could be.
+// PlaceBefore returns a position that the log returned, such that each event of a lead, token, endpoint, account or visitor up to it is
+// earlier than a time: 0 when none is known. If the views lag, a later position may exist.
 func PlaceBefore(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store, at time.Time) (eventstore.Position, error) {
 	applied, err := projection.AppliedUpTo(ctx, pool, store, schema.Place)
 	if err != nil || applied == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// leadAt appends a lead with a time of its own.
+// leadAt appends a lead with a given time.
 func leadAt(t *testing.T, w *projectiontest.World, at time.Time) eventstore.Position {
 	t.Helper()
 	e := w.NewEvent()
@@ -40,7 +40,7 @@ func TestPlaceBefore_IsEarlier(t *testing.T) {
 	w.Project(t) // the rows do not depend on where batches end
 	leadAt(t, w, minute(1.7))
 	second := leadAt(t, w, minute(3.2))
-	leadAt(t, w, minute(2)) // came later than it was stamped
+	leadAt(t, w, minute(2)) // appended later than its time
 	third := leadAt(t, w, minute(4))
 	w.Project(t)
 	for at, want := range map[time.Time]eventstore.Position{

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Refused has a row for each arrival that was answered with a conflict.
+// Refused has a row for each arrival that was refused with a conflict.
 type Refused struct{}
 
 func (Refused) Name() string     { return schema.Refused }

@@ -13,22 +13,22 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// rows are new rows of a table in the binary format of COPY, which is the fastest way into PostgreSQL and needs no allocation for
-// each value.
+// rows are new rows of a table in the binary format of COPY, which is the fastest way into PostgreSQL and needs no allocation for each
+// value.
 type rows struct {
 	buffer []byte
-	err    error // the first of a value that cannot be written
+	err    error // of the first value that could not be encoded
 }
 
-// makeRows returns empty rows with memory for count rows of about size bytes each.
+// makeRows returns empty rows with capacity for count rows of about size bytes each.
 func makeRows(count, size int) rows {
 	return rows{buffer: make([]byte, 0, len(copyHeader)+count*size+2)}
 }
 
-// copyHeader is the signature, no flags, no extension.
+// copyHeader is the signature, without flags and extension.
 const copyHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 
-// row begins a row. As many values follow, in the order of the columns.
+// row starts a row. The caller appends that many values, in the order of the columns.
 func (r *rows) row(columns int) {
 	if len(r.buffer) == 0 {
 		r.buffer = append(r.buffer, copyHeader...)
@@ -41,12 +41,12 @@ func (r *rows) text(value string) {
 	r.buffer = append(r.buffer, value...)
 }
 
-// json is a value of type json, not jsonb.
+// json appends a value of type json, not jsonb.
 func (r *rows) json(value []byte) {
 	r.jsonBy(func(buffer []byte) ([]byte, error) { return append(buffer, value...), nil })
 }
 
-// jsonBy is a value of type json that write appends.
+// jsonBy appends a value of type json that write encodes.
 func (r *rows) jsonBy(write func([]byte) ([]byte, error)) {
 	start := len(r.buffer)
 	written, err := write(append(r.buffer, 0, 0, 0, 0))
@@ -58,12 +58,12 @@ func (r *rows) jsonBy(write func([]byte) ([]byte, error)) {
 	binary.BigEndian.PutUint32(r.buffer[start:], uint32(len(r.buffer)-start-4))
 }
 
-// jsonbBy is jsonBy for jsonb, which has a version before the text.
+// jsonbBy is jsonBy for jsonb, whose text is preceded by a version.
 func (r *rows) jsonbBy(write func([]byte) ([]byte, error)) {
 	r.jsonBy(func(buffer []byte) ([]byte, error) { return write(append(buffer, 1)) })
 }
 
-// bytesBy is a value of type bytea that write appends.
+// bytesBy appends a value of type bytea that write encodes.
 func (r *rows) bytesBy(write func([]byte) []byte) {
 	start := len(r.buffer)
 	r.buffer = write(append(r.buffer, 0, 0, 0, 0))
@@ -82,17 +82,17 @@ func (r *rows) boolean(value bool) {
 	}
 }
 
-// epoch is where PostgreSQL's timestamps count microseconds from.
+// epoch is the zero of PostgreSQL's timestamps.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (r *rows) timestamp(value time.Time) { r.bigint(value.UnixMicro() - epoch.UnixMicro()) }
 
-// insert puts the rows into a table. None may be there yet.
+// insert inserts the rows into a table. They must not exist yet.
 func (r *rows) insert(ctx context.Context, tx pgx.Tx, table string, columns ...string) error {
 	if r.err != nil || len(r.buffer) == 0 {
 		return r.err
 	}
-	r.buffer = append(r.buffer, 0xff, 0xff) // the end
+	r.buffer = append(r.buffer, 0xff, 0xff) // trailer
 	ctx, cancel := schema.Within(ctx, tx.Conn())
 	defer cancel()
 	_, err := tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(r.buffer),

@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// SourceDay counts each day's arrivals, by source and outcome.
+// SourceDay counts the arrivals of each day, by source and outcome.
 type SourceDay struct{}
 
 func (SourceDay) Name() string     { return schema.SourceDay }
@@ -27,7 +27,7 @@ func (SourceDay) Filter() eventstore.Filter {
 
 type sourceDay struct {
 	account string
-	day     time.Time // its first moment, UTC
+	day     time.Time // midnight, UTC
 	source  string
 }
 
@@ -35,7 +35,7 @@ func (d sourceDay) compare(other sourceDay) int {
 	return cmp.Or(cmp.Compare(d.account, other.account), d.day.Compare(other.day), cmp.Compare(d.source, other.source))
 }
 
-// outcomes counts arrivals by outcome, and how many of all were lines of a batch or a file.
+// outcomes counts arrivals by outcome, and how many of them were lines of a batch or a file.
 type outcomes struct{ created, merged, refused, lines int64 }
 
 func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {

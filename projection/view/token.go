@@ -25,7 +25,7 @@ func (Token) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.TokenUsePrefix}}
 }
 
-// tokenRow is a row of the table, its columns in their order.
+// tokenRow is a row of the table, with the columns in order.
 type tokenRow struct {
 	ID, Account, Name, Prefix string
 	ExpiresAt, CreatedAt      time.Time
@@ -62,8 +62,8 @@ func (t *tokenRow) evolve(e projection.Event) (*tokenRow, error) {
 	return t, nil
 }
 
-// use notes a sample. It is on another stream than the token's events: as of a time it may be there without them, and
-// the sample of a new day may come before the last of the old one.
+// use records a usage sample. It is on another stream than the token's events: in a copy as of a time, the token may be missing, and the
+// sample of a new day may precede the last one of the day before.
 func (t *tokenRow) use(at time.Time) *tokenRow {
 	if t != nil && (t.LastUsedAt == nil || t.LastUsedAt.Before(at)) {
 		t.LastUsedAt = &at

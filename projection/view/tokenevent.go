@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// TokenEvent has a row for each event of an API token, with its actor, address and request, and for each account a Merkle tree whose
-// leaves are these rows.
+// TokenEvent has a row for each event of an API token, with its actor, address and request, and a Merkle tree for each account whose leaves
+// are these rows.
 type TokenEvent struct{}
 
 func (TokenEvent) Name() string     { return schema.TokenEvent }
@@ -73,8 +73,8 @@ func (TokenEvent) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event
 type tokenTree struct {
 	account string
 	edge    *audit.Edge
-	first   int64       // where the new hashes are stored
-	added   []tlog.Hash // new hashes, in the order in which they are stored
+	first   int64       // ordinal of the first added hash
+	added   []tlog.Hash // new hashes, in storage order
 }
 
 func (t *tokenTree) add(entry audit.Entry) error {
@@ -87,7 +87,7 @@ func (t *tokenTree) add(entry audit.Entry) error {
 	return err
 }
 
-// openTrees resumes the trees of the accounts of events, by account.
+// openTrees resumes the trees of the accounts of events. It returns them by account.
 func openTrees(ctx context.Context, tx pgx.Tx, events []projection.Event) (map[string]*tokenTree, error) {
 	trees := map[string]*tokenTree{}
 	for _, e := range events {

@@ -18,12 +18,12 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// Touch has a row for each arrival of a lead, and for each visit by a campaign. A row stays as it was written, so that a report as of
-// any position can be made again: joins have rows of their own, and an erasure removes what is personal, which is in another table.
-// Beside them it has what attribution needs: changes of a lead's stage and value, and which stages are won.
+// Touch has a row for each arrival of a lead, and for each visit from a campaign. A row keeps its values, so that a report as of any position
+// can be repeated: joins have rows of their own, and an erasure deletes the personal data, which is in another table. The view also has the
+// other inputs of attribution: changes of a lead's stage and value, and which stages are won.
 //
-// The source history is read from it: the first arrival of a lead from a source is flagged. Only a join changes a flag, where both leads
-// had a source.
+// The source history is read from this view: the first arrival of a lead from a source is flagged. Only a join changes a flag, if both
+// leads had the source.
 type Touch struct{}
 
 // Kinds of touches.
@@ -46,7 +46,7 @@ func (v Touch) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) e
 	return v.Prepare(batch)(ctx, tx)
 }
 
-// Prepare implements projection.Preparer. An erasure and a join are about rows that were written before, so a batch is cut there.
+// Prepare implements projection.Preparer. An erasure or a join changes rows written before it, so a batch is split there.
 func (Touch) Prepare(batch []projection.Event) projection.Write {
 	parts := []*touches{newTouches(len(batch))}
 	for i := range batch {
@@ -65,7 +65,7 @@ func (Touch) Prepare(batch []projection.Event) projection.Write {
 	}
 }
 
-// touches are the rows of a part of a batch, and the erasure or join that ends it.
+// touches holds the rows of a part of a batch, and the erasure or join that ends it.
 type touches struct {
 	plain, personal, joins rows
 	changes, settings      rows
@@ -112,18 +112,18 @@ func (t *touches) add(e *projection.Event) {
 		}
 		t.changeRow(e, e.At, event.LeadFields{OpportunityValue: data.OpportunityValue})
 	case event.LeadErased:
-		t.erased = append(slices.Clip(data.Leads), event.LeadID(e.Stream)) // events are shared with other projectors
+		t.erased = append(slices.Clip(data.Leads), event.LeadID(e.Stream)) // a new slice, since events are shared with other projectors
 	case event.VisitorForgotten:
-		if len(data.Keys) == 0 { // else forget.Eraser.ForgetVisitor erases the rows
+		if len(data.Keys) == 0 { // otherwise forget.Eraser.ForgetVisitor erases the rows
 			t.forgotten = []string{e.Stream}
 		}
 	}
 }
 
-// touchRow is what a touch has of an arrival, or of a visit.
+// touchRow holds the values of an arrival or a visit for a touch.
 type touchRow struct {
 	kind, source string
-	first        bool // of the lead from this source
+	first        bool // the lead's first arrival from this source
 	campaign     event.Campaign
 	kept         event.KeptArrival
 	visitor      string
@@ -131,24 +131,24 @@ type touchRow struct {
 	details
 }
 
-// details are personal.
+// details are the personal data of a touch.
 type details struct {
 	metadata      map[string]jsontext.Value
 	ip, userAgent string
 	changed       []string
 }
 
-// touch adds an arrival.
+// touch adds the row of an arrival.
 func (t *touches) touch(e *projection.Event, a *touchRow) {
 	t.row(e, a, event.LeadID(e.Stream), a.kept.SeenAt(e.At))
 }
 
-// visit adds an activity.
+// visit adds the row of an activity.
 func (t *touches) visit(e *projection.Event, acted *event.VisitorActed) {
 	t.row(e, &touchRow{kind: kindVisit, campaign: acted.Campaign, visitor: e.Stream, details: details{metadata: visitMetadata(acted)}}, "", acted.At)
 }
 
-// touchColumns and personalColumns are in the order in which row writes them.
+// touchColumns and personalColumns are in the order in which row appends values.
 var (
 	touchColumns = []string{
 		"position", "touch_id", "account", "lead_id", "at", "kind", "source", "first", "utm_source", "utm_medium", "utm_campaign", "utm_id",
@@ -200,7 +200,7 @@ func (t *touches) join(e *projection.Event, from string) {
 	t.joins.text(e.Metadata.Account)
 }
 
-// change adds a stage or a value that is not to be found by a touch.
+// change adds a stage or a value that no touch has.
 func (t *touches) change(e *projection.Event, at time.Time, sets event.LeadFields) {
 	if sets.Status != "" || sets.OpportunityValue != "" {
 		t.changeRow(e, at, sets)
@@ -234,12 +234,12 @@ func (t *touches) setting(e *projection.Event, configured *event.AccountConfigur
 	t.settings.text(first)
 }
 
-// visitMetadata are the parameters of a visit's URL, and its address and referrer, by the names that a capture's metadata give them.
+// visitMetadata returns the parameters of a visit's URL, the URL and the referrer, under their names in the metadata of a capture.
 func visitMetadata(acted *event.VisitorActed) map[string]jsontext.Value {
 	metadata := map[string]jsontext.Value{}
 	put := func(name, value string) {
 		quoted, err := jsontext.AppendQuote(nil, value)
-		if err == nil && value != "" && !strings.ContainsRune(value, 0) { // which PostgreSQL cannot store
+		if err == nil && value != "" && !strings.ContainsRune(value, 0) { // PostgreSQL cannot store NUL
 			metadata[name] = quoted
 		}
 	}
@@ -286,8 +286,8 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 	return t.unflag(ctx, tx)
 }
 
-// unflag leaves one first arrival from each source to a lead that others were joined into: the earlier one, or at one time that of the
-// surviving lead, as in lead.Evolve.
+// unflag keeps one first arrival from each source after a join: the earliest one, or that of the surviving lead if the times are equal, as
+// in lead.Evolve.
 func (t *touches) unflag(ctx context.Context, tx pgx.Tx) error {
 	if t.joined == nil {
 		return nil

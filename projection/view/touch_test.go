@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// touchRows returns the touches of the view, a line each, without ids and times.
+// touchRows returns the touches of the view, one per line, without ids and times.
 func touchRows(t *testing.T, w *projectiontest.World) []string {
 	t.Helper()
 	return pgtest.Rows[string](t, w.Pool, `
@@ -76,7 +76,7 @@ func TestTouch_ErasureKeepsNumbers(t *testing.T) {
 	}
 }
 
-// The last row up to a position has the lead that the touches of another belong to, also through several joins.
+// The last row up to a position names the lead that another lead's touches belong to, also after several joins.
 func TestTouch_JoinsAsIntervals(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -17,15 +17,15 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Trail has a row for each act in an account, and for each recorded reading of personal data. A changed setting is shown with its old
-// and its new value, which the view compares itself.
+// Trail has a row for each act in an account, and for each recorded access to personal data. A changed setting is shown with its old and
+// its new value, which the view compares itself.
 type Trail struct{}
 
 func (Trail) Name() string     { return schema.Trail }
 func (Trail) Version() int     { return 1 }
 func (Trail) Tables() []string { return []string{"trail", "trail_setting"} }
 
-// Filter names the streams too: a view that takes events of any stream has the process read and decode the whole log, two thirds of
+// Filter also names the streams: a view that selects events of any stream makes the process read and decode the whole log, two thirds of
 // which are claims.
 func (Trail) Filter() eventstore.Filter {
 	return eventstore.Filter{Types: event.TrailTypes(), StreamPrefixes: []string{
@@ -50,7 +50,7 @@ func (Trail) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 			return fmt.Errorf("event at position %d: %w", e.Position, err)
 		}
 		m := e.Metadata
-		if isLead(e.Stream) { // sealed with the person, and gone with the person
+		if isLead(e.Stream) { // sealed with the person's key, and deleted with it
 			m.IP, m.UserAgent, m.RequestID = "", "", m.Correlation
 		}
 		trail.row(11)
@@ -95,10 +95,10 @@ func trailSubject(e projection.Event) string {
 	return ""
 }
 
-// settings are those of streams, by name of the stream. Those that changed are saved.
+// settings holds the settings of streams, by stream. Those that changed are saved.
 type settings struct {
 	now     map[string]jsontext.Value
-	changed map[string]string // their accounts
+	changed map[string]string // accounts of the changed streams
 }
 
 // setting reports whether a fact has all settings of its stream.
@@ -149,7 +149,7 @@ func (s settings) save(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// shown returns the data of an event as the trail shows it.
+// shown returns the data of an event for the trail.
 func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	switch d := e.Data.(type) {
 	case event.LeadReleased: // without the value
@@ -161,7 +161,7 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	case event.LeadJoined:
 		return json.Marshal(map[string]string{"from": d.From})
 	case event.LeadErased:
-		return json.Marshal(map[string][]string{"leads": append([]string{}, d.Leads...)}) // and not the claims, nor the visitors
+		return json.Marshal(map[string][]string{"leads": append([]string{}, d.Leads...)}) // without the claims and the visitors
 	}
 	if audit.IsLeaf(e.Type) {
 		return audit.Shown(e.Data)
@@ -181,7 +181,7 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 		}
 	}
 	delete(now, "changed")
-	delete(now, "slot") // of the service's own
+	delete(now, "slot") // internal
 	before, known := s.now[e.Stream]
 	if s.now[e.Stream], err = json.Marshal(now, json.Deterministic(true)); err != nil {
 		return nil, err
@@ -198,16 +198,16 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	return changes(old, now, named)
 }
 
-// hidden is shown in place of a secret.
+// hidden is shown instead of a secret.
 var hidden = jsontext.Value(`"***"`)
 
-// change is a setting that changed.
+// change is a changed setting.
 type change struct {
 	Old jsontext.Value `json:"old"`
 	New jsontext.Value `json:"new"`
 }
 
-// changes compares settings. Of one that changed and is in neither, a secret, it shows no value.
+// changes compares settings. A named setting that is in neither version is a secret, and no value is shown.
 func changes(old, now map[string]jsontext.Value, named []string) (jsontext.Value, error) {
 	found := map[string]change{}
 	for name, value := range now {

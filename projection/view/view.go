@@ -1,5 +1,5 @@
-// Package view has the views of the log, one file each. A view is a [projection.Projector]: a fold of events into tables of its own.
-// Package projection keeps them up to date, rebuilds and compares them.
+// Package view has the views of the log, one per file. A view is a [projection.Projector]: a fold of events into tables of its own. Package
+// projection updates, rebuilds and compares them.
 package view
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// All returns every view that a service serves.
+// All returns all views of the service.
 func All() []projection.Projector {
 	return []projection.Projector{
 		Lead{}, SourceDay{}, Touch{}, Token{}, TokenEvent{}, Account{}, Endpoint{}, Intake{},
@@ -16,5 +16,5 @@ func All() []projection.Projector {
 	}
 }
 
-// errGap is returned by a fold that was not given every event of a stream.
+// errGap is returned by a fold that did not get every event of a stream.
 var errGap = errors.New("the view does not have every event before this one")

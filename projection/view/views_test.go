@@ -89,7 +89,7 @@ func TestLead_RowIsFoldOfStream(t *testing.T) {
 			require.NoError(t, err)
 			got, err := row.State()
 			require.NoError(t, err)
-			want.Sources = nil // these are a view of their own
+			want.Sources = nil // the sources have a view of their own
 			require.Equal(t, view.AppendState(nil, &want), view.AppendState(nil, &got))
 			want.Phones, want.Emails = slices.Concat([]string{}, want.Phones), slices.Concat([]string{}, want.Emails)
 			got.Phones, got.Emails = slices.Concat([]string{}, got.Phones), slices.Concat([]string{}, got.Emails)
@@ -101,8 +101,8 @@ func TestLead_RowIsFoldOfStream(t *testing.T) {
 	require.NotZero(t, checked)
 }
 
-// The view keeps lead.State as JSON under its Go names, but for the sources. Rows that were written before a field came,
-// went or changed its name would not be folds any more.
+// The view stores lead.State as JSON under its Go names, without the sources. If a field is added, removed or renamed, rows that were
+// written before are no longer equal to a fold.
 func TestLead_StateJSON(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 1, view.Lead{}.Version(), "write down the new version's JSON here")
@@ -126,7 +126,7 @@ func TestLead_StateJSON(t *testing.T) {
 		string(written))
 }
 
-// Rows of earlier versions exist until they are rewritten, and in copies as of a day.
+// Rows of earlier versions exist until they are rewritten, and in copies as of an earlier day.
 func TestLead_ReadsEarlierRowVersion(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// VisitorActivity has a row for each activity of a visitor. It does not hold which lead a visitor is: leads have the ids of their
-// visitors, and readers join the two. So it does not matter whether the activity or the lead came first.
+// VisitorActivity has a row for each activity of a visitor. It does not store the visitor's lead: leads have the ids of their visitors, and
+// readers join the two. So the activity and the lead may be recorded in any order.
 type VisitorActivity struct{}
 
 func (VisitorActivity) Name() string     { return schema.VisitorActivity }
@@ -29,7 +29,7 @@ func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []projection.
 	var recorded activities
 	for _, e := range batch {
 		if d, forgotten := e.Data.(event.VisitorForgotten); forgotten {
-			if len(d.Keys) > 0 { // forget.Eraser.ForgetVisitor removes the rows
+			if len(d.Keys) > 0 { // forget.Eraser.ForgetVisitor deletes the rows
 				continue
 			}
 			if err := recorded.forget(ctx, tx, e.Stream); err != nil {
@@ -62,7 +62,7 @@ func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []projection.
 	return recorded.save(ctx, tx)
 }
 
-// activities are rows of a batch that are not written yet.
+// activities are rows of a batch that are not inserted yet.
 type activities struct{ rows }
 
 func (a *activities) save(ctx context.Context, tx pgx.Tx) error {
@@ -70,7 +70,7 @@ func (a *activities) save(ctx context.Context, tx pgx.Tx) error {
 		"recorded_at", "url", "title", "referrer", "properties", "stream")
 }
 
-// forget removes the earlier activities of a visitor, including those in the batch.
+// forget deletes the earlier activities of a visitor, including those in the batch.
 func (a *activities) forget(ctx context.Context, tx pgx.Tx, stream string) error {
 	if err := a.save(ctx, tx); err != nil {
 		return err

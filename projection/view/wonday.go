@@ -11,17 +11,17 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// wonStatus is the stage of leads that are won, as status of a lead's row has it.
+// wonStatus is the stage of won leads, in the case of a lead's row.
 const wonStatus = "won"
 
-// wins are the changes that a batch makes to won_day, lead by lead.
+// wins are the changes of a batch to won_day, lead by lead.
 type wins struct {
 	accounts, sources, values []string
 	days                      []time.Time
-	leads                     []int64 // 1, or -1 for a lead that is no longer counted as it was
+	leads                     []int64 // 1, or -1 to subtract a lead's previous worth
 }
 
-// worth is what a lead adds to its day. Two leads of one worth add the same.
+// worth is what a lead adds to the total of its day.
 type worth struct {
 	sourceDay
 	value string
@@ -42,7 +42,7 @@ func (w *wins) add(one worth, leads int64) {
 	w.leads, w.values = append(w.leads, leads), append(w.values, one.value)
 }
 
-// save adds the changes up. A day on which nothing is won any more has no row, as if nothing ever had been.
+// save adds the changes to the totals. A day without won leads has no row, as if there had never been one.
 func (w *wins) save(ctx context.Context, tx pgx.Tx) error {
 	if len(w.leads) == 0 {
 		return nil
@@ -65,8 +65,8 @@ func (w *wins) save(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// winsOf compares leads that have rows with what they become. A lead whose row an erasure deletes meanwhile is
-// subtracted there: so the rows of those that count are locked.
+// winsOf compares the rows of leads with their new states. A concurrent erasure that deletes a lead's row also subtracts it, so the rows of
+// leads whose worth changes are locked.
 func winsOf(ctx context.Context, tx pgx.Tx, before, after []lead.State) (w wins, err error) {
 	var ids []string
 	for i := range before {

@@ -20,11 +20,10 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// deals appends leads that are won and lost again, change their value, are joined and erased, and begin on
-// several days.
+// deals appends leads on several days that are won, lost, changed in value, joined and erased.
 func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 	t.Helper()
-	var leads []string // those that are left
+	var leads []string // not erased or joined
 	random := rand.New(rand.NewPCG(seed, 2))
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	value := func() string { return pick("", "0", "1200.50", "7.1", "-0", "99999999999.9999") }
@@ -79,7 +78,7 @@ func foldLead(t *testing.T, w *projectiontest.World, id string) lead.State {
 	return state
 }
 
-// counted returns the totals of the won leads of a schema, by their states.
+// counted returns the totals of the won leads of a schema, computed from their states.
 func counted(t *testing.T, w *projectiontest.World, schema string) []string {
 	t.Helper()
 	return pgtest.Rows[string](t, w.Pool, `
@@ -117,8 +116,8 @@ func TestWonDay_NoRowForZeroLeads(t *testing.T) {
 	}
 }
 
-// An erased person is removed from copies by their rows, also from one that a replay is building. When the replay reaches the
-// erasure, no row has the value.
+// The rows of an erased person are deleted from copies, including a copy that a replay is building. When the replay reaches the erasure, no
+// row has the value.
 func TestWonDay_ForgottenInCopies(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -154,7 +153,7 @@ func TestWonDay_ForgottenInCopies(t *testing.T) {
 	asOf.Into, asOf.Until = "before", projection.Until{Position: 4}
 	require.NoError(t, asOf.Run(t.Context()))
 
-	for range 2 { // once is enough
+	for range 2 { // the second call changes nothing
 		require.NoError(t, pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
 			return forget.SweepCopies(t.Context(), tx, forget.Forgotten{Leads: []string{won[1]}})
 		}))
