@@ -1,10 +1,9 @@
 // Package move moves the views and the deliveries to a copy of their log in another store, so that the views need not be rebuilt
 // and nothing is delivered again.
 //
-// A copy has other positions and an epoch of its own. So every position in the views' database is translated, by the event at that
-// position, and every checkpoint gets the copy's epoch: in one transaction, after both logs have been compared from beginning to
-// end. Before it the views belong to the source and afterwards to the copy, and a service that is started on the other one is
-// refused.
+// A copy has other positions and an epoch of its own. So every position in the views' database is translated, through the event at that
+// position, and every checkpoint gets the copy's epoch. This happens in one transaction, after both logs have been compared in full. Before
+// its commit the views belong to the source, afterwards to the copy, and a service that is started on the other log is refused.
 package move
 
 import (
@@ -23,7 +22,7 @@ import (
 )
 
 var (
-	// ErrServiceRuns means that a service writes the views, which cannot be moved meanwhile.
+	// ErrServiceRuns means that a service writes the views, which prevents the move.
 	ErrServiceRuns = errors.New("a service runs on these views")
 
 	// ErrGrown means that events were appended to the source while it was compared.
@@ -36,20 +35,19 @@ var (
 	ErrSameLog = errors.New("source and target are the same log")
 )
 
-// Move is what to move.
+// Move configures a move.
 type Move struct {
 	URL      string // of the views' database
 	From, To eventstore.Store
-	// Copy copies to To the events of From that are not there yet.
+	// Copy copies the events of From that To lacks.
 	Copy func(context.Context) error
-	// Compare reads both from beginning to end, calls each with the positions of every event in the two, and fails when they
-	// are not the same.
+	// Compare reads both logs in full, and calls each with the two positions of every event. It fails if the events differ.
 	Compare func(ctx context.Context, each func(from, to eventstore.Position) error) error
 }
 
-// Run copies the log and moves the views. It returns how many checkpoints it moved: none when they were moved before. It may be
-// interrupted at any time and run again. While a service is running, it only copies the log and returns ErrServiceRuns, so that
-// little is left to copy when the service has stopped.
+// Run copies the log and moves the views. It returns how many checkpoints it moved: none if an earlier run moved them. It may be
+// interrupted at any time and run again. While a service is running, it only copies the log and returns ErrServiceRuns, so that little is
+// left to copy after the service has stopped.
 func (m Move) Run(ctx context.Context) (moved int, err error) {
 	epochs, err := m.epochs(ctx)
 	if err != nil {
@@ -70,7 +68,7 @@ func (m Move) Run(ctx context.Context) (moved int, err error) {
 	return moved, schema.Unavailable(err)
 }
 
-// epochs are those of the source and of the target.
+// epochs are the epochs of the source and of the target.
 type epochs struct{ from, to string }
 
 func (m Move) epochs(ctx context.Context) (e epochs, err error) {
@@ -87,7 +85,7 @@ func (m Move) epochs(ctx context.Context) (e epochs, err error) {
 }
 
 func connect(ctx context.Context, url string) (*pgx.Conn, error) {
-	pool, err := pgxpool.ParseConfig(url) // knows the pool_ parameters, which the server does not
+	pool, err := pgxpool.ParseConfig(url) // parses the pool_ parameters, which the server rejects
 	if err != nil {
 		return nil, fmt.Errorf("database address: %w", err)
 	}
@@ -97,7 +95,7 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// moveViews locks services out, copies the last events, compares both logs, and translates all positions.
+// moveViews blocks services, copies the last events, compares both logs, and translates all positions.
 func (m Move) moveViews(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err error) {
 	if err := lockOut(ctx, tx); err != nil {
 		return 0, err
@@ -126,8 +124,8 @@ func (m Move) moveViews(ctx context.Context, tx pgx.Tx, e epochs) (moved int, er
 		}
 		moved = state.checkpoints
 	}
-	// Last, because a later write to the source would not be detected. A service that made its check just before the lock has
-	// couriers by now.
+	// These checks come last, because a later write to the source would not be detected. A service that made its check just before the lock is
+	// running couriers now.
 	if err := idle(ctx, tx); err != nil {
 		return 0, err
 	}
@@ -138,11 +136,11 @@ func (m Move) moveViews(ctx context.Context, tx pgx.Tx, e epochs) (moved int, er
 	if err != nil {
 		return 0, err
 	}
-	return moved, schema.ReleaseLeases(ctx, tx) // PostgreSQL notices only later that a session has ended
+	return moved, schema.ReleaseLeases(ctx, tx) // PostgreSQL detects the end of a session with a delay
 }
 
-// lockOut takes the lease of every projector and of every replay, and locks the checkpoints, until the end of the transaction. A process
-// checks before its first write to a log that the views are of it, and that check waits for the lock.
+// lockOut takes the lease of every projector and replay, and locks the checkpoints, until the end of the transaction. Before its first
+// write to a log, a process checks that the views belong to it, and that check waits for the lock.
 func lockOut(ctx context.Context, tx pgx.Tx) error {
 	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}
 	for _, p := range view.All() {
@@ -175,7 +173,7 @@ func lockOut(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// idle checks that no service runs couriers.
+// idle checks that no couriers are running.
 func idle(ctx context.Context, tx pgx.Tx) error {
 	couriers, err := delivery.Couriers(ctx, tx)
 	if err == nil && couriers > 0 {
@@ -184,9 +182,9 @@ func idle(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// state is the progress of a move, by the checkpoints of the views.
+// state is the progress of a move, derived from the checkpoints of the views.
 type state struct {
-	moved       bool // all belong to the copy
+	moved       bool // all views belong to the copy
 	checkpoints int
 }
 

@@ -36,7 +36,7 @@ func world(t *testing.T) (*projectiontest.World, move.Move) {
 		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+91" + id, Status: "new"}, Source: "api"})
 	}
 	w.Project(t)
-	require.Eventually(t, func() bool { // PostgreSQL notices a little later that the writers' sessions have ended
+	require.Eventually(t, func() bool { // PostgreSQL detects the end of the writers' sessions a little later
 		return pgtest.Value[bool](t, w.Pool, `
 			SELECT NOT EXISTS (SELECT FROM lease.held)`)
 	}, projectiontest.Soon, time.Millisecond)
@@ -116,7 +116,7 @@ func TestMove_RefusesRunningProjector(t *testing.T) {
 	_, err := m.Run(t.Context())
 	require.ErrorIs(t, err, move.ErrServiceRuns)
 	stop()
-	// PostgreSQL notices a little later that the writers' sessions have ended.
+	// PostgreSQL detects the end of the writers' sessions a little later.
 	require.Eventually(t, func() bool {
 		_, err = m.Run(t.Context())
 		return !errors.Is(err, move.ErrServiceRuns)
@@ -142,7 +142,7 @@ func TestMove_RefusesRunningReplay(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// In the middle of a move a service checks whether the views are of the source.
+// In the middle of a move a service checks whether the views belong to the source.
 func TestMove_RefusesNewWriter(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
@@ -199,7 +199,7 @@ func TestMove_DetectsGrowingSource(t *testing.T) {
 	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))
 }
 
-// waited reports whether a session waits for a table of the views.
+// waited reports whether a session is waiting for a lock on a table of the views.
 func waited(t *testing.T, w *projectiontest.World, table string) (yes bool) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `
@@ -246,7 +246,7 @@ func TestMove_ViewBehind(t *testing.T) {
 	require.Equal(t, at[2], pgtest.Value[int64](t, w.Pool, `SELECT position FROM views.checkpoint WHERE projector = 'account'`))
 }
 
-// The position at which deliveries begin is stored before any view exists, and may be stored for other logs too.
+// The start position of deliveries is stored before any view exists, and may be stored for other logs too.
 func TestMove_DeliveriesWithoutViews(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
@@ -274,8 +274,8 @@ func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
 	return at
 }
 
-// A number in the schema delivery may be a place on the log, which the move must know of, or leave alone. A change that
-// adds one has to decide here.
+// A number in the schema delivery may be a position of the log. The move must either translate it or leave it unchanged. A change that adds
+// a column has to decide that here.
 func TestMove_CoversDeliveryPositions(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -9,14 +9,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// pairs are the positions of each event in the source and in the copy, in a temporary table, for logs of any length.
+// pairs maps the position of each event in the source to that in the copy. It is a temporary table, for logs of any length.
 type pairs struct {
 	tx   pgx.Tx
 	rows [][]any
 	last eventstore.Position // of the source
 }
 
-// rowsAtOnce is how many pairs go to the database together.
+// rowsAtOnce is how many pairs are written to the database at a time.
 const rowsAtOnce = 10_000
 
 func newPairs(ctx context.Context, tx pgx.Tx) (*pairs, error) {
@@ -50,18 +50,17 @@ func (p *pairs) end(ctx context.Context) error {
 	return nil
 }
 
-// translated is the copy's position of the last event at or before a position of the source. A checkpoint may be between two
-// events.
+// translated is the copy's position of the last event at or before a position of the source. A checkpoint may lie between two events.
 const translated = `coalesce((SELECT target FROM pg_temp.pair WHERE source <= %s ORDER BY source DESC LIMIT 1), 0)`
 
-// Positions of views are in columns of that name. Deliveries keep theirs, because they are in the bodies, which must be the same
-// at every attempt.
+// Positions in the views are in columns of that name. Deliveries keep their positions, because bodies contain them and must be the same at
+// every attempt.
 const tablesWithPositions = `
 	SELECT c.table_schema, c.table_name FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
 	 WHERE c.table_schema = 'views' AND c.column_name = 'position' AND t.table_type = 'BASE TABLE' AND c.table_name <> 'checkpoint'
 	 ORDER BY 1, 2`
 
-// translate translates everything that contains positions of the source.
+// translate translates all positions of the source.
 func translate(ctx context.Context, tx pgx.Tx, e epochs) error {
 	rows, err := tx.Query(ctx, tablesWithPositions)
 	if err != nil {
@@ -104,7 +103,7 @@ func of(position string) string { return fmt.Sprintf(translated, position) }
 // beyond is larger than any position.
 const beyond = `4611686018427387904` // 2^62
 
-// moveRows first adds an offset to all positions, because a new one may be the old one of another row, and they are unique.
+// moveRows first adds an offset to all positions. They are unique, and a new one may equal the old one of another row.
 func moveRows(ctx context.Context, tx pgx.Tx, table string) error {
 	for _, statement := range []string{
 		`UPDATE ` + table + ` SET position = position + ` + beyond,

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// Events after the position of the views are no difference, wherever that position is: a batch may end within an append.
+// Events after the position of the views are no difference, at any position: a batch may end within an append.
 func TestVerify_ViewsBehind(t *testing.T) {
 	t.Parallel()
 	type fact struct {

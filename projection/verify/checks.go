@@ -1,10 +1,9 @@
 package verify
 
-// settings of the transaction: no nested loops, since the planner knows nothing of the temporary tables, and enough memory to
-// sort.
+// settings of the transaction: no nested loops, since the planner has no statistics of the temporary tables, and enough memory to sort.
 const settings = `SET LOCAL enable_nestloop = off; SET LOCAL jit = off; SET LOCAL work_mem = '32MB'`
 
-// temporary creates the tables for what was read from the log, and for what is derived from it.
+// temporary creates the tables for the data read from the log, and for the data derived from it.
 const temporary = `
 	CREATE TEMP TABLE seen (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, hash bigint NOT NULL, revision bigint NOT NULL,
 	                        event_id uuid NOT NULL, at timestamptz) ON COMMIT DROP;
@@ -24,9 +23,9 @@ const temporary = `
 
 // derivations fill the tables that several checks use. $1 is the position of the leads.
 //
-// A claim's last event is the one that no other event of it follows. Few claims have more than one.
+// A claim's last event is the one that no later event of its stream follows. Few claims have more than one.
 var derivations = []string{
-	// The values of each lead. Its state is JSON, and read once. Without a list there is the one that is shown.
+	// The values of each lead. Its state is JSON, which is parsed once. Without a list, the lead only has the value in the column.
 	`INSERT INTO known
 	 SELECT lead_id, account, v.kind, v.value
 	   FROM views.lead, json_to_record(state) AS s (phones json, emails json), LATERAL (
@@ -46,7 +45,7 @@ var derivations = []string{
 	  WHERE c.position <= $1 AND holder <> '' AND kind IN ('phone', 'email')
 	    AND NOT EXISTS (SELECT FROM claimed l WHERE l.revision > 0 AND l.position <= $1 AND l.stream = c.stream AND l.position > c.position)`,
 
-	// The leads that have more values than claims, or fewer.
+	// The leads whose numbers of values and of claims differ.
 	`INSERT INTO uneven
 	 SELECT lead_id, kind, sum(vals), sum(claims)
 	   FROM (SELECT lead_id, kind, 1 AS vals, 0 AS claims FROM known UNION ALL SELECT lead_id, kind, 0, 1 FROM held) b
@@ -54,14 +53,13 @@ var derivations = []string{
 	  GROUP BY lead_id, kind HAVING sum(vals) <> sum(claims)`,
 }
 
-// checks are queries that return findings as sentences. $1 is the position of the leads, $2 the most findings.
+// checks are queries that return findings as sentences. $1 is the position of the leads, $2 the maximum number of findings.
 //
-// Names of claims are hashes under a key that is not needed here: every phone and email of a lead must be no other
-// lead's, and each lead must hold at least as many claims as it has values. A lead with events after the position is
-// left out.
+// Names of claims are hashes under a key that is not needed here: no two leads may share a phone or email, and each lead must hold at least
+// as many claims as it has values. A lead with events after the position is left out.
 var checks = []string{
-	// Events are sorted by the hashes of their streams, in a fraction of the time that names take. Where revisions do not count up
-	// within a hash, they are sorted by name: two streams may have one hash.
+	// Events are sorted by the hashes of their streams, which is several times faster than by name. If the revisions within a hash have gaps,
+	// its events are sorted by name: two streams may have the same hash.
 	`SELECT format('stream %s: event at position %s has revision %s, not %s', stream, position, revision, place)
 	   FROM (SELECT *, row_number() OVER (PARTITION BY stream ORDER BY position) - 1 AS place FROM seen
 	          WHERE hash IN (SELECT hash FROM (SELECT hash, revision, row_number() OVER (PARTITION BY hash ORDER BY position) - 1 AS place FROM seen) h
@@ -69,14 +67,14 @@ var checks = []string{
 	  WHERE revision <> place AND $1::bigint >= 0
 	  ORDER BY position LIMIT $2`,
 
-	// What is sealed opens in its own stream alone, but at any revision: a copy has the same id.
+	// Sealed data can be opened only in its own stream, but at any revision: a copy of an event has the same id.
 	`SELECT format('event at position %s of stream %s is the one at position %s once more', c.position, c.stream, o.position)
 	   FROM (SELECT event_id, min(position) AS position FROM seen GROUP BY event_id HAVING count(*) > 1) o
 	   JOIN seen c ON c.event_id = o.event_id AND c.position > o.position
 	  WHERE $1::bigint >= 0
 	  ORDER BY c.position LIMIT $2`,
 
-	// Nor does its place in its stream hold what is sealed. An event of a lead is never of before the one that it follows.
+	// Sealed data is not bound to a revision either. But the times of a lead's events never decrease.
 	`SELECT format('event at position %s of stream %s is of before the one that it follows', position, stream)
 	   FROM (SELECT *, lag(at) OVER (PARTITION BY hash, stream ORDER BY position) AS before FROM seen
 	          WHERE at IS NOT NULL AND hash IN (SELECT hash FROM seen WHERE at IS NOT NULL AND revision > 0)) s
@@ -102,7 +100,7 @@ var checks = []string{
 	  WHERE d.lead_id IS NULL AND $1::bigint >= 0
 	  ORDER BY j.position LIMIT $2`,
 
-	// A claim and its holder are appended together. A lead that was erased when it could not be read keeps its claims.
+	// A claim and its holder are appended together. A lead that was erased while it could not be read keeps its claims.
 	`SELECT format('%s: the %s is claimed for %s, which is not there', stream, kind, holding)
 	   FROM (SELECT *, CASE kind WHEN 'token-slot' THEN 'token-' WHEN 'webhook-slot' THEN 'webhook-' WHEN 'intake-slot' THEN 'intake-' ELSE 'lead-' END || holder AS holding
 	           FROM claimed WHERE holder <> '' AND kind IN ('phone', 'email', 'token-slot', 'webhook-slot', 'intake-slot')) c

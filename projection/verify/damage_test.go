@@ -42,7 +42,7 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 	require.Equal(t, []string{says(0), says(3), says(4)}, findings[:3], "a key that is damaged ends nothing either")
 	require.False(t, anyContains(findings, "cannot be read: its key is not there"), "%q", findings)
 
-	spoil(damage, streams[1], streams[2], streams[5]) // of which the last is what the views have seen last
+	spoil(damage, streams[1], streams[2], streams[5]) // the last one is the event that the views have seen last
 	findings = found()
 	require.Equal(t, []string{says(0), says(1), says(2)}, findings[:3], "at most so many of a kind")
 	require.NotContains(t, findings, says(3))
@@ -53,7 +53,7 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 	}
 }
 
-// The state after a restore with keys of persons from before the log's last leads.
+// This is the state after the restore of keys from before the log's last leads.
 func TestVerify_LeadWithoutKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 2)
@@ -68,8 +68,8 @@ func TestVerify_LeadWithoutKey(t *testing.T) {
 	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " of account acme cannot be read: its key is not there, and it was not erased"}, findings)
 }
 
-// TestVerify_DetectsRepeatedEvent: a copy at the end of its stream opens like the event that it is of, and takes a lead
-// back to what it was.
+// TestVerify_DetectsRepeatedEvent: a copy of an event at the end of its stream can be opened like the original, and resets the lead to an
+// earlier state.
 func TestVerify_DetectsRepeatedEvent(t *testing.T) {
 	t.Parallel()
 	w := newPeople(t, 2, ofLog...)
@@ -80,8 +80,7 @@ func TestVerify_DetectsRepeatedEvent(t *testing.T) {
 	require.Contains(t, findings, "event at position 5 of stream "+w.leads[0]+" is the one at position 1 once more")
 }
 
-// Each event opens at any revision of its stream, and which of two values a lead has
-// is a matter of which came last.
+// Each event can be opened at any revision of its stream, and the order of events decides which of two values a lead has.
 func TestVerify_DetectsReorderedEvents(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 2, ofLog...)
@@ -117,7 +116,7 @@ func (p *people) act(t *testing.T, store *sealed.Store, visitor string) error {
 	return err
 }
 
-// unread reports whether verify finds that a visitor cannot be read.
+// unread reports whether verify detects that a visitor cannot be read.
 func (p *people) unread(t *testing.T, visitor string) bool {
 	t.Helper()
 	findings, _ := p.verify(t)
@@ -134,7 +133,7 @@ func (p *people) loses(t *testing.T, visitor string) (ids []string) {
 	return ids
 }
 
-// A missing key of a visitor is reported like one of a lead, unless the visitor was erased with a lead before its present activity.
+// A missing key of a visitor is reported like one of a lead, unless the visitor was erased with a lead before its current activity.
 func TestVerify_VisitorWithoutKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1, ofLog...)
@@ -153,7 +152,7 @@ func TestVerify_VisitorWithoutKey(t *testing.T) {
 	require.True(t, found())
 }
 
-// One key is lost. The events that it sealed are reported as lost, and those of the next key are not.
+// One key is lost. The events sealed with it are reported as lost, and those of the next key are not.
 func TestVerify_LostKeyAfterForgottenKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1, ofLog...)
@@ -177,7 +176,7 @@ func TestVerify_SealedWithForgottenKey(t *testing.T) {
 	p := newPeople(t, 1, ofLog...)
 	visitor := event.VisitorStream("acme", "v")
 	far := p.open()
-	for range 2 { // from the second on the key is cached
+	for range 2 { // from the second time on the key is cached
 		require.NoError(t, p.act(t, far, visitor))
 	}
 	p.Append(t, "acme", p.leads[0], event.LeadErased{Visitors: []string{visitor}})

@@ -12,21 +12,21 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// erasure is that of a lead, of an account.
+// erasure is the erasure of a lead.
 type erasure struct {
 	account  string
 	position eventstore.Position
 	fact     event.LeadErased
 }
 
-// forgotten is a visitor of an account who was forgotten by themselves: all that they did before a position, or a part of it.
+// forgotten is a visitor who was forgotten without a lead: all activities before a position, or some of them.
 type forgotten struct {
 	account  string
 	position eventstore.Position
 	all      bool
 }
 
-// noteErasure remembers which leads were erased, and which leads and visitors have events that cannot be opened.
+// noteErasure records the erased leads, and the leads and visitors with events that cannot be opened.
 func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	if d, ok := data.(event.LeadErased); ok {
 		r.erased[event.LeadID(e.Stream)] = erasure{e.Metadata.Account, e.Position, d}
@@ -40,7 +40,7 @@ func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
 }
 
-// closed is a stream of which something cannot be opened.
+// closed is a stream with events that cannot be opened.
 type closed struct {
 	account string
 	visitor.Loss
@@ -57,8 +57,8 @@ func (r *reading) noteClosed(e eventstore.Recorded) {
 	}
 }
 
-// noteGone remembers whom an erasure is of. The key of a visitor whom it names goes before the fact that they are forgotten; with
-// what they do after that they have another one.
+// noteGone records the subjects of an erasure. The key of a visitor that the erasure names is destroyed before visitor.forgotten is
+// appended. Later activities have a new key.
 func (r *reading) noteGone(stream, account string, position eventstore.Position, data event.Data) {
 	switch d := data.(type) {
 	case event.LeadErased:
@@ -89,7 +89,7 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 	}
 }
 
-// noteDeleted remembers that the content of an arrival was deleted. Its key goes before the fact, and nothing personal follows.
+// noteDeleted records that the content of an arrival was deleted. Its key is destroyed before the fact, and no personal data follows.
 func (r *reading) noteDeleted(stream, account string) {
 	delete(r.closed, stream)
 	if _, kept := r.kept[stream]; kept {
@@ -98,7 +98,7 @@ func (r *reading) noteDeleted(stream, account string) {
 	}
 }
 
-// unread are the streams that cannot be opened although no one was erased.
+// unread returns the streams that cannot be opened although they were not erased.
 func (r *reading) unread() (streams []string) {
 	for stream, of := range r.closed {
 		if len(of.Keys) > 0 && !r.gone[stream] {
@@ -109,7 +109,7 @@ func (r *reading) unread() (streams []string) {
 	return streams
 }
 
-// lost reports leads and visitors whose key is gone although they were not erased, not even while the log was read.
+// lost reports leads and visitors whose key is missing although they were not erased, neither before nor while the log was read.
 func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []string, err error) {
 	if len(r.unread()) == 0 {
 		return nil, nil
@@ -144,7 +144,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 	return findings, nil
 }
 
-// unerased reports erasures that a killed process did not finish.
+// unerased reports erasures that a killed process left unfinished.
 func (v Verification) unerased(ctx context.Context, r reading) error {
 	if v.Left == nil || v.Unfinished == nil || v.HasKeys == nil {
 		return nil
@@ -162,7 +162,7 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.forgotten)) {
 		f := r.forgotten[stream]
-		var before eventstore.Position // of a part, the views do not show which
+		var before eventstore.Position // 0 for some activities, since the views do not show which
 		if f.all {
 			before = f.position
 		}

@@ -2,7 +2,7 @@ package verify
 
 import "context"
 
-// RunLog is Run without the comparisons of views and deliveries. Each builds a copy of its tables, which takes most of the time.
+// RunLog is Run without comparing views and deliveries. Each comparison builds a copy of its tables, which takes most of the time.
 func (v Verification) RunLog(ctx context.Context) ([]string, error) {
 	_, findings, err := v.log(ctx, v.Progress)
 	return findings, err

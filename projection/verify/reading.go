@@ -19,8 +19,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// reading reads the log once. It keeps in memory how many tokens and endpoints each account has, how many leaves its tree has,
-// and which idempotency keys still lack their outcome.
+// reading reads the log once. It keeps in memory the number of tokens and endpoints of each account, the size of its tree, and the
+// idempotency keys that still lack their outcome.
 type reading struct {
 	tx       pgx.Tx
 	most     int
@@ -34,17 +34,17 @@ type reading struct {
 	tokens     map[string]int
 	endpoints  map[string]int
 	intakes    map[string]int
-	unproven   map[string]error     // why senders cannot prove themselves to an intake, by intake
+	unproven   map[string]error     // why senders cannot be authenticated, by intake
 	broken     map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
 	leaves     map[string]int64     // by account
-	owed       map[string]owed      // by the claim on an idempotency key
-	owing      map[ulid.ULID]string // the claim that an outcome is owed to
+	owed       map[string]owed      // by the claim of the idempotency key
+	owing      map[ulid.ULID]string // the claim that lacks an outcome, by the outcome's id
 	erased     map[string]erasure   // by lead
 	closed     map[string]*closed   // streams that cannot be opened, those of leads until they are erased
 	forgotten  map[string]forgotten // visitors, by their streams
 	kept       map[string]struct{}  // streams of arrivals whose content can be read
-	returned   map[string]string    // accounts of arrivals whose content can be read although it was deleted, by stream
-	gone       map[string]bool      // streams of leads that are erased, or were part of one that is, and of its visitors
+	returned   map[string]string    // accounts of deleted arrivals whose content can still be read, by stream
+	gone       map[string]bool      // streams of erased leads, of leads that were joined into them, and of their visitors
 	seen       [][]any
 	leaf       [][]any
 	claimed    [][]any
@@ -53,16 +53,16 @@ type reading struct {
 	joined     [][]any
 }
 
-// owed is the outcome that a key is bound to, as long as it was not found. Mostly it is one of the next events.
+// owed is an outcome that a key is bound to and that was not read yet. It usually is one of the next events.
 type owed struct {
 	stream string
 	id     ulid.ULID
 }
 
-// rowsAtOnce is how many rows go to the database together.
+// rowsAtOnce is how many rows are written to the database at a time.
 const rowsAtOnce = 5000
 
-// all reads the log up to its end of now.
+// all reads the log up to its present end.
 func (r *reading) all(ctx context.Context, store eventstore.Store, progress func(done, end eventstore.Position)) error {
 	head, err := store.Head(ctx)
 	if err == nil {
@@ -97,7 +97,7 @@ func (r *reading) find(kind, format string, args ...any) {
 	}
 }
 
-// unsigned reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot prove themselves.
+// unsigned reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot be authenticated.
 func (r *reading) unsigned() (findings []string) {
 	for _, id := range slices.Sorted(maps.Keys(r.unproven)) {
 		findings = append(findings, fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.unproven[id]))
@@ -108,7 +108,7 @@ func (r *reading) unsigned() (findings []string) {
 	return findings[:min(len(findings), r.most)]
 }
 
-// unbound reports idempotency keys without the outcome that they are bound to.
+// unbound reports idempotency keys whose outcome is missing.
 func (r *reading) unbound() (findings []string) {
 	for _, claim := range slices.Sorted(maps.Keys(r.owed)) {
 		findings = append(findings, fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, r.owed[claim].stream))
@@ -121,7 +121,7 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 		r.find("gap", "position %d follows position %d", e.Position, r.last)
 	}
 	r.last = e.Position
-	var at *time.Time // of events whose times are in order
+	var at *time.Time // of streams whose times never decrease
 	if strings.HasPrefix(e.Stream, event.LeadPrefix) {
 		at = &e.At
 	}
@@ -176,7 +176,7 @@ func (r *reading) count(e eventstore.Recorded, data event.Data) {
 	}
 }
 
-// claims records which claims there are, and which holders exist.
+// claims records the claims, and which holders exist.
 func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	if claim, came := r.owing[e.ID]; came && r.owed[claim].stream == e.Stream {
 		r.settle(claim)

@@ -11,17 +11,17 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// storedTree is the stored tree of the log, which is held against that of the events, tile by tile.
+// storedTree is the stored tree of the log. It is compared with the tree of the events, tile by tile.
 type storedTree struct {
 	origin string
 	size   int64 // as of the snapshot
 	levels []int16
 	number []int64
 	bytes  []int32
-	digest [][]byte // of each tile as it should be
+	digest [][]byte // expected digest of each tile
 }
 
-// open reads how far the stored tree is, and takes the checkpoints that were signed for heads.
+// open reads the size of the stored tree, and adds the signed checkpoints to heads.
 func (w *whole) open(ctx context.Context, tx pgx.Tx, origin string) error {
 	w.stored.origin = origin
 	err := tx.QueryRow(ctx, `SELECT size FROM audit.tree WHERE origin = $1`, origin).Scan(&w.stored.size)
@@ -44,7 +44,7 @@ func (w *whole) open(ctx context.Context, tx pgx.Tx, origin string) error {
 	return err
 }
 
-// note takes the tiles that have been filled, and all others when the tree is as large as the stored one.
+// note records the tiles that were filled, and all others when the tree has the size of the stored one.
 func (s *storedTree) note(tree *audit.Tiles) {
 	if tree.Size() > s.size {
 		return
@@ -63,7 +63,7 @@ func (s *storedTree) note(tree *audit.Tiles) {
 	}
 }
 
-// findings names the tiles that are not those of the log. A tile may have more hashes while the tree is built again.
+// findings returns the tiles that do not match the log. A stored tile may have more hashes while the tree is rebuilt.
 func (s *storedTree) findings(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT w.level, w.number FROM unnest($2::smallint[], $3::bigint[], $4::integer[], $5::bytea[]) AS w (level, number, bytes, digest)

@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// noteLeaf remembers the hash of an event that is a leaf of its account's tree. An unreadable event, for which data is nil,
-// still takes its place.
+// noteLeaf records the hash of an event that is a leaf of its account's tree. An unreadable event, for which data is nil, still counts as a
+// leaf.
 func (r *reading) noteLeaf(e eventstore.Recorded, data event.Data) error {
 	if !audit.IsLeaf(e.Type) {
 		return nil
@@ -45,8 +45,8 @@ func (r *reading) flushLeaves(ctx context.Context) error {
 	return err
 }
 
-// checkTree returns the events of the log that the stored trees were not made of. That the trees are whole
-// shows when the view is compared with a fresh fold.
+// checkTree returns the events of the log that do not match the leaves of the stored trees. The comparison of the view with a fresh fold
+// shows whether the trees are complete.
 func checkTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 	view := view.TokenEvent{}
 	rows, err := tx.Query(ctx, `
@@ -62,8 +62,8 @@ func checkTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// compareHeads reports signed heads that the stored trees do not agree with. Changing the log and rebuilding the
-// views gets a tree that agrees with the log, but not with a head that was signed before.
+// compareHeads reports signed heads that do not match the stored trees. If the log was changed and the views were rebuilt, the trees match
+// the log, but not an earlier signed head.
 func compareHeads(ctx context.Context, tx pgx.Tx, heads []audit.Head) (findings []string, err error) {
 	for _, head := range heads {
 		var last int64

@@ -17,8 +17,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// trail is a log with the token events of two accounts, and its views: all, or those of the projectors. The token of the account acme has its events at
-// positions 1, 3, 5 and 7.
+// trail returns a log with the token events of two accounts, and its views: all, or those of the projectors. The token of the account acme
+// has its events at positions 1, 3, 5 and 7.
 func trail(t *testing.T, projectors ...projection.Projector) (w *projectiontest.World, id string) {
 	t.Helper()
 	w = projectiontest.New(t)

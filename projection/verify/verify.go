@@ -1,8 +1,7 @@
-// Package verify reads the whole log and every view and reports whether they agree: positions and streams have no gaps, a phone or
-// email has one lead, tokens and endpoints are within their limits, and views and endpoints of deliveries are what a fresh fold
-// gives. It changes neither.
+// Package verify reads the whole log and every view and reports whether they match: positions and streams have no gaps, a phone or email
+// has one lead, tokens and endpoints are within their limits, and views and delivery endpoints equal a fresh fold. It changes neither.
 //
-// What it must remember of a log of any size is in temporary tables of the database, not in the memory of the process.
+// Its working data, for a log of any size, is in temporary tables of the database, not in the memory of the process.
 package verify
 
 import (
@@ -27,44 +26,44 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// Verification is what to verify.
+// Verification configures a verification.
 type Verification struct {
 	URL    string // of the read models' database
 	Pool   *pgxpool.Pool
 	Store  eventstore.Store
 	Sparse bool         // positions of the log may have gaps, as in EventStoreDB
 	Heads  []audit.Head // signed earlier: the log and the audit trees must begin with these
-	Origin string       // of the log's checkpoints; empty: it has none yet
-	Most   int          // findings of each kind that are returned
-	// Progress is called with how far both parts are, the log itself and the views.
+	Origin string       // of the log's checkpoints; empty: there are none yet
+	Most   int          // maximum number of findings of each kind
+	// Progress is called with the position that both parts have reached: the log itself and the views.
 	Progress func(done, end eventstore.Position)
-	// Whole, if not nil, is called with the head of the tree over the log as it was read.
+	// Whole, if not nil, is called with the head of the tree over the log that was read.
 	Whole func(audit.Head)
-	// Left, if not nil, is called with each erasure that a killed process did not finish. These are not findings, because one that is
-	// still running looks the same.
+	// Left, if not nil, is called with each unfinished erasure. These are not findings, because an erasure that is still running looks the
+	// same.
 	Left func(Leftover)
-	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and HasKeys whether a stream still has a
-	// key. Without both, incomplete erasures are not searched for.
+	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and HasKeys whether a stream has a key.
+	// Incomplete erasures are only searched for with both.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
 	HasKeys    func(ctx context.Context, streams ...string) (bool, error)
-	// Broken, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, and why. Some of them may
-	// just have been deleted.
+	// Broken, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, with the reason. Some of them may have
+	// been deleted since the view was updated.
 	Broken func(ctx context.Context) (map[string]error, error)
-	// Unproven, if not nil, returns the intakes whose secrets are missing or cannot be opened, and why. Some of them may just have
-	// been changed or deleted.
+	// Unproven, if not nil, returns the intakes whose secrets are missing or cannot be opened, with the reason. Some of them may have been
+	// changed or deleted since the view was updated.
 	Unproven func(ctx context.Context) (map[string]error, error)
 }
 
-// Leftover is an erasure that was not finished, or came undone when keys were restored from a backup: of a lead or an arrival, by id,
-// or of a visitor, by its stream.
+// Leftover is an unfinished erasure, or one that was undone by restoring keys from a backup: of a lead or an arrival, by id, or of a
+// visitor, by its stream.
 type Leftover struct {
 	Lead, Visitor, Arrival, Account string
-	Says                            string // without anything personal
+	Says                            string // without personal data
 }
 
-// Run returns what does not agree, as sentences without personal data. With an error nothing was verified.
+// Run returns the findings, as sentences without personal data. If it returns an error, nothing was verified.
 //
-// The log itself and the views are verified at the same time: while one of them waits for PostgreSQL, the other reads.
+// The log itself and the views are verified concurrently: while one of them waits for PostgreSQL, the other reads.
 func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 	var ofViews, ofDeliveries []string
 	var r reading
@@ -84,13 +83,13 @@ func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 		ofDeliveries, err = v.deliveries(parts)
 		return err
 	})
-	if err = group.Wait(); err == nil { // and the copies that views were compared with, which have the rows of erased persons, are dropped
+	if err = group.Wait(); err == nil { // at this point the copies of the views, which have rows of erased persons, are dropped
 		err = schema.Unavailable(v.unerased(ctx, r))
 	}
 	return slices.Concat(findings, ofViews, ofDeliveries), err
 }
 
-// progress is how far two parts are.
+// progress is the progress of two parts.
 type progress struct {
 	report func(done, end eventstore.Position)
 	mu     sync.Mutex
@@ -109,7 +108,7 @@ func (p *progress) of(part int) func(done, end eventstore.Position) {
 
 func (p *progress) finish(part int) { p.of(part)(math.MaxInt64, 0) }
 
-// views verifies that each is what a fresh fold of the log gives.
+// views verifies that each view equals a fresh fold of the log.
 func (v Verification) views(ctx context.Context, report func(done, end eventstore.Position)) (findings []string, err error) {
 	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: view.All(), Progress: report}.Compare(ctx, v.Most)
 	for _, view := range compared {
@@ -123,7 +122,7 @@ func (v Verification) views(ctx context.Context, report func(done, end eventstor
 	return findings, err
 }
 
-// deliveries verifies the table of endpoints that deliveries use. What is queued and sent is not a fold of the log.
+// deliveries verifies the table of endpoints that deliveries use. Queued and sent deliveries are not a fold of the log.
 func (v Verification) deliveries(ctx context.Context) (findings []string, err error) {
 	compared, err := projection.Replay{
 		URL: v.URL, Store: v.Store, Live: schema.Deliveries, Projectors: []projection.Projector{delivery.Endpoints{}},
@@ -139,8 +138,8 @@ func (v Verification) deliveries(ctx context.Context) (findings []string, err er
 	return findings, err
 }
 
-// log verifies the log alone, and its claims against the leads. It is one transaction, whose snapshot of
-// the leads is taken before the log is read: so the log is never behind them.
+// log verifies the log alone, and its claims against the leads. It runs in one transaction, whose snapshot of the leads is taken before the
+// log is read, so that the log is never behind them.
 func (v Verification) log(ctx context.Context, report func(done, end eventstore.Position)) (r reading, findings []string, err error) {
 	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		var position int64 // of the leads
@@ -175,7 +174,7 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 	return r, findings, err
 }
 
-// read reads the log, and fills the temporary tables of the checks.
+// read reads the log, and fills the temporary tables for the checks.
 func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, report func(done, end eventstore.Position)) (r reading, err error) {
 	for _, statements := range []string{settings, temporary} {
 		if _, err := tx.Exec(ctx, statements); err != nil {
@@ -183,7 +182,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, report f
 		}
 	}
 	var broken map[string]error
-	if v.Broken != nil { // before the log is read, which has the deletion before the secret goes
+	if v.Broken != nil { // before the log is read: a secret is destroyed after its deletion is on the log
 		if broken, err = v.Broken(ctx); err != nil {
 			return r, err
 		}
@@ -206,7 +205,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, report f
 	return r, err
 }
 
-// conclude runs the checks on what was read, and returns their findings. With an error, the result is incomplete.
+// conclude runs the checks on the data read from the log, and returns their findings. With an error, the result is incomplete.
 func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads []audit.Head, position int64) (findings []string, err error) {
 	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, joined_into, joined`); err != nil {
 		return nil, err
@@ -216,7 +215,7 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads
 			return nil, err
 		}
 	}
-	// Without its key a lead seems to have nothing. What it has claimed is its own all the same: the key may be found.
+	// A lead without its key seems to have no values. Its claims are valid nevertheless, because the key may be found again.
 	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.closed))); err != nil {
 		return nil, err
 	}

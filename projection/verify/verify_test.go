@@ -44,10 +44,10 @@ func of(w *projectiontest.World, heads ...audit.Head) verify.Verification {
 	return verify.Verification{URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {}}
 }
 
-// ofLog are the projectors of the views that the log is verified against.
+// ofLog lists the projectors of the views that the log is verified against.
 var ofLog = []projection.Projector{view.Lead{}, view.TokenEvent{}}
 
-// project brings the views up to date that the log is verified against.
+// project updates the views that the log is verified against.
 func project(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	projectiontest.CatchUp(t, w.Runner(t, ofLog...))
@@ -125,7 +125,7 @@ func TestVerify_DetectsDifferences(t *testing.T) {
 	}
 }
 
-// The row of an endpoint in the deliveries, which no answer shows, is changed.
+// A row of a delivery endpoint is changed.
 func TestVerify_DeliveryEndpointDiffers(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
@@ -225,7 +225,7 @@ func TestVerify_ClaimsWithoutHolder(t *testing.T) {
 	require.ElementsMatch(t, want, runLog(t, w))
 }
 
-// forgetful is a log of which a lead is erased when reading begins.
+// forgetful is a log on which a lead is erased when reading begins.
 type forgetful struct {
 	eventstore.Store
 	erase func() (stream string)

@@ -9,16 +9,16 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// whole is the tree over the log as far as it is read, and what it is held against.
+// whole is the tree over the log that was read so far, and the trees and heads that it is compared with.
 type whole struct {
 	tree    audit.Tiles
 	stored  storedTree
-	heads   []audit.Head // signed before, the smallest first; those that the tree has not reached
-	agreed  int64        // how many events the latest of those had that it has reached
-	finding string       // about the first that it does not agree with
+	heads   []audit.Head // signed earlier, in the order of their sizes; without those that the tree has reached
+	agreed  int64        // size of the latest matching head
+	finding string       // about the first head that does not match
 }
 
-// newWhole takes those heads that are of the whole log, and returns the others.
+// newWhole takes the heads of the whole log, and returns the others.
 func newWhole(heads []audit.Head) (w whole, others []audit.Head) {
 	for _, head := range heads {
 		if head.Account == audit.WholeLog {
@@ -53,7 +53,7 @@ func (w *whole) head() (audit.Head, error) {
 	return audit.Head{Account: audit.WholeLog, Size: w.tree.Size(), Root: root}, err
 }
 
-// compare holds the tree against the heads of its size.
+// compare compares the tree with the heads of its size.
 func (w *whole) compare() error {
 	for len(w.heads) > 0 && w.heads[0].Size == w.tree.Size() {
 		now, err := w.head()
@@ -74,7 +74,7 @@ func (w *whole) compare() error {
 	return nil
 }
 
-// findings are there when the log has ended.
+// findings returns the findings after the end of the log.
 func (w *whole) findings() (findings []string) {
 	if w.finding != "" {
 		findings = append(findings, w.finding)

@@ -26,7 +26,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// people is a log with sealed leads, each at an odd position with its claim behind it, and views of it.
+// people has a log of sealed leads, each at an odd position and followed by its claim, and the views of the log.
 type people struct {
 	*projectiontest.World
 	vault *sealed.Vault
@@ -62,7 +62,7 @@ func (p *people) open() *sealed.Store {
 	return sealed.Wrap(p.Store, p.vault, true, slog.New(slog.DiscardHandler))
 }
 
-// project builds views again: all, or those of the projectors.
+// project rebuilds views: all, or those of the projectors.
 func (p *people) project(t *testing.T, projectors ...projection.Projector) {
 	t.Helper()
 	pgtest.Exec(t, p.Pool, `DELETE FROM views.checkpoint`)
@@ -159,7 +159,7 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	}, projectiontest.Soon, 5*time.Millisecond)
 	stop()
 	running.Wait()
-	p.Append(t, "acme", event.ClaimPrefix+p.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(p.leads[0])}) // the tree is behind
+	p.Append(t, "acme", event.ClaimPrefix+p.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(p.leads[0])}) // the tree lags
 	found := func() []string {
 		findings, err := verify.Verification{
 			URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Origin: origin, Most: 5, Progress: func(_, _ eventstore.Position) {},
