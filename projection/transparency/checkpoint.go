@@ -21,7 +21,7 @@ type checkpoint struct {
 	published bool
 }
 
-// newest returns the largest signed checkpoint; one of size 0 when there is none.
+// newest returns the largest signed checkpoint, or one of size 0 when there is none.
 func (s *session) newest(ctx context.Context) (c checkpoint, err error) {
 	var root []byte
 	err = s.conn.QueryRow(ctx, `
@@ -34,7 +34,7 @@ func (s *session) newest(ctx context.Context) (c checkpoint, err error) {
 	return c, err
 }
 
-// sign signs the current tree, and publishes the checkpoint if no witness is required. The tree must contain the last checkpoint.
+// sign signs the current tree, and publishes the checkpoint if no witness is required. The tree must extend the last checkpoint.
 func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err error) {
 	if err := s.consistent(ctx, last.Tree); err != nil {
 		return c, err
@@ -64,7 +64,7 @@ func (s *session) publish(ctx context.Context, c checkpoint) error {
 	return forgetEarlier(ctx, s.conn, s.origin)
 }
 
-// consistent checks that the tree contains an earlier one.
+// consistent checks that the tree extends an earlier one.
 func (s *session) consistent(ctx context.Context, earlier tlog.Tree) error {
 	if earlier.N == 0 {
 		return nil
@@ -84,21 +84,21 @@ func forgetEarlier(ctx context.Context, db schema.Executor, origin string) error
 	return err
 }
 
-// Status is the status of the tree, as stored for all processes.
+// Status is the status of the tree, stored for all processes.
 type Status struct {
 	Size      int64
-	Fault     string // why nothing more is signed; empty: no fault
-	Published int64  // the size of the newest published checkpoint
+	Fault     string // why signing has stopped; empty: no fault
+	Published int64  // size of the newest published checkpoint
 	Witnesses []WitnessStatus
 }
 
 // WitnessStatus is the result of the last request to a witness.
 type WitnessStatus struct {
 	Name         string
-	Asked        bool   // it has answered, or failed to
+	Asked        bool   // a request to it has succeeded or failed
 	Reason       string // why it does not cosign; empty: it does
 	RefusedSince time.Time
-	Refusals     uint64 // of this process
+	Refusals     uint64 // counted by this process
 }
 
 // Status reads the status.

@@ -23,7 +23,7 @@ import (
 	"github.com/leadlog/leadlog/projection/transparency"
 )
 
-// litewitness is torchwood's witness, built once, with the program that registers a log with it.
+// litewitness builds torchwood's witness once, with the program that registers a log with it.
 var litewitness = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "litewitness-*"); err != nil {
 		return "", err
@@ -39,7 +39,7 @@ var litewitness = sync.OnceValues(func() (dir string, err error) {
 	return dir, nil
 })
 
-// stockWitness runs a witness that knows one log, until the test ends.
+// stockWitness runs a witness that knows one log until the test ends.
 func stockWitness(t *testing.T, name, origin, key string) transparency.Witness {
 	t.Helper()
 	programs, err := litewitness()
@@ -80,7 +80,7 @@ func stockWitness(t *testing.T, name, origin, key string) transparency.Witness {
 	return w
 }
 
-// agentOf is an ssh-agent with one key.
+// agentOf starts an ssh-agent with one key.
 func agentOf(t *testing.T, socket string, key ed25519.PrivateKey) {
 	t.Helper()
 	ring := agent.NewKeyring()

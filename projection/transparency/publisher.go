@@ -2,9 +2,9 @@
 // (c2sp.org/tlog-tiles), signs checkpoints (c2sp.org/tlog-checkpoint) and has witnesses cosign them (c2sp.org/tlog-witness). Package
 // query/logtree reads the tree.
 //
-// What was signed never changes. When the log is not the one that the tree was built from, as after a copy or a restored backup, the
-// tree is built again in place and compared with what was signed. If the log differs there, or is shorter, nothing more is signed: that
-// is a [Fault], and an operator has to decide.
+// A signed tree never changes. When the log is not the one that the tree was built from, as after a copy or a restored backup, the tree is
+// rebuilt in place and compared with the signed one. If the log differs from it, or is shorter, signing stops: that is a [Fault], and an
+// operator has to decide.
 package transparency
 
 import (
@@ -27,13 +27,13 @@ import (
 // Options configure a Publisher. Rest and Ask may be 0.
 type Options struct {
 	Pool      *pgxpool.Pool    // of the views' database
-	Log       eventstore.Store // with events as they are stored, sealed
+	Log       eventstore.Store // with stored events, which are sealed
 	Signer    *audit.Signer    // its name is the log's origin
 	Witnesses []Witness
 	Quorum    int // how many of the witnesses must cosign a checkpoint before it is published
 	Logger    *slog.Logger
-	Rest      time.Duration // least time between two batches; 0: 1 s
-	Ask       time.Duration // least time between two rounds of the witnesses; 0: 5 s
+	Rest      time.Duration // least time between two writes of the tree; 0: 1 s
+	Ask       time.Duration // least time between two rounds of requests to witnesses; 0: 5 s
 }
 
 // Publisher publishes the tree of one log. Any number of processes may run one; a lease lets one at a time write.
@@ -41,7 +41,7 @@ type Publisher struct {
 	Options
 	origin   string
 	refusals []atomic.Uint64 // by witness
-	faulty   string          // what was logged last
+	faulty   string          // the fault that was logged last
 }
 
 // New prepares a Publisher.
@@ -59,18 +59,18 @@ func New(o Options) *Publisher {
 func lease(origin string) string { return "log tree " + origin }
 
 const (
-	takeover = time.Second     // how often a standby tries to take the lease
+	takeover = time.Second     // interval at which a standby tries to take the lease
 	again    = 2 * time.Second // after a failure
-	// readRest is the least time between two reads of the end of the log.
+	// readRest is the least time between two reads at the end of the log.
 	readRest = 20 * time.Millisecond
 	// chunks is how many pages are buffered while tiles are written.
 	chunks = 100
-	pause  = 10 * time.Second // after a fault: the right log may have been restored
-	// most is how many leaves are written at once.
+	pause  = 10 * time.Second // after a fault, because the right log may be restored
+	// most is the maximum number of leaves written at once.
 	most = 50_000
 )
 
-// Run works until the context ends.
+// Run publishes until the context is done.
 func (p *Publisher) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := p.serve(ctx)
@@ -88,7 +88,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// Fault is the error when the log differs from what was signed.
+// Fault is the error of a log that differs from the signed one.
 type Fault struct{ What string }
 
 func (f *Fault) Error() string { return f.What }
@@ -106,7 +106,7 @@ func (p *Publisher) report(ctx context.Context, f *Fault) {
 	}
 }
 
-// state is how far the tree has come.
+// state is the stored progress of the tree.
 type state struct {
 	epoch    string
 	position eventstore.Position
@@ -115,7 +115,7 @@ type state struct {
 	fault    string
 }
 
-// seen is the last leaf. Without a stream there is none.
+// seen is the last leaf. Its stream is empty when there is none.
 type seen struct {
 	stream   string
 	revision eventstore.Revision
@@ -128,12 +128,12 @@ type session struct {
 	conn    *pgxpool.Conn
 	state   state
 	tiles   *audit.Tiles
-	starts  map[int64]eventstore.Position // of tiles of level 0 that were begun: the position before their first leaf
-	reached eventstore.Position           // how far the log was read
-	signed  int64                         // the size of the largest checkpoint that was ever signed
+	starts  map[int64]eventstore.Position // the position before the first leaf of each tile of level 0 that was started since the last write
+	reached eventstore.Position           // position up to which the log was read
+	signed  int64                         // size of the largest checkpoint that was ever signed
 }
 
-// serve runs one session. It always returns an error.
+// serve runs one session, which always ends with an error.
 func (p *Publisher) serve(ctx context.Context) error {
 	conn, err := p.Pool.Acquire(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ func (p *Publisher) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	// A signed checkpoint must not be lost: witnesses and callers have seen it.
+	// A signed checkpoint must not be lost, because witnesses and callers have seen it.
 	if _, err := conn.Exec(ctx, `SET synchronous_commit = on`); err != nil {
 		return schema.Unavailable(err)
 	}
@@ -204,7 +204,7 @@ func (s *session) open(ctx context.Context) error {
 	return err
 }
 
-// onLog reports whether the log has the tree's last leaf where it was.
+// onLog reports whether the log has the tree's last leaf at its revision.
 func (s *session) onLog(ctx context.Context, epoch string) (bool, error) {
 	if s.state.epoch != epoch {
 		return false, nil
@@ -222,7 +222,7 @@ func (s *session) onLog(ctx context.Context, epoch string) (bool, error) {
 	return false, ctx.Err()
 }
 
-// restart resets the tree to the beginning of the log. Signed tiles stay, to be compared.
+// restart resets the tree to the start of the log. Signed tiles are kept for the comparison.
 func (s *session) restart(ctx context.Context, epoch string) error {
 	s.state, s.tiles = state{epoch: epoch, fault: s.state.fault}, &audit.Tiles{}
 	return pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
@@ -241,15 +241,15 @@ func (s *session) restart(ctx context.Context, epoch string) error {
 	})
 }
 
-// leaves are leaves that follow each other.
+// leaves are consecutive leaves.
 type leaves struct {
 	hashes    []tlog.Hash
 	positions []eventstore.Position // of each
-	seen      seen                  // the last
-	reached   eventstore.Position   // the log was read up to here
+	seen      seen                  // the last event
+	reached   eventstore.Position   // the log was read up to this position
 }
 
-// follow adds the events of the log, and then new ones.
+// follow adds the recorded events of the log, then new ones.
 func (s *session) follow(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -290,7 +290,7 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// read hashes the events after a position. Behind the head it rests between pages, so that events which come one by one share one.
+// read hashes the events after a position. Past the head it pauses between pages, so that single appends share a page.
 func (s *session) read(ctx context.Context, after, head eventstore.Position, to chan<- leaves) error {
 	var hasher audit.LeafHasher
 	for page, err := range s.Log.Subscribe(ctx, after, eventstore.Filter{}) {
@@ -356,7 +356,7 @@ func (s *session) write(ctx context.Context) error {
 	return nil
 }
 
-// save writes tiles and the state. A signed tile is not truncated while the tree is built again.
+// save writes tiles and the state. A signed tile is not truncated while the tree is rebuilt.
 func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 	levels, numbers, hashes := make([]int16, len(changed)), make([]int64, len(changed)), make([][]byte, len(changed))
 	after := make([]*int64, len(changed))
@@ -381,7 +381,7 @@ func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 	return err
 }
 
-// compare compares the leaves with the signed ones.
+// compare compares changed leaves with the signed ones.
 func (s *session) compare(ctx context.Context, changed []audit.Tile) error {
 	var wanted []tlog.Tile
 	for _, tile := range changed {
@@ -414,11 +414,11 @@ func (s *session) compare(ctx context.Context, changed []audit.Tile) error {
 	return nil
 }
 
-// check compares the tree with the largest signed checkpoint, once the log has been read to its end.
+// check compares the tree with the largest signed checkpoint, after the log was read to its end.
 func (s *session) check(ctx context.Context) error {
 	if s.state.size < s.signed {
 		if head, err := s.Log.Head(ctx); err != nil || s.reached < head {
-			return err // not at the end
+			return err // not at the end yet
 		}
 		return faultf("the log ends after %d events, and a checkpoint of %d was signed: events were lost, as when an older backup is restored", s.state.size, s.signed)
 	}
@@ -440,5 +440,5 @@ func (s *session) check(ctx context.Context) error {
 	return nil
 }
 
-// Origin is the log's name in its checkpoints.
+// Origin returns the log's name in its checkpoints.
 func (p *Publisher) Origin() string { return p.origin }

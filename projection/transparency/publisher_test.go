@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const origin = "leads.example.com/log"
 
-// scene is the database of a tree, and its publisher.
+// scene has the database of a tree and its publisher.
 type scene struct {
 	*projectiontest.World
 	t      *testing.T
@@ -80,7 +80,7 @@ func (s *scene) keep(log eventstore.Store, witnesses ...transparency.Witness) (k
 	return k, stop
 }
 
-// await waits until the newest published checkpoint has so many events, and verifies what is published.
+// await waits until the newest published checkpoint has so many events, and verifies the published tree.
 func (s *scene) await(log eventstore.Store, size int64) logtree.Checkpoint {
 	s.t.Helper()
 	reader := logtree.Reader{Pool: s.Pool, Log: log, Origin: origin}
@@ -100,7 +100,7 @@ func (s *scene) await(log eventstore.Store, size int64) logtree.Checkpoint {
 	return c
 }
 
-// faulty waits until signing has stopped, and returns the fault.
+// faulty waits until signing has stopped, and returns the reason.
 func (s *scene) faulty(k *transparency.Publisher) (fault string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -126,7 +126,7 @@ func rootOf(t *testing.T, log eventstore.Store, size int64) tlog.Hash {
 	return head.Root
 }
 
-// write appends events, the same for the same numbers.
+// write appends events that depend only on their numbers.
 func write(t *testing.T, log eventstore.Store, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {
@@ -138,7 +138,7 @@ func write(t *testing.T, log eventstore.Store, from, to int) {
 	}
 }
 
-// rows are the tiles as they are stored, without what a copy of the log changes.
+// rows returns the stored tiles without the columns that a copy of the log changes.
 func (s *scene) rows() (rows []string) {
 	s.t.Helper()
 	err := s.Pool.QueryRow(s.t.Context(), `SELECT array_agg(concat(level, ' ', number, ' ', encode(hashes, 'hex')) ORDER BY level, number) FROM audit.tile`).Scan(&rows)
@@ -157,7 +157,7 @@ func TestPublisher_FollowsLogOverRestarts(t *testing.T) {
 	stop()
 	require.Equal(t, torchwood.TileWidth, 256)
 	write(t, log, 700, 900)
-	two, stopTwo := s.keep(log) // of two processes one works
+	two, stopTwo := s.keep(log) // only one of two processes publishes
 	_, stopThree := s.keep(log)
 	s.await(log, 900)
 	stopTwo()
@@ -173,7 +173,7 @@ func TestPublisher_FollowsLogOverRestarts(t *testing.T) {
 	require.NoError(t, s.Pool.QueryRow(t.Context(), `SELECT count(*) FROM audit.checkpoint`).Scan(&kept))
 	require.Equal(t, 1, kept)
 
-	// A reader finds each event's leaf.
+	// A reader finds the leaf of each event.
 	reader := logtree.Reader{Pool: s.Pool, Log: log, Origin: origin}
 	for index, position := range []eventstore.Position{0: 1, 255: 256, 256: 257, 1023: 1024} {
 		if position == 0 {
@@ -188,7 +188,7 @@ func TestPublisher_FollowsLogOverRestarts(t *testing.T) {
 	require.ErrorIs(t, err, logtree.ErrNotInTree)
 }
 
-// After copy-log the tree is built again from the copy, and has the same bytes. What is published stays meanwhile.
+// After copy-log the tree is rebuilt from the copy and has the same bytes. The published tree stays available while this runs.
 func TestPublisher_SameTreeOfCopy(t *testing.T) {
 	t.Parallel()
 	s, log, copied := newScene(t), storetest.Memory(), storetest.Memory()
@@ -241,14 +241,14 @@ func TestPublisher_RefusesRestoredLog(t *testing.T) {
 	stop()
 
 	write(t, log, 300, 310)
-	k, _ = s.keep(log) // the right one again
+	k, _ = s.keep(log) // the right log again
 	s.await(log, 310)
 	status, err := k.Status(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, status.Fault)
 }
 
-// Events that were in tiles, but in no checkpoint, may be lost by a failover: they were not published.
+// Events that were in tiles but in no checkpoint were not published, so a failover may lose them.
 func TestPublisher_LostEventsNotSigned(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
@@ -264,7 +264,7 @@ func TestPublisher_LostEventsNotSigned(t *testing.T) {
 	s.await(restored, 203)
 }
 
-// The stock witness cosigns a growing log, and refuses one that was restored from an older backup, with its database.
+// The stock witness cosigns a growing log, and refuses a log that was restored from an older backup together with its database.
 func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
@@ -278,7 +278,7 @@ func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 		_, _, err := torchwood.VerifyCheckpoint([]byte(c.Note), policy)
 		require.NoError(t, err)
 		if size == 300 {
-			_, err := s.Pool.Exec(t.Context(), `DELETE FROM audit.witness`) // the service does not know what it has seen: 409
+			_, err := s.Pool.Exec(t.Context(), `DELETE FROM audit.witness`) // the service does not know the size that the witness has: 409
 			require.NoError(t, err)
 			write(t, log, 300, 301)
 			break
@@ -324,7 +324,7 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	defer server.Close()
 	other := transparency.Witness{Key: cosignerOf(t, "bad.example.com").Verifier(), URL: server.URL}
 	write(t, log, 0, 5)
-	k, stop := s.keep(log, good, other) // both are needed
+	k, stop := s.keep(log, good, other) // the quorum is both
 	says := func(text string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
@@ -352,7 +352,7 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	server.Close()
 	says("does not answer")
 	stop()
-	k, _ = s.keep(log, good) // its quorum is one
+	k, _ = s.keep(log, good) // the quorum is one
 	s.await(log, 5)
 }
 
@@ -371,7 +371,7 @@ func TestPublisher_CanonicalCosignature(t *testing.T) {
 			return
 		}
 		line := bytes.TrimPrefix(signed, []byte(text+"\n\n"))
-		line[bytes.LastIndex(line, []byte("=="))-1]++ // bits that have no meaning
+		line[bytes.LastIndex(line, []byte("=="))-1]++ // unused bits
 		_, _ = w.Write(line)
 	}))
 	defer server.Close()

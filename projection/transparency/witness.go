@@ -23,13 +23,13 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Witness is a service of another operator that cosigns checkpoints, each only if it contains the one that it cosigned before.
+// Witness is a service of another operator that cosigns checkpoints. It cosigns a checkpoint only if it extends the previous one.
 type Witness struct {
 	Key *torchwood.CosignatureVerifier
-	URL string // add-checkpoint is below it
+	URL string // base of add-checkpoint
 }
 
-// ParseWitness reads vkey=url.
+// ParseWitness parses vkey=url.
 func ParseWitness(text string) (w Witness, err error) {
 	at := strings.Index(text, "=http") // keys are in base64, which may end with equals signs
 	if at < 0 {
@@ -45,7 +45,7 @@ func ParseWitness(text string) (w Witness, err error) {
 // witnessTimeout bounds a request to a witness.
 const witnessTimeout = 8 * time.Second
 
-// client follows no redirects: requests go to configured addresses only.
+// client follows no redirects, so that requests go only to configured addresses.
 var client = &http.Client{
 	Timeout:       witnessTimeout,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -56,7 +56,7 @@ type round struct {
 	running sync.WaitGroup
 	ended   chan error  // nil: no round is running
 	next    time.Time   // earliest start of the next round
-	newest  *checkpoint // as stored; nil: a round may have changed it
+	newest  *checkpoint // nil: a round may have changed it
 }
 
 func (r *round) wait() { r.running.Wait() }
@@ -116,7 +116,7 @@ func (r *round) turn(ctx context.Context, s *session) error {
 type pending struct {
 	Witness
 	index int   // in Options.Witnesses
-	size  int64 // of the checkpoint that it cosigned last
+	size  int64 // of the last checkpoint that it cosigned
 }
 
 func (s *session) missing(ctx context.Context, c checkpoint) (missing []pending, err error) {
@@ -149,7 +149,7 @@ func (p *Publisher) cosigned(signed string) (keys []string) {
 	return keys
 }
 
-// ask collects cosignatures, and publishes the checkpoint once there are enough. A witness that does not cosign is no error.
+// ask collects cosignatures, and publishes the checkpoint once there are enough. A witness that does not cosign causes no error.
 func (s *session) ask(ctx context.Context, c checkpoint, from []pending) error {
 	type answer struct {
 		pending
@@ -182,7 +182,7 @@ func (s *session) ask(ctx context.Context, c checkpoint, from []pending) error {
 	return failed
 }
 
-// cosignedBy stores a checkpoint with another cosignature.
+// cosignedBy stores a checkpoint with a new cosignature.
 func (s *session) cosignedBy(ctx context.Context, w pending, c checkpoint) error {
 	enough := len(s.cosigned(c.note)) >= s.Quorum
 	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
@@ -228,14 +228,14 @@ func (s *session) refused(ctx context.Context, w pending, reason error) error {
 	return schema.Unavailable(err)
 }
 
-// seenError is the answer 409 of c2sp.org/tlog-witness: the witness has seen a checkpoint of another size than the request's.
+// seenError is status 409 of c2sp.org/tlog-witness: the witness has seen a checkpoint of another size than the request's.
 type seenError struct{ size int64 }
 
 func (e *seenError) Error() string {
 	return fmt.Sprintf("has seen a checkpoint of %d events", e.size)
 }
 
-// cosign asks one witness, and once more if it has seen a checkpoint of another size than is stored here. It returns signature lines.
+// cosign requests a cosignature, and retries once with the size that the witness has seen. It returns signature lines.
 func (s *session) cosign(ctx context.Context, c checkpoint, w pending) (string, error) {
 	signatures, err := s.addCheckpoint(ctx, c, w, w.size)
 	if seen, ok := errors.AsType[*seenError](err); ok && seen.size != w.size {
@@ -250,7 +250,7 @@ func (s *session) cosign(ctx context.Context, c checkpoint, w pending) (string, 
 	return signatures, err
 }
 
-// addCheckpoint is the call of c2sp.org/tlog-witness.
+// addCheckpoint calls add-checkpoint of c2sp.org/tlog-witness.
 func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w pending, old int64) (string, error) {
 	var body strings.Builder
 	fmt.Fprintf(&body, "old %d\n", old)
@@ -296,7 +296,7 @@ func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w pending, ol
 	case response.StatusCode != http.StatusOK:
 		return "", fmt.Errorf("refuses: %d %s", response.StatusCode, printable(answer))
 	}
-	// Only the witness's own signature is used, and in canonical base64: receipts with another form are invalid.
+	// Only the witness's own signature is used, in canonical base64: receipts with another form are invalid.
 	opened, err := note.Open([]byte(own.Text+"\n"+string(answer)), note.VerifierList(w.Key))
 	if err != nil || opened.Text != own.Text {
 		return "", errors.New("answers without a good cosignature")
@@ -308,7 +308,7 @@ func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w pending, ol
 	return fmt.Sprintf("— %s %s\n", opened.Sigs[0].Name, base64.StdEncoding.EncodeToString(signature)), nil
 }
 
-// printable is the beginning of an answer, for a log.
+// printable returns the beginning of a response for a log.
 func printable(answer []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

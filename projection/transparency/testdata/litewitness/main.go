@@ -1,4 +1,4 @@
-// Addlog registers a log with a litewitness that has not started yet: what witnessctl add-log and add-key do.
+// Addlog registers a log with a litewitness that is not running, like witnessctl add-log and add-key.
 package main
 
 import (
