@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Batcher serves requests of many callers with few queries. While Concurrency queries are running, requests wait, and the next query
-// takes all of them. While fewer are running, a request starts a query at once.
+// Batcher serves requests of many callers with few queries. While Concurrency queries are running, requests wait, and the next query takes
+// all of them. While fewer are running, a request starts a query at once.
 //
-// A query starts after each of its requests was made, so a result is never older than its request.
+// A query starts after its requests were made, so a result is never older than its request.
 type Batcher[R, V any] struct {
-	// Query returns one result for each request, in their order. Its context ends when no caller waits for a result.
+	// Query returns one result for each request, in order. Its context is cancelled when no caller waits for a result.
 	Query func(ctx context.Context, requests []R) ([]V, error)
-	// Concurrency is how many queries may run at a time, MaxBatch how many requests one takes.
+	// Concurrency is the maximum number of concurrent queries, MaxBatch that of requests in one query.
 	Concurrency, MaxBatch int
 	// Timeout bounds a query.
 	Timeout time.Duration
@@ -28,8 +28,8 @@ type Batcher[R, V any] struct {
 // batched is the request of one caller.
 type batched[R, V any] struct {
 	request R
-	result  chan result[V] // holds one
-	query   *batch         // nil while it waits; guarded by the mutex
+	result  chan result[V] // has capacity 1
+	query   *batch         // nil until a query takes the request; guarded by the mutex
 }
 
 type result[V any] struct {
@@ -40,12 +40,12 @@ type result[V any] struct {
 
 // batch is the requests of one query.
 type batch struct {
-	callers int // that still wait
+	callers int // that are still waiting
 	cancel  context.CancelFunc
 }
 
-// Do returns the result of one request. When a query of several requests fails, each is queried again by itself, so that one bad
-// request fails alone. The error is Query's, or that of the context.
+// Do returns the result of one request. When a query of several requests fails, each request is retried in a query of its own, so that one
+// bad request fails alone. The error is Query's, or that of the context.
 func (b *Batcher[R, V]) Do(ctx context.Context, request R) (V, error) {
 	r := &batched[R, V]{request: request, result: make(chan result[V], 1)}
 	b.mu.Lock()
@@ -81,7 +81,7 @@ func (b *Batcher[R, V]) alone(ctx context.Context, request R) (value V, err erro
 // work runs queries until no request waits.
 func (b *Batcher[R, V]) work() {
 	for {
-		runtime.Gosched() // lets goroutines that are about to make a request do so first
+		runtime.Gosched() // lets other goroutines queue their requests first
 		ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
 		taken := b.take(cancel)
 		if len(taken) == 0 {
@@ -104,7 +104,7 @@ func (b *Batcher[R, V]) work() {
 	}
 }
 
-// take returns the requests of the next query, or none when no request waits: then the worker ends.
+// take returns the requests of the next query. It returns none when no request waits, and the worker then ends.
 func (b *Batcher[R, V]) take(cancel context.CancelFunc) []*batched[R, V] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +122,7 @@ func (b *Batcher[R, V]) take(cancel context.CancelFunc) []*batched[R, V] {
 	return taken
 }
 
-// leave is called by a caller that no longer waits. The last caller of a query cancels it.
+// leave removes a caller that no longer waits. The last caller of a query cancels it.
 func (b *Batcher[R, V]) leave(r *batched[R, V]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,13 +1,12 @@
 // Package eventstore is the log: an append-only sequence of events, each on the stream of its subject and at a position in the
 // whole log.
 //
-// A stream is the history of one lead, token, endpoint, account, visitor or claim; its events have revisions 0, 1, 2, …
-// Positions order all events of all streams. Everything that leadlog knows is a fold of these events: the views, the credentials
-// and the uniqueness of a phone number are all derived from here.
+// A stream is the history of one lead, token, endpoint, account, visitor or claim; its events have revisions 0, 1, 2, … Positions order all
+// events of all streams. All state of leadlog is a fold of these events: the views, the credentials and the uniqueness of phone numbers.
 //
 // [Store] is the interface that engines implement: eventstore/postgres, and eventstore/esdb for EventStoreDB. The suite in
-// eventstore/storetest tests what every store must do, and every engine runs it. This package has what needs no engine: folding
-// streams, deciding again after a conflict, validation. What events mean is in eventstore/event.
+// eventstore/storetest tests the contract of a store, and every engine runs it. This package has the code that needs no engine: folding
+// streams, retrying decisions after a conflict, validation. Package eventstore/event has the types of events.
 package eventstore
 
 import (
@@ -21,21 +20,21 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Position is an event's place in the whole log. Positions grow in the order in which appends became durable. Zero is before the
-// first event.
+// Position is an event's place in the whole log. Positions increase in the order in which appends became durable. Zero is before the first
+// event.
 type Position uint64
 
 // Revision is an event's place in its stream, counted from 0.
 type Revision int64
 
-// Expected is what an append expects of a stream: that it ends at a revision, that it has no events, or nothing.
+// Expected is the state of a stream that an append expects: it ends at a revision, it has no events, or any state.
 type Expected int64
 
 const (
 	// NoStream expects that the stream has no events.
 	NoStream Expected = -1
-	// Any expects nothing. Such a write is idempotent only by looking for its ids in the stream,
-	// so a fact that needs no decision is better put on a new stream with NoStream.
+	// Any expects nothing. Such a write is idempotent only because the stream is searched for its ids, so a fact without a decision is better
+	// appended to a new stream with NoStream.
 	Any Expected = -2
 )
 
@@ -44,15 +43,15 @@ func At(r Revision) Expected { return Expected(r) }
 
 // Event is a fact to append.
 type Event struct {
-	ID       ulid.ULID // makes appending it again idempotent; grows with time
+	ID       ulid.ULID // makes a repeated append idempotent; increases with time
 	Type     string    // an explicit, versioned name such as lead.created.v1
-	At       time.Time // when it happened: UTC, whole milliseconds, never before its predecessor in the stream
+	At       time.Time // when it happened: UTC, whole milliseconds, never before the previous event of the stream
 	Data     []byte    // JSON
 	Metadata event.Metadata
-	// Decoded is what decoding Data gives, or nil. An appender may set it, so that subscriptions in the same process need not
-	// decode Data. It must not be changed.
+	// Decoded is the decoded Data, or nil. An appender may set it to spare subscriptions in the same process the decoding. It must not be
+	// changed.
 	Decoded event.Data
-	// Unsealed is the event as it was before it was sealed, or nil.
+	// Unsealed is the event before it was sealed, or nil.
 	Unsealed Unsealed
 }
 
@@ -69,15 +68,15 @@ type Recorded struct {
 	Revision Revision
 	Position Position
 	Erased   bool  // its personal data was erased
-	LostKey  int64 // the id of the key that an erased event was sealed with
-	Key      *Key  // a key of its stream, if the store has read it along with the event; nil otherwise
+	LostKey  int64 // id of the key that sealed an erased event
+	Key      *Key  // a key of its stream, if the store read it with the event; nil otherwise
 
-	// The sealed store sets these when it is asked for damage.
-	Damaged bool   // its personal data cannot be opened, and Erased is set too; or it is not sealed although it should be
-	Stored  *Event // the event as it is stored
+	// The sealed store sets these if damage is requested.
+	Damaged bool   // its personal data cannot be opened, with Erased set; or it is not sealed but should be
+	Stored  *Event // the event in stored form
 }
 
-// Fact decodes the event for a fold. The error is event.ErrUnknownType for a type this program does not know.
+// Fact decodes the event for a fold. The error is event.ErrUnknownType for a type that this program does not know.
 func (r Recorded) Fact() (event.Fact, error) {
 	data, err := r.Decode()
 	if err != nil {
@@ -86,7 +85,7 @@ func (r Recorded) Fact() (event.Fact, error) {
 	return event.Fact{ID: r.ID, Stream: r.Stream, At: r.At, Metadata: r.Metadata, Data: data, Erased: r.Erased}, nil
 }
 
-// Decode returns the event's data. The error is event.ErrUnknownType for a type this program does not know.
+// Decode returns the event's data. The error is event.ErrUnknownType for a type that this program does not know.
 func (e Event) Decode() (event.Data, error) {
 	if e.Decoded != nil {
 		return e.Decoded, nil
@@ -94,42 +93,41 @@ func (e Event) Decode() (event.Data, error) {
 	return event.Decode(e.Type, e.Data)
 }
 
-// Write is what an append does to one stream. Without events it is a check: the append succeeds only when the stream is as expected.
-// At most one Write of an append may name a stream.
+// Write is the part of an append on one stream. Without events it is a check: the append succeeds only if the stream is as expected. An
+// append may have at most one Write per stream.
 type Write struct {
 	Stream string
 	Expect Expected
 	Events []Event
-	// Key is stored in the transaction of the events; nil for most writes. Repeating the append does not bring back a key that
-	// was destroyed since. Stores that do not store keys ignore it.
+	// Key is stored in the transaction of the events; nil for most writes. Repeating the append does not restore a key that was destroyed
+	// since. Stores that do not store keys ignore it.
 	Key *Key
 }
 
-// Key seals the personal data of a stream's events, and is itself sealed. It is stored beside the log and not on it, so that deleting
-// it erases the person.
+// Key seals the personal data of a stream's events, and is itself sealed. It is stored outside of the log, so that deleting it erases the
+// person.
 type Key struct {
 	Stream   string
-	ID       int64  // different for each key of a stream
-	SealedBy string // id of the key that seals it
+	ID       int64  // unique among the keys of a stream
+	SealedBy string // id of the key that sealed this one
 	Sealed   []byte
 }
 
-// KeyCommitments returns the hashes of the keys of streams, by stream. They may stay on the log when the keys are deleted.
+// KeyCommitments returns the hashes of the keys of streams, by stream. They may stay on the log after the keys are deleted.
 type KeyCommitments = func(ctx context.Context, streams ...string) (map[string][]string, error)
 
 // Check is a Write without events.
 func Check(stream string, expect Expected) Write { return Write{Stream: stream, Expect: expect} }
 
-// Page is what a subscription yields: events in the order of the log, and how far the log was read. Up to Position there are no
-// others that the filter selects but those of this page and of earlier ones, so a checkpoint may move to Position. A page may have no
-// events.
+// Page is a step of a subscription: events in log order, and the position up to which the log was read. This page and earlier ones have all
+// selected events up to Position, so a checkpoint may move to it. A page may have no events.
 type Page struct {
-	Events   []Recorded // the consumer's, to keep and to change
+	Events   []Recorded // owned by the consumer, who may change them
 	Position Position
 }
 
-// Filter selects the events of a subscription: those whose stream begins with one of the prefixes and whose type
-// is one of the types. An empty list selects all.
+// Filter selects the events of a subscription whose stream begins with one of the prefixes and whose type is one of the types. An empty
+// list selects all.
 type Filter struct {
 	StreamPrefixes []string
 	Types          []string
@@ -150,35 +148,34 @@ func selects(list []string, matches func(string) bool) bool {
 	return len(list) == 0
 }
 
-// Store is an engine that keeps the log. All methods may be called from many goroutines, and from many processes
-// on one engine.
+// Store is an engine that keeps the log. All methods are safe for concurrent use, also by several processes on one engine.
 type Store interface {
-	// Append adds events to streams and returns the position of the last one; with checks alone it returns the head. It applies all
-	// writes or none. Checks are compared with the streams as they are at the append's place on the log: an append that was
-	// answered earlier and moved a checked stream makes this one fail.
+	// Append adds events to streams and returns the position of the last one; with only checks it returns the head. It applies all writes or
+	// none. A check compares the stream as of the append's position on the log: it fails if an append that was completed earlier changed the
+	// stream.
 	//
-	// Appending the same event ids at the same place again has no further effect, and returns the same position. What the
-	// writes refer to must not be changed afterwards.
+	// Repeating an append with the same event ids at the same revisions has no further effect, and returns the same position. The memory that
+	// the writes refer to must not be changed afterwards.
 	//
-	// The error is a *ConflictError when a stream is not as expected, ErrInvalid when the writes are malformed, and
-	// ErrUnavailable when the engine cannot be reached: then the append may or may not have happened.
+	// The error is a *ConflictError if a stream is not as expected, ErrInvalid if the writes are malformed, and ErrUnavailable if the engine
+	// cannot be reached, when it is unknown whether the append was stored.
 	Append(ctx context.Context, writes ...Write) (Position, error)
 
-	// Read yields a stream's events from a revision on, in order, up to the last that is durable when the read ends.
-	// A stream without events yields nothing.
+	// Read yields a stream's events from a revision on, in order, up to the last one that is durable when the read ends. A stream without
+	// events yields nothing.
 	Read(ctx context.Context, stream string, from Revision) iter.Seq2[Recorded, error]
 
-	// Last returns a stream's last event, the zero Recorded when it has none.
+	// Last returns a stream's last event, or the zero Recorded if it has none.
 	Last(ctx context.Context, stream string) (Recorded, error)
 
-	// Subscribe yields the events after a position: first those on the log, then, without end, those that are appended. It
-	// never skips an event and never yields one twice. A page has what there is when the consumer asks for it, up to a few
-	// thousand events or a few MiB. It ends after yielding an error, or when the consumer stops.
+	// Subscribe yields the events after a position: first the recorded ones, then, without end, new ones. It never skips or repeats an event.
+	// A page has the events that are available when the consumer asks for it, up to a few thousand events or a few MiB. The sequence ends
+	// after an error, or when the consumer stops.
 	Subscribe(ctx context.Context, after Position, filter Filter) iter.Seq2[Page, error]
 
 	// Head is the position of the newest event.
 	Head(ctx context.Context) (Position, error)
 
-	// Epoch identifies this log. A checkpoint taken from another log, say before a restore, carries another epoch.
+	// Epoch identifies this log. A checkpoint of another log, for example from before a restore, has another epoch.
 	Epoch(ctx context.Context) (string, error)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Load folds a stream. It returns the state, which is the zero value for a stream without events, and what an append that depends
-// on this state must expect of the stream.
+// Load folds a stream. It returns the state, which is the zero value for a stream without events, and the expected revision for an append
+// that depends on this state.
 func Load[S any](ctx context.Context, store Store, stream string, evolve func(S, event.Fact) S) (S, Expected, error) {
 	var state S
 	end := NoStream
@@ -34,62 +34,61 @@ func Load[S any](ctx context.Context, store Store, stream string, evolve func(S,
 	return state, end, nil
 }
 
-// Folds is Load for streams of which some grow long, such as that of a lead that a monitor captures every minute. It caches the
-// folds of long streams and continues from there. Like every read, the result may be stale; the expected revision of an append
-// confirms it.
+// Folds is Load for kinds of streams that can be long, such as that of a lead that a monitor captures every minute. It caches the folds of
+// long streams and continues from there. Like every read, the result may be stale; the expected revision of an append detects that.
 //
-// Its methods may be called from many goroutines.
+// Its methods are safe for concurrent use.
 type Folds[S any] struct {
 	rules FoldRules[S]
 
 	mu    sync.Mutex
 	known *simplelru.LRU[cacheKey, folded]
-	bytes int // that known takes
+	bytes int // size of known
 }
 
-// FoldRules define how a kind of stream is folded, and which folds are cached. A state must survive JSON.
+// FoldRules define how a kind of stream is folded, and which folds are cached. A state must be unchanged by encoding it as JSON.
 type FoldRules[S any] struct {
-	// Evolve may change the state that it is given.
+	// Evolve may change the state that it gets.
 	Evolve func(S, event.Fact) S
-	// Keep reports whether a state may be cached. For a state about a person, the events it comes from must become
-	// unreadable when the person is forgotten: this is how a cached state is found to be stale.
+	// Keep reports whether a state may be cached. If a state has personal data, its events must become unreadable when the person is erased:
+	// this is how a stale cached state is detected.
 	Keep func(S) bool
-	// Long is the number of events from which on a stream is cached.
+	// Long is the number of events from which a stream is cached.
 	Long int
-	// Memory is how many bytes all cached states may take together. One state may take an eighth of that.
+	// Memory is the maximum size in bytes of all cached states. One state may take an eighth of that.
 	Memory int
 }
 
-// cacheKey is where in a stream a cached fold ends. Folds that end early and folds that end late have entries of their own, so that
-// callers of the one do not make callers of the other read the stream from its beginning.
+// cacheKey is the section of a stream in which a cached fold ends. Each section has its own entry, so that callers that fold to an early
+// revision do not evict the state of callers that fold to a late one.
 type cacheKey struct {
 	stream string
-	// section numbers sections of sectionEvents for LoadTo; the stream's end is in the highest. It counts down from -1, in sections
-	// of timeSectionEvents, for LoadAt.
+	// section numbers sections of sectionEvents for LoadTo; the stream's end is in the highest one. For LoadAt it counts down from -1, in
+	// sections of timeSectionEvents.
 	section Revision
 }
 
 const (
 	sectionEvents     = 4096
 	timeSectionEvents = 32
-	entryOverhead     = 320 // bytes of an entry beside its state
+	entryOverhead     = 320 // bytes of an entry without its state
 )
 
-// endOf is the key of folds to the stream's end, as Load makes them.
+// endOf is the key of a fold to the stream's end.
 func endOf(stream string) cacheKey { return cacheKey{stream, math.MaxInt64 / sectionEvents} }
 
-// timeSection is the key of a fold up to a time that has reached a revision. At which one it will end is not known in advance, so it
-// is cached at the end of each section that it passes.
+// timeSection is the key of a fold up to a time, by the revision that it has reached. Its last revision is not known in advance, so the
+// state is cached at the end of each section.
 func timeSection(stream string, revision Revision) cacheKey {
 	return cacheKey{stream, -1 - revision/timeSectionEvents}
 }
 
-// folded is a state after an event. It is kept as JSON, so that its size is known and it refers to no event.
+// folded is the state after an event. It is JSON, so that its size is known and it refers to no event.
 type folded struct {
 	state    []byte // nil: only the event is known
 	revision Revision
 	id       ulid.ULID
-	at       time.Time // the latest time of an event up to it
+	at       time.Time // the latest time of the events up to it
 }
 
 // NewFolds returns a Folds with an empty cache.
@@ -101,7 +100,7 @@ func NewFolds[S any](rules FoldRules[S]) *Folds[S] {
 	return &Folds[S]{rules: rules, known: known}
 }
 
-// Load is the function Load. After a read that was interrupted, the next one continues from there.
+// Load is like the function Load. After an interrupted read, the next call continues from there.
 func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Expected, error) {
 	state, last, err := f.LoadTo(ctx, store, stream, math.MaxInt64)
 	if last.ID == (ulid.ULID{}) {
@@ -110,7 +109,7 @@ func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Exp
 	return state, At(last.Revision), err
 }
 
-// LoadTo folds a stream up to a revision. It also returns the last event it folded: the zero Recorded if there is none.
+// LoadTo folds a stream up to a revision. It also returns the last folded event, or the zero Recorded.
 func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until Revision) (state S, last Recorded, err error) {
 	g := f.cachedTo(stream, until)
 	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {
@@ -128,8 +127,8 @@ func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until
 	return g.state, g.last, err
 }
 
-// LoadAt folds a stream up to a time, inclusive: the events before the first one that is later. It also returns the last event of the
-// whole stream: the zero Recorded if there is none.
+// LoadAt folds a stream up to a time, inclusive: the events before the first later one. It also returns the last event of the whole stream,
+// or the zero Recorded.
 func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, at time.Time) (state S, end Recorded, err error) {
 	g := f.cachedAt(stream, at)
 	past := false
@@ -137,7 +136,7 @@ func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, at ti
 		if err = unread; err != nil {
 			break
 		}
-		if past = recorded.At.After(at); past { // even if the times of later events go back
+		if past = recorded.At.After(at); past { // even if the times of later events are earlier
 			break
 		}
 		if err = g.take(recorded); err != nil {
@@ -171,10 +170,10 @@ type folding[S any] struct {
 	cached bool
 	state  S
 	last   Recorded
-	latest time.Time // of the events up to the last: clocks differ, so it need not be that event's
+	latest time.Time // latest time of the folded events: clocks differ, so it may not be that of the last event
 }
 
-// errStale means that a cached state is not that of the log: the log was replaced, or a person was erased.
+// errStale means that a cached state does not match the log: the log was replaced, or a person was erased.
 var errStale = errors.New("a cached state is stale")
 
 func (g *folding[S]) take(recorded Recorded) error {
@@ -196,7 +195,7 @@ func (g *folding[S]) take(recorded Recorded) error {
 	return nil
 }
 
-// dropStale drops the cached state if it is stale, and reports whether the fold has to begin again.
+// dropStale drops the cached state if it is stale, and reports whether the fold has to start again.
 func (g *folding[S]) dropStale(err error) bool {
 	if g.cached && (errors.Is(err, errStale) || err == nil && g.last.ID == (ulid.ULID{})) {
 		g.mu.Lock()
@@ -207,7 +206,7 @@ func (g *folding[S]) dropStale(err error) bool {
 	return false
 }
 
-// cache caches the state that the fold has reached.
+// cache caches the current state of the fold.
 func (g *folding[S]) cache(key cacheKey) {
 	if g.last.ID == g.known.id || int(g.last.Revision) < g.rules.Long-1 || !g.rules.Keep(g.state) {
 		return
@@ -219,7 +218,7 @@ func (g *folding[S]) cache(key cacheKey) {
 	}
 }
 
-// cacheEnd caches the last event of a long stream, without the state there.
+// cacheEnd caches the last event of a long stream, without the state.
 func (f *Folds[S]) cacheEnd(stream string, end Recorded) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -228,7 +227,7 @@ func (f *Folds[S]) cacheEnd(stream string, end Recorded) {
 	}
 }
 
-// cachedTo begins with the latest cached state up to a revision: of its section, or of the section before.
+// cachedTo starts a fold from the latest cached state up to a revision: of its section, or of the section before.
 func (f *Folds[S]) cachedTo(stream string, until Revision) *folding[S] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,7 +240,7 @@ func (f *Folds[S]) cachedTo(stream string, until Revision) *folding[S] {
 	return &folding[S]{Folds: f}
 }
 
-// cachedAt begins with the latest cached state up to a time.
+// cachedAt starts a fold from the latest cached state up to a time.
 func (f *Folds[S]) cachedAt(stream string, at time.Time) *folding[S] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -261,10 +260,10 @@ func (f *Folds[S]) cachedAt(stream string, at time.Time) *folding[S] {
 	return &folding[S]{Folds: f}
 }
 
-// exactly distinguishes nil from empty.
+// exactly preserves the difference between nil and empty.
 var exactly = json.JoinOptions(json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true))
 
-// add and remove are called with the mutex held.
+// The caller of add and remove holds the mutex.
 func (f *Folds[S]) add(key cacheKey, known folded) {
 	f.remove(key)
 	f.known.Add(key, known)

@@ -6,23 +6,23 @@ import (
 	"iter"
 )
 
-// Range is a part of the log: what comes after one position, up to another.
+// Range is the events of the log after one position, up to another.
 type Range struct {
-	After   Position // one that the log gave, or 0
+	After   Position // a position that the log returned, or 0
 	Until   Position // included; at most the head
 	Filter  Filter
-	Account string // of the events; empty: any
-	Limit   int    // events at most, 1 or more
+	Account string // of the events; empty: all
+	Limit   int    // maximum number of events, 1 or more
 }
 
-// RangeReader is a Store that reads a range of the log at less cost than a subscription.
+// RangeReader is a Store that can read a range of the log more cheaply than with a subscription.
 type RangeReader interface {
-	// ReadRange is as the function of this name.
+	// ReadRange is like the function ReadRange.
 	ReadRange(ctx context.Context, r Range) ([]Recorded, Position, error)
 }
 
-// ReadRange returns the first events of a range and how far it was read: to Until, or else to a position that the log gave, and
-// there may be more behind it. A range that ends before its limit of events may have more too: a read takes a bounded time.
+// ReadRange returns the first events of a range and the position up to which it was read: Until, or a position that the log returned, after
+// which there may be more. A read takes a bounded time, so it may return fewer events than the limit before the end of the range.
 func ReadRange(ctx context.Context, store Store, r Range) (events []Recorded, reached Position, err error) {
 	if r.After >= r.Until {
 		return nil, r.Until, nil
@@ -47,8 +47,7 @@ func ReadRange(ctx context.Context, store Store, r Range) (events []Recorded, re
 	return events, reached, nil
 }
 
-// ReadTo yields what a subscription does, up to a position at which the log has an event, and ends there. The events of a later
-// position are left out.
+// ReadTo yields the pages of a subscription up to a position that has an event, and ends there. Events after that position are left out.
 func ReadTo(ctx context.Context, store Store, after, until Position, filter Filter) iter.Seq2[Page, error] {
 	return func(yield func(Page, error) bool) {
 		if after >= until {

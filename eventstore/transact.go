@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// ErrContended means that an append met conflict after conflict until the deadline. Nothing was written.
+// ErrContended means that an append had conflicts until the deadline. Nothing was written.
 var ErrContended = errors.New("too many writers on the same streams")
 
 const (
 	// conflictDeadline bounds how long a decision is retried after conflicts.
 	conflictDeadline = 5 * time.Second
-	// queueDeadline bounds how long a caller waits for its turn, so that each of many callers gets an answer.
+	// queueDeadline bounds how long a caller waits for its turn, so that each of many callers gets a result.
 	queueDeadline = 15 * time.Second
 )
 
-// Transactor retries decisions after conflicts. Within the process, callers with the same streams queue instead of racing, so that of
-// many simultaneous arrivals of one person each decides on what the one before it wrote.
+// Transactor retries decisions after conflicts. Within the process, callers with the same streams queue instead of racing, so that each of
+// many concurrent arrivals of one person decides on the state that the previous one wrote.
 //
 // The zero value is ready to use.
 type Transactor struct {
@@ -29,17 +29,16 @@ type Transactor struct {
 	queue map[string]*turn
 }
 
-// turn is a lock that can be waited for with a context. It is dropped when no caller holds it or waits for it.
+// turn is a lock that can be awaited with a context. It is deleted when no caller holds or awaits it.
 type turn struct {
 	taken   chan struct{} // holds one value while a caller holds the turn
-	callers int           // that hold it or wait for it
+	callers int           // that hold or await it
 }
 
-// Do waits for the turn of every stream named, and runs attempt while it holds them: again after each *ConflictError that attempt
-// returns, until any other result. The error is ErrContended after five seconds of conflicts, or after fifteen without a turn.
+// Do waits for the turn of each stream, and runs attempt while it holds them. It repeats attempt after each *ConflictError until there is
+// another result. The error is ErrContended after five seconds of conflicts, or after fifteen without a turn.
 //
-// An attempt loads, folds, decides and appends. It must not assume that the streams named are the only ones that
-// can conflict: other processes do not share the queue.
+// An attempt loads, folds, decides and appends. It must handle conflicts on any stream: other processes do not share the queue.
 func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(context.Context) error) error {
 	release, err := t.enter(ctx, streams)
 	if err != nil {
@@ -59,7 +58,7 @@ func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(cont
 	}
 }
 
-// Sleep waits for a time, or until the context ends, whose error it then returns.
+// Sleep waits for a duration, or until the context is done, and returns the context's error then.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -69,7 +68,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// outcome distinguishes the deadline of an attempt from the caller's own: an attempt that was interrupted may have appended.
+// outcome distinguishes the deadline of an attempt from the caller's own: an interrupted attempt may have appended.
 func outcome(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), ErrContended) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -77,7 +76,7 @@ func outcome(ctx context.Context, err error) error {
 	return err
 }
 
-// enter takes the turns in the order of the names, so that two callers never wait for each other.
+// enter takes the turns in the order of the stream names, which prevents deadlocks.
 func (t *Transactor) enter(ctx context.Context, streams []string) (release func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueDeadline, ErrContended)
 	defer cancel()

@@ -10,22 +10,22 @@ import (
 const (
 	// MaxStreamName is the longest name of a stream in bytes.
 	MaxStreamName = 256
-	// MaxEventData is the largest data of one event in bytes. EventStoreDB rejects appends over 1 MiB, and a log must fit either
+	// MaxEventData is the maximum size of one event's data in bytes. EventStoreDB rejects appends over 1 MiB, and a log must fit either
 	// engine.
 	MaxEventData = 1000 << 10
-	// MaxAppend is the largest append in bytes: the data and the metadata of all events, the names of their types and streams, and
-	// what is checked.
+	// MaxAppend is the maximum size of an append in bytes: the data and metadata of all events, the names of their types and streams, and its
+	// checks.
 	MaxAppend = 1 << 20
 )
 
-// Bytes that an event, a text of its metadata and a check take in an append beside their texts.
+// Bytes of an event, a metadata field and a check in an append in addition to their texts.
 const (
 	eventOverhead = 128
 	fieldOverhead = 18
 	checkOverhead = 64
 )
 
-// Validate returns ErrInvalid for writes that are not well formed. Stores call it before anything else.
+// Validate returns ErrInvalid for malformed writes. Stores call it first.
 func Validate(writes []Write) error {
 	seen := make(map[string]struct{}, len(writes))
 	size := 0
@@ -56,7 +56,7 @@ func Validate(writes []Write) error {
 	return nil
 }
 
-// eventSize is about what an event takes in an append, beside the name of its stream.
+// eventSize is the approximate size of an event in an append, without the name of its stream.
 func eventSize(e Event) int {
 	size := len(e.Data) + 2*len(e.Type) + eventOverhead
 	m := e.Metadata

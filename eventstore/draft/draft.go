@@ -1,5 +1,5 @@
-// Package draft is a log for dry runs. What is appended to it is read back behind the events of the log below, but is kept in
-// memory only. The log below is never written to.
+// Package draft is a log for dry runs. Its appends are read after the events of the log below, but are only in memory. The log below is
+// never written to.
 package draft
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Store is a draft on a store. It keeps all that is appended to it in memory. Subscriptions, the head and the epoch are those
-// of the log below, which knows nothing of the draft.
+// Store is a draft on a store. It keeps all its appends in memory. Subscriptions, the head and the epoch are those of the log below,
+// without the draft.
 type Store struct {
 	eventstore.Store // the log below
 
@@ -20,9 +20,9 @@ type Store struct {
 	position eventstore.Position // of the newest event of the draft, from 1
 }
 
-// stream is what a draft adds to one.
+// stream is the events that a draft adds to a stream.
 type stream struct {
-	first  eventstore.Revision // of these; before it the stream is that of the log below
+	first  eventstore.Revision // revision of the first added event; earlier events are in the log below
 	events []eventstore.Recorded
 }
 
@@ -35,9 +35,9 @@ func On(below eventstore.Store) *Store {
 	return &Store{Store: below, streams: map[string]*stream{}}
 }
 
-// Append implements eventstore.Store, but for what it says of events that are appended again: a draft's answer is never
-// lost. A mere check of a stream that the draft has not touched passes: it was read a moment ago, and what others do
-// meanwhile is not part of the draft.
+// Append implements eventstore.Store, except that a repeated append conflicts: the result of an append to a draft is never lost. A check of
+// a stream that the draft has not changed always passes: the stream was just read, and concurrent appends of others are not part of the
+// draft.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -65,7 +65,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	return s.position, nil
 }
 
-// endBelow is where a write's stream ends on the log below; for a mere check, where it is expected to.
+// endBelow returns the end of a write's stream on the log below, or for a check without events, the expected one.
 func (s *Store) endBelow(ctx context.Context, w eventstore.Write) (eventstore.Expected, error) {
 	if len(w.Events) == 0 || s.known(w.Stream) != nil {
 		return w.Expect, nil
@@ -83,7 +83,7 @@ func (s *Store) known(name string) *stream {
 	return s.streams[name]
 }
 
-// add puts events behind a stream's end. The caller has the lock.
+// add appends events to a stream in memory. The caller holds the lock.
 func (s *Store) add(w eventstore.Write, end eventstore.Expected) {
 	if len(w.Events) == 0 {
 		return
@@ -101,19 +101,19 @@ func (s *Store) add(w eventstore.Write, end eventstore.Expected) {
 	}
 }
 
-// Read implements eventstore.Store: what is on the log below, and then what the draft adds.
+// Read implements eventstore.Store: the events of the log below, then those of the draft.
 func (s *Store) Read(ctx context.Context, name string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		s.mu.Lock()
 		var here stream
 		if known := s.streams[name]; known != nil {
-			here = *known // what is appended later follows these events
+			here = *known // later appends follow these events
 		}
 		s.mu.Unlock()
 		if here.events == nil || from < here.first {
 			for recorded, err := range s.Store.Read(ctx, name, from) {
 				if err == nil && here.events != nil && recorded.Revision >= here.first {
-					break // was appended to the log below since
+					break // appended to the log below since
 				}
 				if !yield(recorded, err) || err != nil {
 					return
@@ -136,7 +136,7 @@ func (s *Store) Last(ctx context.Context, name string) (eventstore.Recorded, err
 	return s.Store.Last(ctx, name)
 }
 
-// end returns the last event that the draft adds to a stream; its revision is negative when it adds none.
+// end returns the last event that the draft adds to a stream; its revision is negative if there is none.
 func (s *Store) end(name string) eventstore.Recorded {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// ErrDiffers means that a copy is not the same as its source.
+// ErrDiffers means that a copy differs from its source.
 var ErrDiffers = errors.New("the copy differs from its source")
 
-// Compare reads both logs from beginning to end, calls each with the positions of every event in the two, and returns the head of
-// the tree over both. An error that is ErrDiffers names the first event that is different, by its leaf in that tree.
+// Compare reads both logs in full, calls each with the two positions of every event, and returns the head of the tree over both. An error
+// that is ErrDiffers names the first event that differs.
 func Compare(
 	ctx context.Context, from, to eventstore.Store, progress func(done, end eventstore.Position), each func(from, to eventstore.Position) error,
 ) (same audit.Head, err error) {

@@ -1,8 +1,8 @@
-// Package logcopy copies a log into another store, and compares the two: every event, in the order of the log, with its id, its
-// stream and its revision. Only positions are different.
+// Package logcopy copies a log into another store, and compares the two: every event, in log order, with its id, stream and revision. Only
+// positions differ.
 //
-// The target must contain the beginning of the source, event by event, and nothing else. So a copy that was interrupted continues
-// where it stopped, a source that has grown is copied on, and a log that was moved away can be moved back.
+// The target must be empty or contain exactly the first events of the source. So an interrupted copy continues where it stopped, new events
+// of the source can be copied later, and a log that was moved can be moved back.
 package logcopy
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// ErrOther means that the target contains something that is not the beginning of the source.
+// ErrOther means that the target's events are not the first events of the source.
 var ErrOther = errors.New("the target is not a copy of the source")
 
 // Copy copies the events of From to To. There must be no other writer of To; From may grow.
@@ -24,7 +24,7 @@ type Copy struct {
 	Progress func(done, end eventstore.Position) // of From
 }
 
-// Run copies up to the head that From has when it is called.
+// Run copies the events up to the present head of From.
 func (c Copy) Run(ctx context.Context) error {
 	end, err := c.From.Head(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c Copy) Run(ctx context.Context) error {
 	return b.flush(ctx)
 }
 
-// upTo yields the events of a log up to a position that it has.
+// upTo yields the events of a log up to a position.
 func upTo(ctx context.Context, store eventstore.Store, end eventstore.Position) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		for page, err := range eventstore.ReadTo(ctx, store, 0, end, eventstore.Filter{}) {
@@ -80,13 +80,13 @@ func upTo(ctx context.Context, store eventstore.Store, end eventstore.Position) 
 	}
 }
 
-// same compares everything but the position.
+// same compares all fields except the position.
 func same(a, b eventstore.Recorded) bool {
 	return a.ID == b.ID && a.Stream == b.Stream && a.Revision == b.Revision && a.Type == b.Type && a.At.Equal(b.At) &&
 		a.Metadata == b.Metadata && bytes.Equal(a.Data, b.Data)
 }
 
-// batch gathers events for one append. Its writes are in the order of the log, which every store keeps.
+// batch collects events for one append. Its writes are in log order, which every store keeps.
 type batch struct {
 	store  eventstore.Store
 	writes []eventstore.Write
@@ -97,7 +97,7 @@ type batch struct {
 
 const (
 	maxEvents = 256
-	maxBytes  = 512 << 10 // well below what EventStoreDB takes in one append; a single event may be larger
+	maxBytes  = 512 << 10 // well below the limit of EventStoreDB; a single event may be larger
 )
 
 func (b *batch) add(ctx context.Context, e eventstore.Recorded) error {
@@ -130,7 +130,7 @@ func (b *batch) add(ctx context.Context, e eventstore.Recorded) error {
 	return nil
 }
 
-// flush appends what is gathered.
+// flush appends the collected events.
 func (b *batch) flush(ctx context.Context) error {
 	if b.events == 0 {
 		return nil

@@ -1,4 +1,4 @@
-// Package migration brings a schema in PostgreSQL up to date, and checks whether it is the one that the program knows.
+// Package migration migrates a schema in PostgreSQL to the current version, and checks whether it has the program's version.
 package migration
 
 import (
@@ -17,33 +17,32 @@ import (
 )
 
 var (
-	// ErrOld means that a schema is older than this program, or not there. Up brings it up to date.
+	// ErrOld means that a schema is older than this program, or missing. Up migrates it.
 	ErrOld = errors.New("older than this program: run leadlog migrate")
 
-	// ErrNew means that a newer program has migrated the schema, so that this one must not use it.
+	// ErrNew means that a newer program has migrated the schema, so that this program must not use it.
 	ErrNew = errors.New("newer than this program: update leadlog")
 )
 
-// Schema is a schema and its migrations, which are in the directory migrations of Files. The table migration in the schema records
-// which of them have been applied.
+// Schema is a schema and its migrations, which are in the directory migrations of Files. The applied ones are recorded in the table
+// migration of the schema.
 type Schema struct {
 	Name  string
-	Holds string // as errors call it
+	Holds string // its name in errors
 	Files fs.FS
 }
 
-// lockTime is how long a process waits for another that migrates.
+// lockTime is how long a process waits for another migration.
 const lockTime = 5 * time.Minute
 
-// Up brings the schema up to date, creating it in an empty database. Processes that do so at the same time wait for each
-// other.
+// Up migrates the schema to the current version, and creates it in an empty database. Concurrent migrations wait for each other.
 func (s Schema) Up(ctx context.Context, url string) error {
-	config, err := pgxpool.ParseConfig(url) // knows the pool_ parameters, which the server does not
+	config, err := pgxpool.ParseConfig(url) // parses the pool_ parameters, which the server rejects
 	if err != nil {
 		return fmt.Errorf("database address: %w", err)
 	}
 	for name, value := range map[string]string{"idle_in_transaction_session_timeout": "0", "statement_timeout": "0"} {
-		config.ConnConfig.RuntimeParams[name] = value // the transaction that holds the lock is idle while goose works
+		config.ConnConfig.RuntimeParams[name] = value // the transaction that holds the lock is idle while goose runs
 	}
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
@@ -69,10 +68,10 @@ func (s Schema) Up(ctx context.Context, url string) error {
 	return nil
 }
 
-// errRace means that another session created the schema at the same time, against which IF NOT EXISTS is no help.
+// errRace means that another session created the schema concurrently, which IF NOT EXISTS does not prevent.
 var errRace = errors.New("created by another session at the same time")
 
-// create creates the schema, with the table that lock locks.
+// create creates the schema with the table that lock locks.
 func (s Schema) create(ctx context.Context, db *sql.DB) (err error) {
 	defer func() {
 		const uniqueViolation, duplicateTable, duplicateSchema = "23505", "42P07", "42P06"
@@ -97,7 +96,7 @@ func (s Schema) create(ctx context.Context, db *sql.DB) (err error) {
 	return tx.Commit()
 }
 
-// lock excludes other processes that migrate the schema until it is released. It locks a table and is no advisory lock, because every
+// lock excludes other migrations of the schema until release is called. It locks a table instead of taking an advisory lock, because any
 // role that may connect can take those.
 func (s Schema) lock(ctx context.Context, db *sql.DB) (release func(), err error) {
 	tx, err := db.BeginTx(ctx, nil)
@@ -124,7 +123,7 @@ func (s Schema) provider(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(s.Name+".migration"), goose.WithDisableGlobalRegistry(true))
 }
 
-// Current returns ErrOld or ErrNew if the program and the schema do not match. Other errors are the database's.
+// Current returns ErrOld or ErrNew if the versions of the program and the schema differ. Other errors are the database's.
 func (s Schema) Current(ctx context.Context, pool *pgxpool.Pool) error {
 	files, err := fs.Glob(s.Files, "migrations/*.sql")
 	if err != nil {

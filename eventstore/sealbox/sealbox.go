@@ -1,7 +1,7 @@
-// Package sealbox encrypts secrets that are stored: persons' keys, signing secrets of webhook endpoints, sessions of the console.
+// Package sealbox encrypts stored secrets: persons' keys, signing secrets of webhook endpoints, sessions of the console.
 //
-// A [Box] has a current key, which seals, and older ones, which only open. To rotate, put a new key first, rewrap what the older
-// ones sealed, and remove them. The cipher is AES-256-GCM with a random nonce before the ciphertext.
+// A [Box] has a current key, which seals, and older ones, which only open. To rotate, put a new key first, rewrap the secrets of the older
+// ones, and remove them. The cipher is AES-256-GCM with a random nonce before the ciphertext.
 package sealbox
 
 import (
@@ -27,7 +27,7 @@ var (
 	// ErrUnknownKey means that a secret is sealed with a key that the box does not have.
 	ErrUnknownKey = errors.New("sealed with an unknown key")
 
-	// ErrDamaged means that a sealed secret does not open: it was changed, or copied from another owner.
+	// ErrDamaged means that a sealed secret cannot be opened: it was changed, or copied from another owner.
 	ErrDamaged = errors.New("damaged: it does not open with its key")
 )
 
@@ -42,7 +42,7 @@ func (s Sealed) String() string {
 	return s.KeyID + "." + base64.RawURLEncoding.EncodeToString(s.Data)
 }
 
-// Parse reads what Sealed.String returned. The error is ErrDamaged.
+// Parse parses the result of Sealed.String. The error is ErrDamaged.
 func Parse(text string) (Sealed, error) {
 	id, encoded, ok := strings.Cut(text, ".")
 	data, err := base64.RawURLEncoding.DecodeString(encoded)
@@ -58,7 +58,7 @@ type Box struct {
 	ciphers map[string]cipher.AEAD // by key id
 }
 
-// New returns a box that seals with the first key and opens what any of the keys sealed.
+// New returns a box that seals with the first key and opens secrets of all keys.
 func New(keys ...[]byte) (*Box, error) {
 	b := &Box{ciphers: map[string]cipher.AEAD{}}
 	for i, key := range keys {
@@ -74,7 +74,7 @@ func New(keys ...[]byte) (*Box, error) {
 	return b, nil
 }
 
-// NewCipher returns the cipher of a single key, for secrets that are stored without a key id. The error is about the length.
+// NewCipher returns the cipher of a single key, for secrets that are stored without a key id. It fails if the key has another length.
 func NewCipher(key []byte) (cipher.AEAD, error) {
 	if len(key) != KeySize {
 		return nil, fmt.Errorf("a sealing key has %d bytes, want %d", len(key), KeySize)
@@ -86,7 +86,7 @@ func NewCipher(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// keyID names a key without revealing it.
+// keyID identifies a key without revealing it.
 func keyID(key []byte) string {
 	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:4])
@@ -98,7 +98,7 @@ func (b *Box) Current() string { return b.current }
 // KeyIDs returns the ids of all keys, in no order.
 func (b *Box) KeyIDs() []string { return slices.Collect(maps.Keys(b.ciphers)) }
 
-// Seal encrypts a secret with the current key and binds it to its owner: it opens only with the same owner. The error is ErrNoKey.
+// Seal encrypts a secret with the current key and binds it to its owner: only the same owner can open it. The error is ErrNoKey.
 func (b *Box) Seal(secret, owner []byte) (Sealed, error) {
 	if b.current == "" {
 		return Sealed{}, ErrNoKey
