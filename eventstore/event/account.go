@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// AccountConfigured has an account's plan and settings from here on. Each replaces the one before.
+// AccountConfigured has an account's plan and settings. Each event replaces the previous one.
 type AccountConfigured struct {
 	Name      string   `json:"name,omitzero"`
 	Features  []string `json:"features"`
@@ -14,26 +14,25 @@ type AccountConfigured struct {
 	Currency  string   `json:"currency"`           // ISO 4217 code of the values of leads
 	RateLimit *float64 `json:"rateLimit,omitzero"` // captures a second; 0 is no limit, absent the service's default
 	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
-	// TokensSeeLeads reports whether an answer to an API token shows what earlier arrivals stored. Absent is true.
+	// TokensSeeLeads reports whether the response to an API token shows data stored by earlier arrivals. Absent is true.
 	TokensSeeLeads *bool `json:"tokensSeeLeads,omitzero"`
-	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity. Zero is
-	// DefaultVisitorDays.
+	// VisitorDays is how long a visitor without a lead is kept after the last activity. Zero is DefaultVisitorDays.
 	VisitorDays int `json:"visitorDays,omitzero"`
-	// Quarantine reports whether captures by the API with invalid fields are kept, to be repaired.
+	// Quarantine reports whether API captures with invalid fields are kept for correction.
 	Quarantine bool `json:"quarantine,omitzero"`
 	// QuarantineDays is how long the body of an arrival is kept. Zero is DefaultQuarantineDays.
 	QuarantineDays int `json:"quarantineDays,omitzero"`
-	// WonStages are the stages that count as a conversion. None are DefaultWonStages.
+	// WonStages are the stages that count as a conversion. Empty is DefaultWonStages.
 	WonStages []string `json:"wonStages,omitzero"`
 }
 
 // DefaultVisitorDays is a year and a month, so that activity can be compared with that of a year ago.
 const DefaultVisitorDays = 395
 
-// DefaultQuarantineDays is how long the body of an arrival is kept if the account's settings do not say.
+// DefaultQuarantineDays is how long the body of an arrival is kept by default.
 const DefaultQuarantineDays = 30
 
-// DefaultWonStages are the stages that count as a conversion if the account's settings do not say.
+// DefaultWonStages are the stages that count as a conversion by default.
 func DefaultWonStages() []string { return []string{"won"} }
 
 // QuarantineDaysOrDefault returns QuarantineDays, or its default.
@@ -59,8 +58,8 @@ func (a AccountConfigured) TokensSeeLeadsOrDefault() bool {
 	return a.TokensSeeLeads == nil || *a.TokensSeeLeads
 }
 
-// JWTsRevoked records that JWTs of the account which were issued before a time are refused. It is not one of the settings, so that a
-// later AccountConfigured does not undo it.
+// JWTsRevoked records that JWTs of the account which were issued before a time are refused. It is not one of the settings, so that a later
+// AccountConfigured does not undo it.
 type JWTsRevoked struct {
 	NotBefore time.Time `json:"notBefore"` // whole milliseconds, UTC
 }

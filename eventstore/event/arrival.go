@@ -11,27 +11,27 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ArrivalReceived records that a post was accepted: by an intake, or by the API when its fields were invalid and the account keeps such
-// posts. The outcome follows on the arrival's stream.
+// ArrivalReceived records that a post was accepted: by an intake, or by the API when its fields were invalid and the account quarantines
+// such posts. The outcome follows on the arrival's stream.
 type ArrivalReceived struct {
 	IntakeID   string     `json:"intakeId,omitzero"` // absent: captured by the API
 	TokenID    string     `json:"tokenId,omitzero"`  // of the API token; absent for intakes and JWTs
 	ReceivedAt time.Time  `json:"receivedAt"`
-	ExpiresAt  time.Time  `json:"expiresAt"`           // what was posted is deleted then
-	DeliveryID string     `json:"deliveryId,omitzero"` // of the sender, which makes the arrival safe to repeat
+	ExpiresAt  time.Time  `json:"expiresAt"`           // when the posted content is deleted
+	DeliveryID string     `json:"deliveryId,omitzero"` // the sender's id, which makes the arrival idempotent
 	Raw        ArrivalRaw `json:"raw"`
 }
 
-// ArrivalRaw is a post as it came, without the proofs of its sender.
+// ArrivalRaw is a post as received, without the sender's credentials.
 type ArrivalRaw struct {
 	ContentType string            `json:"contentType,omitzero"`
 	Body        string            `json:"body,omitzero"`
-	Compressed  []byte            `json:"compressed,omitzero"` // in place of the body: gzip
-	Headers     map[string]string `json:"headers,omitzero"`    // by names in lower case
+	Compressed  []byte            `json:"compressed,omitzero"` // gzip, instead of the body
+	Headers     map[string]string `json:"headers,omitzero"`    // by lower-case name
 	Query       map[string]string `json:"query,omitzero"`
 }
 
-// ArrivalFetched records that the arrival's content was fetched from its provider. It is in place of what was posted from here on.
+// ArrivalFetched records that the arrival's content was fetched from its provider. It replaces the posted content.
 type ArrivalFetched struct {
 	Raw ArrivalRaw `json:"raw"`
 }
@@ -39,13 +39,13 @@ type ArrivalFetched struct {
 // ArrivalCaptured records that the arrival became a lead or was merged into one.
 type ArrivalCaptured struct {
 	LeadID  string `json:"leadId"`
-	EventID string `json:"eventId"` // of the lead's event that it became
+	EventID string `json:"eventId"` // of the resulting lead event
 	Merged  bool   `json:"merged,omitzero"`
 }
 
 // ArrivalRefused records that the arrival conflicts with an existing lead.
 type ArrivalRefused struct {
-	Code   string `json:"code"` // as in LeadRefused, likewise the leads
+	Code   string `json:"code"` // like the lead ids, as in LeadRefused
 	LeadID string `json:"leadId"`
 	Other  string `json:"other,omitzero"`
 }
@@ -55,16 +55,16 @@ type ArrivalQuarantined struct {
 	Reasons []ArrivalReason `json:"reasons"`
 }
 
-// ArrivalReason is why one field is invalid. It contains no value of the person.
+// ArrivalReason says why one field is invalid. It contains no personal value.
 type ArrivalReason struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
 
-// ArrivalResubmitted records that a user asked to capture the arrival again.
+// ArrivalResubmitted records that a user requested to capture the arrival again.
 type ArrivalResubmitted struct {
-	Set   map[string]jsontext.Value `json:"set,omitzero"`   // members of a capture's body that replace the arrival's
-	Fetch bool                      `json:"fetch,omitzero"` // its content is to be fetched again first
+	Set   map[string]jsontext.Value `json:"set,omitzero"`   // members that replace those of the arrival's capture
+	Fetch bool                      `json:"fetch,omitzero"` // its content is fetched again first
 }
 
 // ArrivalDiscarded records that the arrival is not captured.
@@ -72,15 +72,15 @@ type ArrivalDiscarded struct {
 	Reason string `json:"reason"` // owner, test, skip or erased
 }
 
-// Reasons of ArrivalDiscarded. With DiscardedByOwner and DiscardedErased, what was posted is deleted at once.
+// Reasons of ArrivalDiscarded. With DiscardedByOwner and DiscardedErased, the posted content is deleted at once.
 const (
 	DiscardedByOwner = "owner"
 	DiscardedTest    = "test"   // the sender marked it as a test
-	DiscardedSkip    = "skip"   // the intake's mapping said so
-	DiscardedErased  = "erased" // the person was forgotten
+	DiscardedSkip    = "skip"   // the intake's mapping excluded it
+	DiscardedErased  = "erased" // the person was erased
 )
 
-// ArrivalExpired records that what was posted is deleted because its time is over.
+// ArrivalExpired records that the posted content is deleted because its retention has ended.
 type ArrivalExpired struct{}
 
 func (ArrivalReceived) EventType() string    { return "arrival.received.v1" }
@@ -92,10 +92,10 @@ func (ArrivalResubmitted) EventType() string { return "arrival.resubmitted.v1" }
 func (ArrivalDiscarded) EventType() string   { return "arrival.discarded.v1" }
 func (ArrivalExpired) EventType() string     { return "arrival.expired.v1" }
 
-// plainBody is the size in bytes up to which a body is stored as it is. Compressing a smaller one costs more than it saves.
+// plainBody is the maximum size in bytes of an uncompressed body. Compressing smaller ones costs more than it saves.
 const plainBody = 4 << 10
 
-// WithBody returns the raw arrival with a body: a large one, and one that is not text, compressed.
+// WithBody returns the raw arrival with a body, which is compressed if it is large or not text.
 func (r ArrivalRaw) WithBody(body []byte) ArrivalRaw {
 	r.Body, r.Compressed = "", nil
 	if len(body) <= plainBody && utf8.Valid(body) {
@@ -103,17 +103,17 @@ func (r ArrivalRaw) WithBody(body []byte) ArrivalRaw {
 		return r
 	}
 	var packed bytes.Buffer
-	writer, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // the level is valid; anyone may post, so it is the fastest
-	_, _ = writer.Write(body)                                 // a buffer takes everything
+	writer, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // the level is valid; the fastest one, because anyone may post
+	_, _ = writer.Write(body)                                 // a buffer never fails
 	_ = writer.Close()
 	r.Compressed = packed.Bytes()
 	return r
 }
 
-// maxBody is the size in bytes up to which a body is decompressed. No larger one is ever received.
+// maxBody is the maximum size in bytes of a decompressed body. Larger ones are never received.
 const maxBody = 4 << 20
 
-// Bytes returns the body as it came.
+// Bytes returns the body as received.
 func (r ArrivalRaw) Bytes() ([]byte, error) {
 	if r.Compressed == nil {
 		return []byte(r.Body), nil

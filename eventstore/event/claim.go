@@ -9,22 +9,22 @@ type ClaimTaken struct {
 // ClaimReleased records that the value is free again.
 type ClaimReleased struct {
 	Kind   string `json:"kind"`
-	Holder string `json:"holder"` // who had it
+	Holder string `json:"holder"` // the previous holder
 }
 
-// ClaimBound records which request body an idempotency key belongs to, and where the outcome of that request is; or which arrival has a
-// delivery id. It contains neither the key nor the body.
+// ClaimBound records which request body an idempotency key belongs to, and the outcome of that request; or the arrival with a delivery id.
+// It contains neither the key nor the body.
 type ClaimBound struct {
 	Kind    string `json:"kind"`    // idempotency or delivery
 	Digest  []byte `json:"digest"`  // keyed hash of the body; empty for a delivery id
-	Stream  string `json:"stream"`  // of a lead, a refused arrival, or an arrival that is kept
+	Stream  string `json:"stream"`  // of a lead, a refused arrival, or a recorded arrival
 	EventID string `json:"eventId"` // of the outcome
-	// Revision is the outcome's place on the stream.
+	// Revision is the outcome's revision in the stream.
 	Revision int64 `json:"revision"`
 }
 
-// ClaimKeyFixed identifies the key by which the claims of this log are named: the first one it was served with. It is the only
-// event on the stream ClaimKeyStream.
+// ClaimKeyFixed identifies the key that names the claims of this log, which is the first one it was served with. It is the only event on
+// the stream ClaimKeyStream.
 type ClaimKeyFixed struct {
 	Fingerprint []byte `json:"fingerprint"` // HMAC of a constant under the key
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Codec reads and writes the JSON of a struct by its tags, as the library does with [json.Deterministic]. It has a shorter way for
-// the field types of which the most frequent events consist, and leaves the others to the library. Writing a lead's creation takes
-// half of the library's time and reading it a third (BenchmarkCodec), which counts when a log is replayed.
+// Codec encodes and decodes the JSON of a struct by its tags, like the library with [json.Deterministic]. It has a fast path for the field
+// types of the most frequent events, and leaves other types to the library. Encoding a lead's creation takes half of the library's time and
+// decoding it a third (BenchmarkCodec), which matters when a log is replayed.
 //
 // Tags have a name and at most omitzero. Embedded structs are inlined.
 type Codec[T any] struct{ fields []codecField }
 
 type codecField struct {
 	name     string
-	before   string // what precedes the value: `,"name":`
+	before   string // precedes the value: `,"name":`
 	index    []int
 	omitZero bool
 	text     bool // most fields are
@@ -43,7 +43,7 @@ func NewCodec[T any]() Codec[T] {
 	return c
 }
 
-// Append writes a struct behind what is in a buffer.
+// Append appends a struct to a buffer.
 func (c Codec[T]) Append(buffer []byte, of *T) (_ []byte, err error) {
 	start, value := len(buffer), reflect.ValueOf(of).Elem()
 	for i := range c.fields {
@@ -67,7 +67,7 @@ func (c Codec[T]) Append(buffer []byte, of *T) (_ []byte, err error) {
 	if len(buffer) == start {
 		return append(buffer, "{}"...), nil
 	}
-	buffer[start] = '{' // in place of the first comma
+	buffer[start] = '{' // replaces the first comma
 	return append(buffer, '}'), nil
 }
 
@@ -92,11 +92,11 @@ func appendValue(buffer []byte, pointer any) ([]byte, error) {
 	return append(buffer, encoded...), err
 }
 
-// timesWithin lets the library write times as appendTime does.
+// timesWithin makes the library encode times like appendTime.
 var timesWithin = json.WithMarshalers(json.MarshalFunc(func(t time.Time) ([]byte, error) { return appendTime(nil, t) }))
 
-// appendTime writes a time as answers show it, with three decimals. One that is finer, not UTC, or whose year is unusual, is left to
-// the library.
+// appendTime encodes a time like the API, with three decimals. The library encodes times that are more precise, not UTC, or in an unusual
+// year.
 func appendTime(buffer []byte, t time.Time) ([]byte, error) {
 	year, whole := t.Year(), t.Nanosecond()%int(time.Millisecond) == 0
 	if !whole || t.Location() != time.UTC || year < 1 || year > 9999 {
@@ -106,7 +106,7 @@ func appendTime(buffer []byte, t time.Time) ([]byte, error) {
 	return t.AppendFormat(buffer, `"2006-01-02T15:04:05.000Z"`), nil
 }
 
-// AppendList writes a list of texts.
+// AppendList appends a list of strings.
 func AppendList(buffer []byte, values []string) (_ []byte, err error) {
 	buffer = append(buffer, '[')
 	for i, value := range values {
@@ -120,7 +120,7 @@ func AppendList(buffer []byte, values []string) (_ []byte, err error) {
 	return append(buffer, ']'), nil
 }
 
-// AppendObject writes an object, its members in the order of their names.
+// AppendObject appends an object, with its members sorted by name.
 func AppendObject(buffer []byte, members map[string]jsontext.Value) (_ []byte, err error) {
 	var few [16]string // most objects have fewer members
 	names := few[:0]
@@ -140,7 +140,7 @@ func AppendObject(buffer []byte, members map[string]jsontext.Value) (_ []byte, e
 		switch value := members[name]; {
 		case value == nil:
 			buffer = append(buffer, "null"...)
-		case isPlainText(value): // is written in one way only
+		case isPlainText(value): // has only one encoding
 			buffer = append(buffer, value...)
 		default:
 			if buffer, err = jsontext.AppendFormat(buffer, value); err != nil {
@@ -157,7 +157,7 @@ func isPlainText(v jsontext.Value) bool {
 	return last > 0 && v[0] == '"' && bytes.IndexByte(v[1:], '"') == last-1 && isPlain(v)
 }
 
-// appendText quotes a text. Most need no escapes.
+// appendText appends a quoted string. Most need no escapes.
 func appendText(buffer []byte, text string) ([]byte, error) {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
@@ -167,7 +167,7 @@ func appendText(buffer []byte, text string) ([]byte, error) {
 	return append(append(append(buffer, '"'), text...), '"'), nil
 }
 
-// Decode reads a struct. It may share memory with encoded, which must not be changed any more.
+// Decode decodes a struct. It may share memory with encoded, which must not be changed afterwards.
 func (c Codec[T]) Decode(encoded []byte) (decoded T, err error) {
 	if c.decodePlain(encoded, &decoded) {
 		return decoded, nil
@@ -177,7 +177,7 @@ func (c Codec[T]) Decode(encoded []byte) (decoded T, err error) {
 	return decoded, err
 }
 
-// decodePlain reports whether it could read the object. If not, the struct may have a part of it.
+// decodePlain reports whether it could decode the object. If not, the struct may be partly filled.
 func (c Codec[T]) decodePlain(encoded []byte, into *T) bool {
 	if !isPlain(encoded) {
 		return false
@@ -196,7 +196,7 @@ func (c Codec[T]) decodePlain(encoded []byte, into *T) bool {
 	return p.done()
 }
 
-// find returns the index of a field, or -1. It looks first where the field is if members have the order of the fields.
+// find returns the index of a field, or -1. It starts at the expected index, in case the members are in the order of the fields.
 func (c Codec[T]) find(name []byte, first int) int {
 	for i := range c.fields {
 		if i = (first + i) % len(c.fields); c.fields[i].name == string(name) {
@@ -206,17 +206,16 @@ func (c Codec[T]) find(name []byte, first int) int {
 	return -1
 }
 
-// plain reads the JSON that most events are stored as: objects without white space, and strings of printable ASCII without escapes.
-// At any other JSON, valid or not, it sets bad, and the library is used instead. All strings are slices of one string, which saves
-// allocations.
+// plain decodes the JSON of most stored events: objects without white space, and strings of printable ASCII without escapes. On any other
+// JSON, valid or not, it sets bad, and the library is used instead. All strings are slices of one string, which saves allocations.
 type plain struct {
 	encoded []byte
 	at      int
 	bad     bool
-	text    string // of what is encoded; empty until keep is called
+	text    string // copy of encoded; empty until keep is called
 }
 
-// span is the place of a text, without its quotes.
+// span is the range of a string in the input, without its quotes.
 type span struct{ from, to int }
 
 // isPlain reports whether all bytes are printable ASCII and none is a backslash.
@@ -258,7 +257,7 @@ func (p *plain) name() span {
 	return s
 }
 
-// done reports whether all was read, and was plain.
+// done reports whether the whole input was read, and was plain.
 func (p *plain) done() bool { return !p.bad && p.at == len(p.encoded) }
 
 func (p *plain) found(c byte) bool {
@@ -275,7 +274,7 @@ func (p *plain) expect(c byte) {
 	}
 }
 
-// quoted reads a text.
+// quoted reads a quoted string.
 func (p *plain) quoted() span {
 	p.expect('"')
 	length := bytes.IndexByte(p.encoded[p.at:], '"')
@@ -290,7 +289,7 @@ func (p *plain) quoted() span {
 
 func (p *plain) bytes(s span) []byte { return p.encoded[s.from:s.to] }
 
-// keep returns a text as a string.
+// keep returns a span as a string.
 func (p *plain) keep(s span) string {
 	if p.text == "" {
 		p.text = string(p.encoded)
@@ -298,7 +297,7 @@ func (p *plain) keep(s span) string {
 	return p.text[s.from:s.to]
 }
 
-// value reads a value into the field that a pointer points to.
+// value reads a value into the field that pointer points to.
 func (p *plain) value(pointer any) {
 	switch field := pointer.(type) {
 	case *string:
@@ -316,7 +315,7 @@ func (p *plain) value(pointer any) {
 	}
 }
 
-// true reads true, which is the only bool that events are stored with.
+// true reads true, the only bool that is stored in events.
 func (p *plain) true() bool {
 	if p.bad = p.bad || !bytes.HasPrefix(p.encoded[p.at:], []byte("true")); !p.bad {
 		p.at += len("true")
@@ -331,7 +330,7 @@ func (p *plain) time() (t time.Time) {
 	return t
 }
 
-// list reads a list of texts.
+// list reads a list of strings.
 func (p *plain) list() []string {
 	p.expect('[')
 	list := make([]string, 0, 4)
@@ -341,7 +340,7 @@ func (p *plain) list() []string {
 	return list
 }
 
-// object reads an object whose members are texts.
+// object reads an object whose members are strings.
 func (p *plain) object() map[string]jsontext.Value {
 	p.expect('{')
 	members := map[string]jsontext.Value{}
@@ -356,8 +355,7 @@ func (p *plain) object() map[string]jsontext.Value {
 	return members
 }
 
-// DecodeObject returns the members of an object whose members are all plain texts, in memory of their own. For any other value it
-// returns false.
+// DecodeObject returns the members of an object whose members are all plain strings, in new memory. For any other value it returns false.
 func DecodeObject(object jsontext.Value) (members map[string]jsontext.Value, ok bool) {
 	if !isPlain(object) {
 		return nil, false

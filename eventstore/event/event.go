@@ -1,7 +1,7 @@
-// Package event is the catalogue of facts: everything that can be on the log, one struct each, under an explicit, versioned name.
+// Package event is the catalogue of facts: each kind of event on the log is a struct with an explicit, versioned name.
 //
-// A type's name and its JSON are fixed by every existing log. Fields may be added; nothing is renamed, and no meaning changes. What
-// must change gets a new version and an upcaster in [Decode]. A golden file for each type in testdata checks this.
+// Existing logs fix a type's name and JSON. Fields may be added; nothing is renamed, and no meaning changes. An incompatible change needs a
+// new version and an upcaster in [Decode]. A golden file for each type in testdata checks this.
 //
 // The package is pure: deciders fold these facts without knowing any store.
 package event
@@ -17,26 +17,26 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Data is what happened, as one of the structs of this package.
+// Data is a fact, as one of the structs of this package.
 type Data interface {
 	// EventType is the versioned name under which the fact is stored.
 	EventType() string
 }
 
-// Fact is an event as a fold sees it.
+// Fact is an event in the form that folds use.
 type Fact struct {
 	ID       ulid.ULID
 	Stream   string
 	At       time.Time
 	Metadata Metadata
 	Data     Data
-	Erased   bool // its personal part is gone for good, and Data is the rest
+	Erased   bool // its personal data cannot be read, and Data has only the rest
 }
 
-// ErrUnknownType means that a stored event has a type this program does not know: it was written by a newer one.
+// ErrUnknownType means that a stored event has a type that this program does not know: a newer version wrote it.
 var ErrUnknownType = errors.New("unknown event type")
 
-// Encode returns a fact's stored name and JSON. Equal facts give equal bytes.
+// Encode returns a fact's stored name and JSON. Equal facts have equal encodings.
 func Encode(data Data) (eventType string, encoded []byte, err error) {
 	eventType = data.EventType()
 	entry, known := catalogue[eventType]
@@ -49,7 +49,7 @@ func Encode(data Data) (eventType string, encoded []byte, err error) {
 	return eventType, encoded, nil
 }
 
-// Decode reads a stored fact. The fact may share memory with encoded, which must not be changed any more. The error wraps
+// Decode decodes a stored fact. The fact may share memory with encoded, which must not be changed afterwards. The error wraps
 // ErrUnknownType if no struct has that name.
 func Decode(eventType string, encoded []byte) (Data, error) {
 	entry, known := catalogue[eventType]
@@ -157,7 +157,7 @@ func Types(data ...Data) []string {
 	return names
 }
 
-// PublicName is a type as callers see it, without its version: lead.created for lead.created.v1.
+// PublicName returns the name of a type in the API, without its version: lead.created for lead.created.v1.
 func PublicName(eventType string) string {
 	name := strings.TrimRight(eventType, "0123456789")
 	if public, versioned := strings.CutSuffix(name, ".v"); versioned && name != eventType {

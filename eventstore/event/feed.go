@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Kinds of an account's own events: those that its change feed has. The kind decides which scope a reader needs.
+// Kinds of the events in an account's change feed. The kind decides which scope a reader needs.
 const (
 	LeadKind    = "lead"
 	TokenKind   = "token"
@@ -17,8 +17,8 @@ const (
 // FeedKinds returns all kinds.
 func FeedKinds() []string { return []string{LeadKind, TokenKind, WebhookKind, IntakeKind, AccountKind} }
 
-// FeedKind returns the kind of a type, by its stored name; empty for one that is internal and in no feed: claims, samples of uses,
-// records of reading, and what visitors did, which the leads that they are show.
+// FeedKind returns the kind of a type, by its stored name. It is empty for internal types, which are in no feed: claims, usage samples,
+// access records, and the acts of visitors, which their leads show.
 func FeedKind(eventType string) string { return feedKinds[eventType] }
 
 var feedKinds = func() map[string]string {

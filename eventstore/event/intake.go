@@ -2,25 +2,25 @@ package event
 
 import "time"
 
-// IntakeSettings are the settings of an intake, an address at which forms, ads and payment pages deliver leads. Secrets are stored
-// elsewhere, sealed.
+// IntakeSettings are the settings of an intake, an address to which forms, ads and payment pages post leads. Secrets are stored elsewhere,
+// sealed.
 type IntakeSettings struct {
 	Name        string            `json:"name"`
 	Kind        string            `json:"kind"`
-	Source      string            `json:"source"` // canonical; the source of what arrives here
+	Source      string            `json:"source"` // canonical; the source of its arrivals
 	Enabled     bool              `json:"enabled"`
 	Origins     []string          `json:"origins,omitzero"`     // web origins whose pages may post to a form; none: any
-	Redirect    string            `json:"redirect,omitzero"`    // where a form sends the browser afterwards
-	Honeypot    string            `json:"honeypot,omitzero"`    // name of a form's field that a person leaves empty
+	Redirect    string            `json:"redirect,omitzero"`    // URL to which a form redirects the browser
+	Honeypot    string            `json:"honeypot,omitzero"`    // name of a form field that people leave empty
 	Challenge   string            `json:"challenge,omitzero"`   // provider: turnstile or hcaptcha
 	RateLimit   *float64          `json:"rateLimit,omitzero"`   // arrivals a second and address; 0 is no limit, absent the account's
-	ExpectEvery string            `json:"expectEvery,omitzero"` // a Go duration; without an arrival for that long, it is silent
-	Mapping     map[string]string `json:"mapping,omitzero"`     // CEL by field of a lead; absent fields have the kind's own
+	ExpectEvery string            `json:"expectEvery,omitzero"` // a Go duration; without an arrival for that long, the intake is silent
+	Mapping     map[string]string `json:"mapping,omitzero"`     // CEL by field of a lead; absent fields have the kind's default
 	Signature   *IntakeSignature  `json:"signature,omitzero"`   // of kind webhook
 	GraphURL    string            `json:"graphUrl,omitzero"`    // of kind meta_lead_ads; absent: Meta's own
 }
 
-// IntakeSignature describes how a sender proves that it has the secret of an intake of kind webhook.
+// IntakeSignature describes how a sender authenticates to an intake of kind webhook with its secret.
 type IntakeSignature struct {
 	Header    string `json:"header,omitzero"`
 	Algorithm string `json:"algorithm,omitzero"` // sha256, sha1 or sha512
@@ -32,28 +32,28 @@ type IntakeSignature struct {
 // IntakeCreated records that an account has a new intake.
 type IntakeCreated struct {
 	IntakeSettings
-	Slot int  `json:"slot"`          // which of the account's slots it holds, from 1; 0 is that of demo data
-	Demo bool `json:"demo,omitzero"` // it has the account's demo data
+	Slot int  `json:"slot"`          // the account's slot that it holds, from 1; 0 for demo data
+	Demo bool `json:"demo,omitzero"` // it contains the account's demo data
 }
 
-// IntakeChanged records that an intake's owner changed it. It has all of the intake's settings from here on.
+// IntakeChanged records that an intake's owner changed it. It has all of the intake's settings.
 type IntakeChanged struct {
 	IntakeSettings
-	Changed []string `json:"changed"` // names of the fields that have another value than before, secrets included
+	Changed []string `json:"changed"` // names of the changed fields, secrets included
 }
 
-// IntakeRotated records that an intake has a new secret, and that the one before is refused.
+// IntakeRotated records that an intake has a new secret, and that the previous one is refused.
 type IntakeRotated struct{}
 
-// IntakeDeleted records that an intake is gone for good.
+// IntakeDeleted records that an intake was permanently deleted.
 type IntakeDeleted struct{}
 
-// IntakeSilent records that nothing arrived at an intake for longer than its owner expects.
+// IntakeSilent records that an intake had no arrival for longer than its owner expects.
 type IntakeSilent struct {
-	Since time.Time `json:"since"` // the latest arrival, or when the intake was created
+	Since time.Time `json:"since"` // time of the latest arrival, or of the intake's creation
 }
 
-// IntakeResumed records that something arrived at an intake that was silent.
+// IntakeResumed records that a silent intake had an arrival.
 type IntakeResumed struct {
 	ArrivedAt time.Time `json:"arrivedAt"`
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// LeadFields are what an arrival or a change by hand can set of a lead. In a fact that changes a lead, an empty field changes nothing.
+// LeadFields are the fields of a lead that an arrival or a manual change can set. In a fact that changes a lead, an empty field changes
+// nothing.
 type LeadFields struct {
 	Name             string                    `json:"name,omitzero"`
 	Phone            string                    `json:"phone,omitzero"` // E.164
@@ -18,12 +19,12 @@ type LeadFields struct {
 	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
 }
 
-// KeptArrival is which arrival a lead's fact comes from, when the arrival has a stream of its own: those by intakes, and those that
-// were resubmitted. It is empty for others.
+// KeptArrival names the arrival that caused a lead's fact, if the arrival has a stream of its own: arrivals at intakes and resubmitted
+// ones. It is empty for others.
 type KeptArrival struct {
 	IntakeID   string    `json:"intakeId,omitzero"`
 	ArrivalID  string    `json:"arrivalId,omitzero"`
-	ReceivedAt time.Time `json:"receivedAt,omitzero"` // the fact may be later
+	ReceivedAt time.Time `json:"receivedAt,omitzero"` // may be earlier than the fact
 }
 
 // SeenAt returns when the person arrived, given the time of the fact.
@@ -34,8 +35,8 @@ func (a KeptArrival) SeenAt(fact time.Time) time.Time {
 	return a.ReceivedAt
 }
 
-// Campaign records which campaign a person came by, in the terms of the utm parameters of a page's address. It is no personal data: who
-// makes a fact leaves out what could name a person.
+// Campaign is the campaign of an arrival or a visit, in the terms of the utm parameters. It has no personal data: the creator of a fact
+// leaves out values that could name a person.
 type Campaign struct {
 	UTMSource   string `json:"utmSource,omitzero"`
 	UTMMedium   string `json:"utmMedium,omitzero"`
@@ -43,30 +44,29 @@ type Campaign struct {
 	UTMID       string `json:"utmId,omitzero"`
 }
 
-// LeadCreated records that a new person arrived. All values are as decided at the time, with defaults filled in for stage,
-// temperature and source, so that a later change of the account's settings does not change history.
+// LeadCreated records that a new person arrived. All values are as decided at the time, with defaults filled in for stage, temperature and
+// source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {
 	ContactUID string `json:"contactUID"`
 	LeadFields
-	NameDerived bool                      `json:"nameDerived,omitzero"` // made of the email or phone; any real name replaces it
+	NameDerived bool                      `json:"nameDerived,omitzero"` // derived from the email or phone; any real name replaces it
 	Source      string                    `json:"source"`               // canonical
 	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`    // as given, source included
 	IP          string                    `json:"ip,omitzero"`          // of the person, as given or from the connection
 	UserAgent   string                    `json:"userAgent,omitzero"`   // likewise
 	VisitorID   string                    `json:"visitorId,omitzero"`
 	Visitor     string                    `json:"visitor,omitzero"` // the visitor's stream, which has no personal data
-	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields that the arrival gave
+	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields in the arrival
 	Campaign
 	KeptArrival
 }
 
-// LeadMerged records that a known person arrived again. A field is set when the arrival has it and it counts; folding sets these
-// fields.
+// LeadMerged records that a known person arrived again. A field is set if the arrival's value is accepted; folding sets these fields.
 type LeadMerged struct {
 	Source    string `json:"source"`             // canonical
 	NewSource bool   `json:"newSource,omitzero"` // the lead's history gains an entry
 	LeadFields
-	EmailHeldBy string                    `json:"emailHeldBy,omitzero"` // the arrival's email is that of this other lead, and stays there
+	EmailHeldBy string                    `json:"emailHeldBy,omitzero"` // another lead holds the arrival's email, and keeps it
 	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`
 	IP          string                    `json:"ip,omitzero"`
 	UserAgent   string                    `json:"userAgent,omitzero"`
@@ -77,19 +77,19 @@ type LeadMerged struct {
 	KeptArrival
 }
 
-// LeadUpdated records that a user changed a lead by hand. A field is set when it was given; folding sets these fields.
+// LeadUpdated records that a user changed a lead manually. It has the fields that were given; folding sets these fields.
 type LeadUpdated struct {
 	LeadFields
-	RemovedFields []string `json:"removedFields,omitzero"` // keys of custom fields that went
+	RemovedFields []string `json:"removedFields,omitzero"` // keys of removed custom fields
 	Changed       []string `json:"changed,omitzero"`       // names of the lead's fields whose value this changed
 }
 
-// LeadReleased records that a phone or email is no longer this lead's. Exactly one of the two is set.
+// LeadReleased records that a lead no longer has a phone or email. Exactly one of the two is set.
 type LeadReleased struct {
 	Phone   string   `json:"phone,omitzero"`
 	Email   string   `json:"email,omitzero"`
-	Current string   `json:"current,omitzero"` // the lead's phone, or email, from here on; absent when it has none
-	Name    string   `json:"name,omitzero"`    // derived again, if it was made of what was released
+	Current string   `json:"current,omitzero"` // the lead's new phone, or email; absent when it has none
+	Name    string   `json:"name,omitzero"`    // the new derived name, if the name was derived from the released value
 	Changed []string `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
@@ -98,23 +98,23 @@ type LeadJoinedInto struct {
 	Into string `json:"into"` // id of the other lead
 }
 
-// LeadJoined records that another lead, the source lead, is part of this one from here on. Fields that this lead has stay; those that
-// it lacks, folding takes from the source lead.
+// LeadJoined records that another lead, the source lead, was joined into this one. This lead keeps the fields that it has; folding takes
+// fields that it lacks from the source lead.
 type LeadJoined struct {
 	From    string       `json:"from"`             // id of the other lead
-	Joined  []string     `json:"joined,omitzero"`  // ids of those that were part of the other one before
-	Was     LeadSnapshot `json:"was"`              // the source lead, as it was
+	Joined  []string     `json:"joined,omitzero"`  // ids of leads that were joined into the other one before
+	Was     LeadSnapshot `json:"was"`              // the source lead at that time
 	Changed []string     `json:"changed,omitzero"` // names of this lead's fields whose value this changed
-	// OpportunityValue is what this lead takes of Was because it had none. It outlives the person, as other values do.
+	// OpportunityValue is the value that this lead takes from Was because it had none. It is kept after an erasure, like other values.
 	OpportunityValue string `json:"opportunityValue,omitzero"`
 }
 
-// LeadSnapshot is all that is personal in LeadJoined: the source lead.
+// LeadSnapshot is the personal data of LeadJoined: the source lead.
 type LeadSnapshot struct {
 	ContactUID string `json:"contactUID"`
 	LeadFields
 	NameDerived bool                      `json:"nameDerived,omitzero"`
-	Phones      []string                  `json:"phones,omitzero"` // each that found it
+	Phones      []string                  `json:"phones,omitzero"` // all that are claimed for it
 	Emails      []string                  `json:"emails,omitzero"` // likewise
 	Source      string                    `json:"source"`
 	Sources     []SourceSnapshot          `json:"sources"`
@@ -123,7 +123,7 @@ type LeadSnapshot struct {
 	CreatedAt   time.Time                 `json:"createdAt"`
 }
 
-// SourceSnapshot is an entry of a source history as it was.
+// SourceSnapshot is an entry of a source history at the time of a join.
 type SourceSnapshot struct {
 	Source      string                    `json:"source"`
 	FirstSeenAt time.Time                 `json:"firstSeenAt"`
@@ -137,28 +137,27 @@ type SourceSnapshot struct {
 	Changed     []string                  `json:"changed,omitzero"`
 }
 
-// LeadRefused records that an arrival was answered with a conflict. It is on a stream of its own, changes no lead and contains no
-// personal data.
+// LeadRefused records that an arrival was refused with a conflict. It is on a stream of its own, changes no lead and contains no personal
+// data.
 type LeadRefused struct {
 	Source string `json:"source"`
 	Code   string `json:"code"`           // DUPLICATE_LEAD_SOURCE or DUPLICATE_LEAD_EMAIL
-	LeadID string `json:"leadId"`         // the lead that is there
-	Other  string `json:"other,omitzero"` // a second lead, when phone and email belong to two
+	LeadID string `json:"leadId"`         // the existing lead
+	Other  string `json:"other,omitzero"` // a second lead, if phone and email belong to different leads
 }
 
-// LeadErased records that a person is forgotten: the personal data in the events before it must no longer be read, and nothing
-// follows it. It names what else has to be erased, so that an unfinished erasure can be finished although the values behind the
-// names are gone.
+// LeadErased records that a person is erased: the personal data in earlier events must no longer be read, and no event follows. It names
+// everything else to erase, so that an interrupted erasure can be finished although the values behind the names are gone.
 type LeadErased struct {
-	Leads    []string `json:"leads,omitzero"`    // ids of those that were part of this one
-	Claims   []string `json:"claims,omitzero"`   // streams of the claims on all phones and emails that the lead had
-	Visitors []string `json:"visitors,omitzero"` // streams of the visitors that the lead was linked with
-	// KeyCommitments are of the keys that the personal data of the lead, and of those that were part of it, are sealed with.
+	Leads    []string `json:"leads,omitzero"`    // ids of leads that were joined into this one
+	Claims   []string `json:"claims,omitzero"`   // streams of the claims on all phones and emails of the lead
+	Visitors []string `json:"visitors,omitzero"` // streams of the visitors linked with the lead
+	// KeyCommitments are the hashes of the keys that seal the personal data of the lead and of those that were joined into it.
 	KeyCommitments []KeyCommitment `json:"keyCommitments,omitzero"`
 }
 
-// KeyCommitment is the hash of a key that is destroyed after it was written to the log. A key that is found later is this one if its
-// hash is the same; the key cannot be computed from it.
+// KeyCommitment is the hash of a key. The key is destroyed after the hash was written to the log. A key that is found later is the same if
+// its hash is; the key cannot be computed from the hash.
 type KeyCommitment struct {
 	LeadID     string `json:"leadId"`
 	Commitment string `json:"commitment"` // SHA-256, in hexadecimal

@@ -5,22 +5,22 @@ type Metadata struct {
 	Account     string `json:"account,omitzero"`     // the account that owns the stream
 	Actor       string `json:"actor,omitzero"`       // user:{sub}, token:{tokenId} or system:{what}
 	Credential  string `json:"credential,omitzero"`  // jwt:{sub} or token:{tokenId}; never a value
-	RequestID   string `json:"requestId,omitzero"`   // as in the answer's X-Request-Id; the caller may have chosen it
-	Causation   string `json:"causation,omitzero"`   // id of the event that led to this one
-	Correlation string `json:"correlation,omitzero"` // the service's own id of the request, shared by everything that it set off
+	RequestID   string `json:"requestId,omitzero"`   // as in the response's X-Request-Id; the caller may have chosen it
+	Causation   string `json:"causation,omitzero"`   // id of the event that caused this one
+	Correlation string `json:"correlation,omitzero"` // internal id of the request, shared by all its effects
 	TraceParent string `json:"traceParent,omitzero"` // W3C trace context
-	IP          string `json:"ip,omitzero"`          // address of the client that called
+	IP          string `json:"ip,omitzero"`          // address of the client
 	UserAgent   string `json:"userAgent,omitzero"`
-	Line        string `json:"line,omitzero"` // line of the batch or file that it came in; absent for a single request
+	Line        string `json:"line,omitzero"` // line of the batch or file; absent for a single request
 }
 
 var metadataCodec = NewCodec[Metadata]()
 
-// Encode returns the metadata as it is stored.
+// Encode returns the stored encoding of the metadata.
 func (m *Metadata) Encode() ([]byte, error) {
 	const size = 320 // bytes of most
 	return metadataCodec.Append(make([]byte, 0, size), m)
 }
 
-// DecodeMetadata reads stored metadata.
+// DecodeMetadata decodes stored metadata.
 func DecodeMetadata(encoded []byte) (Metadata, error) { return metadataCodec.Decode(encoded) }

@@ -1,7 +1,7 @@
 package event
 
-// OriginFixed names the log in its checkpoints (c2sp.org/tlog-checkpoint): the origin, which is also the name of the key that signs
-// them. It is on the stream OriginStream, whose last event counts.
+// OriginFixed names the log in its checkpoints (c2sp.org/tlog-checkpoint): the origin, which is also the name of the key that signs them.
+// The last event of the stream OriginStream is valid.
 type OriginFixed struct {
 	Origin string `json:"origin"`
 }

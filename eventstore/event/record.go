@@ -1,32 +1,31 @@
 package event
 
-// Facts of reading and importing. Each is on a stream of its own, because it changes nothing that it is about. They contain no value
-// of a person.
+// Facts about access and imports. Each is on a stream of its own, because it changes no subject. They contain no personal values.
 
-// DataRevealed records that a caller was shown personal data of one lead, or what was posted when a lead arrived. It is the first of a
-// minute by this caller.
+// DataRevealed records that a caller was shown personal data of one lead, or the posted content of an arrival. It is a sample: the first
+// access of a minute by this caller.
 type DataRevealed struct {
 	LeadID    string `json:"leadId,omitzero"`
-	ArrivalID string `json:"arrivalId,omitzero"` // of what was posted
+	ArrivalID string `json:"arrivalId,omitzero"` // of the shown content
 	What      string `json:"what"`               // lead or arrival
 }
 
-// DataExported records that an export begins, and on the same stream again that it ended.
+// DataExported records that an export starts, and again on the same stream that it has ended.
 type DataExported struct {
 	ExportID string            `json:"exportId"`
 	What     string            `json:"what"`            // leads, sources and so on
 	Format   string            `json:"format"`          // csv, ndjson or parquet
 	Filter   map[string]string `json:"filter,omitzero"` // by parameter; personal values are masked
-	// Rows and Complete say how it ended. They are absent when it begins.
+	// Rows and Complete are the result. They are absent at the start.
 	Rows     *int64 `json:"rows,omitzero"`
-	Complete *bool  `json:"complete,omitzero"` // false: it broke off
+	Complete *bool  `json:"complete,omitzero"` // false: it was interrupted
 }
 
-// DataSearched records that a caller listed or searched personal data. It is the first of a minute by this caller, of this list and with
-// these fields.
+// DataSearched records that a caller listed or searched personal data. It is a sample: the first request of a minute by this caller, for
+// this list and with these fields.
 type DataSearched struct {
 	What   string   `json:"what"`            // leads, sources, touches or events
-	Fields []string `json:"fields,omitzero"` // personal ones that were searched by: q, phone, email
+	Fields []string `json:"fields,omitzero"` // personal fields that were searched by: q, phone, email
 }
 
 // ImportFinished records that the import of a file has ended.
@@ -36,7 +35,7 @@ type ImportFinished struct {
 	Merged   int `json:"merged"`
 	Refused  int `json:"refused"` // duplicates
 	Invalid  int `json:"invalid"`
-	Repeated int `json:"repeated"` // of all these: done by an earlier import of the file
+	Repeated int `json:"repeated"` // how many of all these an earlier import of the file had done
 }
 
 func (DataRevealed) EventType() string   { return "data.revealed.v1" }

@@ -7,8 +7,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// These functions return the names of streams. A stream is named after its subject. Ids are ULIDs, except those of accounts, which
-// the owner of the service chooses.
+// These functions return the names of streams. A stream is named after its subject. Ids are ULIDs, except those of accounts, which the
+// owner of the service chooses.
 
 // LeadStream names the history of one lead.
 func LeadStream(id string) string { return LeadPrefix + id }
@@ -16,8 +16,8 @@ func LeadStream(id string) string { return LeadPrefix + id }
 // TokenStream names the history of one API token.
 func TokenStream(id string) string { return TokenPrefix + id }
 
-// TokenUseStream names the samples of one API token's uses on one day (UTC). They are not on the token's own stream, because each
-// capture checks that nothing was appended to that.
+// TokenUseStream names the usage samples of one API token on one day (UTC). They are not on the token's own stream, because each capture
+// checks that the token's stream has not changed.
 func TokenUseStream(id string, at time.Time) string {
 	return TokenUsePrefix + id + "-" + at.UTC().Format(time.DateOnly)
 }
@@ -31,28 +31,28 @@ func IntakeStream(id string) string { return IntakePrefix + id }
 // AccountStream names the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
-// VisitorStream names what one visitor of an account's site did, by a hash, because the visitor's id may be personal.
+// VisitorStream names the acts of one visitor of an account's site, by a hash, because the visitor's id may be personal.
 func VisitorStream(account, hash string) string { return VisitorPrefix + account + "-" + hash }
 
 // RefusedStream names one refused arrival.
 func RefusedStream(id string) string { return RefusedPrefix + id }
 
-// ArrivalStream names the history of one arrival that is kept.
+// ArrivalStream names the history of one recorded arrival.
 func ArrivalStream(id string) string { return ArrivalPrefix + id }
 
-// RecordStream names one record of reading or importing.
+// RecordStream names one record of an access or an import.
 func RecordStream(id string) string { return RecordPrefix + id }
 
-// ClaimKeyStream holds which key the log's claims are named by.
+// ClaimKeyStream holds the identity of the key that names the log's claims.
 const ClaimKeyStream = "claimkey"
 
-// OriginStream holds what the log is called in its checkpoints.
+// OriginStream holds the log's name in its checkpoints.
 const OriginStream = "origin"
 
-// LeadID is the id in the name of a lead's stream.
+// LeadID returns the id in the name of a lead's stream.
 func LeadID(stream string) string { return strings.TrimPrefix(stream, LeadPrefix) }
 
-// TokenID is the id in the name of a token's stream, or of one of its uses.
+// TokenID returns the id in the name of a token's stream, or of a stream of its uses.
 func TokenID(stream string) string {
 	if day, ok := strings.CutPrefix(stream, TokenUsePrefix); ok {
 		id, _, _ := strings.Cut(day, "-")
@@ -61,19 +61,19 @@ func TokenID(stream string) string {
 	return strings.TrimPrefix(stream, TokenPrefix)
 }
 
-// WebhookID is the id in the name of an endpoint's stream.
+// WebhookID returns the id in the name of an endpoint's stream.
 func WebhookID(stream string) string { return strings.TrimPrefix(stream, WebhookPrefix) }
 
-// IntakeID is the id in the name of an intake's stream.
+// IntakeID returns the id in the name of an intake's stream.
 func IntakeID(stream string) string { return strings.TrimPrefix(stream, IntakePrefix) }
 
-// ArrivalID is the id in the name of an arrival's stream.
+// ArrivalID returns the id in the name of an arrival's stream.
 func ArrivalID(stream string) string { return strings.TrimPrefix(stream, ArrivalPrefix) }
 
-// RecordID is the id in the name of a record's stream.
+// RecordID returns the id in the name of a record's stream.
 func RecordID(stream string) string { return strings.TrimPrefix(stream, RecordPrefix) }
 
-// AccountID is the id in the name of an account's stream.
+// AccountID returns the id in the name of an account's stream.
 func AccountID(stream string) string { return strings.TrimPrefix(stream, AccountPrefix) }
 
 // Prefixes of stream names, for subscriptions.
@@ -91,7 +91,7 @@ const (
 	ClaimPrefix    = "claim-"
 )
 
-// ValidID reports whether a text has the form of an id. A text of another form is the id of nothing.
+// ValidID reports whether a text has the form of an id.
 func ValidID(id string) bool {
 	if len(id) != ulid.EncodedSize {
 		return false

@@ -7,12 +7,12 @@ type TokenCreated struct {
 	Name      string    `json:"name"`
 	Prefix    string    `json:"prefix"`    // leading characters of the value
 	Hash      []byte    `json:"hash"`      // SHA-256 of the value
-	Days      int       `json:"days"`      // lifetime chosen, 1 to 365
+	Days      int       `json:"days"`      // chosen lifetime, 1 to 365
 	ExpiresAt time.Time `json:"expiresAt"` // whole milliseconds, UTC
-	Slot      int       `json:"slot"`      // which of the account's slots it holds, from 1
+	Slot      int       `json:"slot"`      // the account's slot that it holds, from 1
 }
 
-// TokenRotated records that a token has a new value, and that the old one is refused from here on.
+// TokenRotated records that a token has a new value, and that the old one is refused.
 type TokenRotated struct {
 	Prefix            string    `json:"prefix"`
 	Hash              []byte    `json:"hash"`
@@ -25,17 +25,17 @@ type TokenExpiring struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// TokenDeleted records that a token is gone for good. Its slot is free.
+// TokenDeleted records that a token was permanently deleted and its slot released.
 type TokenDeleted struct{}
 
-// TokenUsed records that a token let its bearer in. It is a sample: the first use of a minute, on a stream of uses.
+// TokenUsed records that a token authenticated a request. It is a sample: the first use of a minute, on a stream of uses.
 type TokenUsed struct{}
 
-// TokenRefused records that a value was refused which is or was this token's. It is a sample: the first refusal of a minute, on a
-// stream of uses.
+// TokenRefused records that a current or former value of this token was refused. It is a sample: the first refusal of a minute, on a stream
+// of uses.
 type TokenRefused struct {
 	Reason string `json:"reason"` // rotated, deleted or expired
-	Prefix string `json:"prefix"` // of the value that was refused
+	Prefix string `json:"prefix"` // of the refused value
 }
 
 func (TokenUsed) EventType() string     { return "token.used.v1" }

@@ -1,6 +1,6 @@
 package event
 
-// TrailTypes are the stored names of the types in the trail.
+// TrailTypes returns the stored names of the types in the trail.
 func TrailTypes() []string {
 	return Types(
 		TokenCreated{}, TokenRotated{}, TokenExpiring{}, TokenDeleted{}, TokenRefused{},
@@ -13,7 +13,7 @@ func TrailTypes() []string {
 	)
 }
 
-// TrailName is the name of a type in the trail.
+// TrailName returns the name of a type in the trail.
 func TrailName(eventType string) string {
 	if eventType == (JWTsRevoked{}).EventType() {
 		return "jwt.revoked"

@@ -6,24 +6,23 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// VisitorActed records what a visitor of a web site did. The visitor is unknown until a lead has the same id.
+// VisitorActed records an act of a visitor of a web site. The visitor is anonymous until a lead has the same id.
 type VisitorActed struct {
 	VisitorID  string                    `json:"visitorId"` // as given
 	Kind       string                    `json:"type"`      // page_view, form_view, click or custom
 	URL        string                    `json:"url,omitzero"`
 	Title      string                    `json:"title,omitzero"`
 	Referrer   string                    `json:"referrer,omitzero"`
-	At         time.Time                 `json:"at"` // by the caller's clock when it gave one; whole milliseconds, UTC
+	At         time.Time                 `json:"at"` // by the caller's clock if given; whole milliseconds, UTC
 	Properties map[string]jsontext.Value `json:"properties,omitzero"`
 	Touch      bool                      `json:"touch,omitzero"` // the URL has a utm parameter, whose value may be personal
 	Campaign                             // of the URL
 }
 
-// VisitorForgotten records that the events before it must no longer be read. Others may follow it: the browser still has the id that
-// it was given.
+// VisitorForgotten records that earlier events of the visitor must no longer be read. Others may follow it: the browser keeps its id.
 type VisitorForgotten struct {
-	// Keys are the ids, in decimal, of keys that were lost while other events of the visitor can still be read: then the fact is
-	// about the events that these keys sealed, and no others.
+	// Keys are the ids, in decimal, of keys that were lost while other events of the visitor can still be read. The fact then covers only the
+	// events that these keys sealed.
 	Keys []string `json:"keys,omitzero"`
 }
 

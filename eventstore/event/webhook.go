@@ -9,59 +9,59 @@ type WebhookSettings struct {
 	Description string   `json:"description,omitzero"`
 	Filter      string   `json:"filter,omitzero"`      // an expression over the body; empty: everything is sent
 	Ordering    string   `json:"ordering,omitzero"`    // lead or endpoint; empty: none
-	RateLimit   float64  `json:"rateLimit,omitzero"`   // attempts a second; 0: no limit
-	HeaderNames []string `json:"headerNames,omitzero"` // own headers, sorted; their values are stored elsewhere, sealed
+	RateLimit   float64  `json:"rateLimit,omitzero"`   // attempts per second; 0: no limit
+	HeaderNames []string `json:"headerNames,omitzero"` // custom headers, sorted; their values are stored elsewhere, sealed
 }
 
-// WebhookRegistered records that an account wants events sent to a URL. The signing secret is stored elsewhere, sealed.
+// WebhookRegistered records that an account registered an endpoint. The signing secret is stored elsewhere, sealed.
 type WebhookRegistered struct {
 	WebhookSettings
-	Slot int `json:"slot"` // which of the account's slots it holds, from 1
+	Slot int `json:"slot"` // the account's slot that it holds, from 1
 }
 
-// WebhookUpdated records that an endpoint's owner changed it. It has all of the endpoint's settings from here on.
+// WebhookUpdated records that an endpoint's owner changed it. It has all of the endpoint's settings.
 type WebhookUpdated struct {
 	WebhookSettings
-	Changed []string `json:"changed"` // names of the fields that have another value than before
+	Changed []string `json:"changed"` // names of the changed fields
 }
 
-// WebhookDisabled records that nothing is sent to an endpoint any more until it is enabled again.
+// WebhookDisabled records that an endpoint was disabled: nothing is sent to it until it is enabled again.
 type WebhookDisabled struct {
 	Reason string `json:"reason"` // owner, gone or failing
 }
 
-// WebhookEnabled records that a disabled endpoint is sent events again, those from here on.
+// WebhookEnabled records that a disabled endpoint was enabled. Later events are sent to it.
 type WebhookEnabled struct{}
 
-// WebhookRotated records that an endpoint has a new signing secret. For a while, the previous one also signs.
+// WebhookRotated records that an endpoint has a new signing secret. The previous one also signs until a time.
 type WebhookRotated struct {
 	PreviousUntil time.Time `json:"previousUntil"`
 }
 
-// WebhookTested records that a test was requested. It is delivered to this endpoint alone.
+// WebhookTested records that a test was requested. It is delivered only to this endpoint.
 type WebhookTested struct{}
 
-// WebhookRetried records that a user asked for a delivery to be made again, or for those that failed since a time.
+// WebhookRetried records that a user requested to retry a delivery, or all that failed since a time.
 type WebhookRetried struct {
 	DeliveryID  string    `json:"deliveryId,omitzero"`
 	Since       time.Time `json:"since,omitzero"`
-	DeliveryIDs []string  `json:"deliveryIds,omitempty"` // those that had failed since then
+	DeliveryIDs []string  `json:"deliveryIds,omitempty"` // those that failed since that time
 }
 
-// WebhookReplayed records that the events of a span of time are to be sent again.
+// WebhookReplayed records that a user requested to send the events of a time range again.
 type WebhookReplayed struct {
 	Since      time.Time `json:"since"`
-	Until      time.Time `json:"until"`      // not included
+	Until      time.Time `json:"until"`      // exclusive
 	Generation int       `json:"generation"` // the endpoint's first replay is 1
 }
 
-// WebhookReplayEnded records that a replay has ended: everything that it queued was attempted once, or it failed.
+// WebhookReplayEnded records that a replay has ended: each queued delivery was attempted once, or the replay failed.
 type WebhookReplayEnded struct {
 	Generation int    `json:"generation"`
 	Error      string `json:"error,omitzero"` // why it failed
 }
 
-// WebhookDeleted records that an endpoint is gone for good.
+// WebhookDeleted records that an endpoint was permanently deleted.
 type WebhookDeleted struct{}
 
 func (WebhookRegistered) EventType() string  { return "webhook.registered.v1" }
