@@ -22,18 +22,18 @@ import (
 
 const (
 	maxBatch      = 512     // appends
-	maxBatchBytes = 2 << 20 // a batch ends before the append that would exceed it
-	eventBytes    = 64      // counted for each event in addition to its texts, so that many empty ones are bounded too
-	maxDeferred   = 4096    // appends that wait for an earlier one on the same stream
+	maxBatchBytes = 2 << 20 // a batch is closed before the append that would exceed it
+	eventBytes    = 64      // added for each event, so that many empty events are bounded too
+	maxDeferred   = 4096    // appends that wait for an earlier append on the same stream
 
-	// lookUpsAfterRefusal is how many batches have log.append look up every stream after an append was refused. Presuming that
-	// streams are new saves a fifth of its time, but doubles it when one is not, and leaves dead rows. A process that takes known people
-	// for new once often does so again.
+	// lookUpsAfterRefusal is for how many batches log.append looks up every stream after an append was refused. Presuming that streams are new
+	// saves a fifth of its time, but doubles it when a stream exists, and leaves dead rows. A process that wrongly presumed this once often
+	// does so again.
 	lookUpsAfterRefusal = 32
 )
 
-// Append implements eventstore.Store. When the context ends before the append's turn, nothing was written and the error is the
-// context's own. When it ends later, the error is ErrUnavailable too, because the append may still be written.
+// Append implements eventstore.Store. If the context is done before the append is in a batch, nothing was written and the error is the
+// context's own. If it is done later, the error is ErrUnavailable too, because the append may still be written.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -54,7 +54,7 @@ type request struct {
 	metadata [][]byte // encoded, of each event in order
 	bytes    int
 	state    atomic.Int32
-	done     chan outcome // holds one
+	done     chan outcome // has capacity 1
 }
 
 type outcome struct {
@@ -65,7 +65,7 @@ type outcome struct {
 // The states of a request.
 const (
 	queued    int32 = iota
-	batched         // the append may happen
+	batched         // the append may be written
 	abandoned       // by the caller
 )
 
@@ -94,24 +94,24 @@ func newRequest(writes []eventstore.Write) (*request, error) {
 	return r, nil
 }
 
-// abandon records that the caller no longer waits. It reports whether the append is certain not to happen.
+// abandon records that the caller no longer waits. It reports whether the append will certainly not be written.
 func (r *request) abandon() bool { return r.state.Swap(abandoned) == queued }
 
-// writer is the process's one appender: a bounded queue, and a goroutine with a connection of its own.
+// writer is the single appender of a process: a bounded queue, and a goroutine with its own connection.
 type writer struct {
 	config    *pgx.ConnConfig
 	conn      *pgx.Conn                    // nil while disconnected
-	prepared  *pgconn.StatementDescription // of the call of log.append
+	prepared  *pgconn.StatementDescription // the call of log.append
 	arguments *arguments
-	lookUps   int // how many more batches do not presume that streams are new
+	lookUps   int // number of further batches that do not presume that streams are new
 	queue     chan *request
 	timeout   time.Duration
-	failure   atomic.Pointer[error] // of the last attempt, nil when it succeeded
+	failure   atomic.Pointer[error] // error of the last attempt; nil if it succeeded
 	ended     chan struct{}
 	replicas  *replicated
 	connected func(context.Context, *pgx.Conn) error // checks a new connection
-	appended  func(b appended, complete bool)        // is called after a batch; not complete: b lacks some of what is on the log
-	onBatch   func(Batch)                            // is called after a batch
+	appended  func(b appended, complete bool)        // called after a batch; b lacks appended events if not complete
+	onBatch   func(Batch)                            // called after a batch
 	log       *slog.Logger
 }
 
@@ -171,7 +171,7 @@ func (w *writer) append(ctx context.Context, r *request) (eventstore.Position, e
 	}
 }
 
-// run writes what is queued, batch after batch, until closing ends and the queue is empty.
+// run writes queued requests in batches until closing is done and the queue is empty.
 func (w *writer) run(closing context.Context) {
 	defer close(w.ended)
 	defer w.disconnect()
@@ -184,7 +184,7 @@ func (w *writer) run(closing context.Context) {
 			}
 			deferred = append(deferred, r)
 		}
-		runtime.Gosched() // lets goroutines that are about to append do so first
+		runtime.Gosched() // lets other goroutines queue their appends first
 		var batch []*request
 		batch, deferred = w.collect(deferred)
 		if len(batch) > 0 {
@@ -193,7 +193,7 @@ func (w *writer) run(closing context.Context) {
 	}
 }
 
-// next waits for a request. It returns nil when there is none and will be none.
+// next waits for a request. It returns nil when the queue is empty and the writer is closing.
 func (w *writer) next(closing context.Context) *request {
 	select {
 	case r := <-w.queue:
@@ -208,7 +208,7 @@ func (w *writer) next(closing context.Context) *request {
 	}
 }
 
-// collect makes a batch from the deferred and the queued requests. It returns the ones that are now deferred in the order of arrival.
+// collect makes a batch of deferred and queued requests. It returns the requests that are deferred now in the order of arrival.
 func (w *writer) collect(deferred []*request) (batch, rest []*request) {
 	s := selection{streams: map[string]bool{}}
 	for _, r := range deferred {
@@ -225,11 +225,11 @@ func (w *writer) collect(deferred []*request) (batch, rest []*request) {
 	return s.batch, s.deferred
 }
 
-// selection divides requests into those of the next batch and those that come later.
+// selection divides requests into those of the next batch and deferred ones.
 //
-// All expectations of a batch are compared with the log as it was before the batch. So an append is deferred if an earlier one, in the
-// batch or deferred too, touches a stream that it writes, or writes a stream that it checks. Appends that touch the same stream keep
-// their order, except those that only check it: there are many of them, and they never wait for each other.
+// All expectations of a batch are compared with the log before the batch. So an append is deferred if an earlier one, in the batch or
+// deferred, touches a stream that it writes, or writes a stream that it checks. Appends that touch the same stream keep their order, except
+// those that only check it: there are many of them, and they never wait for each other.
 type selection struct {
 	batch    []*request
 	deferred []*request
@@ -250,7 +250,7 @@ func (s *selection) offer(r *request) {
 	case r.state.CompareAndSwap(queued, batched):
 		s.batch = append(s.batch, r)
 		s.bytes += r.bytes
-	default: // abandoned just now
+	default: // abandoned in the meantime
 		return
 	}
 	for _, w := range r.writes {
@@ -268,8 +268,8 @@ func (s *selection) conflicts(r *request) bool {
 	return false
 }
 
-// commit writes a batch and answers its callers. After a transient error it tries again while one of them waits; if the earlier attempt
-// was written after all, log.append recognises it.
+// commit writes a batch and returns the outcomes to its callers. It retries transient errors while one of them waits; if an earlier attempt
+// was written, log.append recognises its events.
 func (w *writer) commit(batch []*request) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		began := time.Now()
@@ -297,7 +297,7 @@ func (w *writer) commit(batch []*request) {
 			return
 		}
 		w.failed(err)
-		w.appended(appended{}, false) // perhaps it was written
+		w.appended(appended{}, false) // the batch may have been written
 		time.Sleep(pause)
 		if allAbandoned(batch) {
 			return
@@ -305,7 +305,7 @@ func (w *writer) commit(batch []*request) {
 	}
 }
 
-// failed and succeeded log the first failure and the first success after it, and not each attempt.
+// failed and succeeded log only the first failure, and the first success after it.
 func (w *writer) failed(err error) {
 	if w.failure.Swap(&err) == nil {
 		w.log.Warn("the log cannot be written, retrying", "error", err)
@@ -327,7 +327,7 @@ func allAbandoned(batch []*request) bool {
 	return true
 }
 
-// send makes one attempt. It keeps the connection only when the database has answered with a result or rejected the input.
+// send makes one attempt. It keeps the connection only if the database returned a result or rejected the input.
 func (w *writer) send(batch []*request) (outcomes []outcome, events int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
 	defer cancel()
@@ -337,7 +337,7 @@ func (w *writer) send(batch []*request) (outcomes []outcome, events int, err err
 	w.arguments.fill(batch)
 	answer, err := w.arguments.call(ctx, w.conn, w.prepared, w.replicas.position(), w.lookUps == 0)
 	if !waited(w.conn.PgConn()) && err == nil {
-		err = errCancelledWait // sent again, it is waited for
+		err = errCancelledWait // the retry waits for the standby
 	}
 	if err != nil {
 		if kindOf(err) != invalidInput {
@@ -356,7 +356,7 @@ func (w *writer) send(batch []*request) (outcomes []outcome, events int, err err
 	return outcomes, int(w.arguments.eventWrite.n), nil
 }
 
-// arguments are a batch in the form of the arguments of log.append, which documents them. Their memory is used for every batch.
+// arguments are a batch in the form of the arguments of log.append, which documents them. Their memory is reused for every batch.
 type arguments struct {
 	stream, expect, first         array
 	writeAppend, writeExpectation array
@@ -407,7 +407,7 @@ func (a *arguments) fill(batch []*request) {
 		stream string
 		expect eventstore.Expected
 	}
-	checks := map[check]int32{} // many appends check the same
+	checks := map[check]int32{} // many appends have the same checks
 	expectation := func(w eventstore.Write) int32 {
 		c := check{w.Stream, w.Expect}
 		if n := checks[c]; n > 0 && len(w.Events) == 0 {
@@ -456,7 +456,7 @@ func (a *arguments) fill(batch []*request) {
 // same reports whether two events share the memory of their encoded metadata.
 func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// answer is what log.append returns.
+// answer is the result of log.append.
 type answer struct {
 	head      int64
 	revisions []int64
@@ -467,7 +467,7 @@ type answer struct {
 const callAppend = `SELECT head, revisions, refused, stored
   FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
 
-// call calls log.append. The call is a transaction.
+// call calls log.append. The call is one transaction.
 func (a *arguments) call(
 	ctx context.Context, conn *pgx.Conn, prepared *pgconn.StatementDescription, replicated eventstore.Position, presumeNew bool,
 ) (answer answer, err error) {
@@ -497,18 +497,18 @@ func (a *arguments) call(
 	)
 }
 
-// array encodes a one-dimensional array in PostgreSQL's binary format, element by element, and keeps its memory for the next batch. Slices
-// that pgx encodes take 10 µs more of processor time for the events of a capture, nearly a tenth of all that it takes.
+// array encodes a one-dimensional array in PostgreSQL's binary format, element by element, and reuses its memory for the next batch.
+// Encoding slices with pgx takes 10 µs more processor time for the events of a capture, nearly a tenth of its total.
 type array struct {
 	elementType uint32 // OID
 	n           int32
 	hasNulls    bool
-	buffer      []byte // the header, then each element behind its length
+	buffer      []byte // the header, then each element preceded by its length
 }
 
 const (
 	arrayHeader   = 20      // bytes: number of dimensions, whether there are nulls, type, number of elements, first index
-	maxArrayBytes = 1 << 20 // a larger buffer is not kept: full batches of most leads take less
+	maxArrayBytes = 1 << 20 // a larger buffer is not reused; full batches of most leads are smaller
 )
 
 func (a *array) reset() {
@@ -546,7 +546,7 @@ func (a *array) null() {
 	a.buffer = binary.BigEndian.AppendUint32(a.buffer, math.MaxUint32)
 }
 
-// encoded returns the array. It is valid until the array is reset.
+// encoded returns the encoded array, which is valid until reset.
 func (a *array) encoded() []byte {
 	header := a.buffer[:arrayHeader]
 	binary.BigEndian.PutUint32(header[8:], a.elementType)
@@ -562,8 +562,8 @@ func (a *array) encoded() []byte {
 	return a.buffer
 }
 
-// outcomes returns what the answer means for each append of the batch, and what the batch stored. Complete is false when an append of
-// it had been stored before.
+// outcomes returns the outcome of each append of the batch, and the stored events. Complete is false if an append of the batch had been
+// stored before.
 func (a *arguments) outcomes(batch []*request, answer answer) (outcomes []outcome, stored appended, complete bool) {
 	outcomes, complete = make([]outcome, len(batch)), true
 	head := eventstore.Position(answer.head)
@@ -578,7 +578,7 @@ func (a *arguments) outcomes(batch []*request, answer answer) (outcomes []outcom
 				outcomes[i].err = conflict(r, expectations, answer.revisions)
 			}
 			refused++
-		case len(r.metadata) == 0: // checks alone
+		case len(r.metadata) == 0: // only checks
 			outcomes[i].position = head
 		default:
 			for j, w := range r.writes {
@@ -605,7 +605,7 @@ func conflict(r *request, expectations []int32, revisions []int64) *eventstore.C
 			continue
 		}
 		found = &eventstore.ConflictError{Stream: w.Stream, Expected: w.Expect, Actual: actual}
-		if w.Expect != eventstore.Any { // which conflicts when some of its events were stored before
+		if w.Expect != eventstore.Any { // Any conflicts if some of its events were stored before
 			break
 		}
 	}
@@ -628,8 +628,8 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// connectWithoutCancel makes a connection that sends no cancel request when it is closed during a call. Such a request would end
-// the wait for a synchronous standby, and show events that no standby has. The server ends other calls by its statement timeout.
+// connectWithoutCancel returns a connection that sends no cancel request when it is closed during a call. A cancel request would end the
+// wait for a synchronous standby, and make events visible that no standby has. The statement timeout of the server ends other calls.
 func connectWithoutCancel(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	config = config.Copy()
 	dial := config.DialFunc
@@ -649,7 +649,7 @@ func (w *writer) disconnect() {
 	w.conn = nil
 }
 
-// closeConn closes a connection that is broken or no longer needed, if there is one.
+// closeConn closes a connection that is broken or no longer needed, unless it is nil.
 func closeConn(conn *pgx.Conn) {
 	if conn == nil {
 		return
@@ -663,9 +663,9 @@ func closeConn(conn *pgx.Conn) {
 type errorKind int
 
 const (
-	transient     errorKind = iota // the connection, the server or other sessions; the outcome is not known
+	transient     errorKind = iota // the connection, the server or other sessions; it is unknown whether the batch was written
 	invalidInput                   // of one append
-	misconfigured                  // the schema, permissions, or a log that has lost events: retrying does not help
+	misconfigured                  // the schema, permissions, or a log that has lost events; a retry does not help
 )
 
 func kindOf(err error) errorKind {

@@ -13,32 +13,32 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// channel is where processes notify each other of appends.
+// channel is the channel of notifications about appends.
 const channel = "leadlog_log"
 
 const (
-	// notifyInterval is the least time between two notifications of a process. Each wakes every session of the database that listens
-	// to anything, including this process's own: at 5 ms this took a twentieth of PostgreSQL's time under load.
+	// notifyInterval is the least time between two notifications of a process. A notification wakes each listening session of the database,
+	// also for other channels: at 5 ms this took a twentieth of PostgreSQL's time under load.
 	notifyInterval = 20 * time.Millisecond
-	// notifyRetry is how long to wait after a notification failed. By then the subscriptions have polled.
+	// notifyRetry is the pause after a failed notification. Subscriptions poll at the same interval by default.
 	notifyRetry = 250 * time.Millisecond
-	// notifyTimeout is how long a notification may take.
+	// notifyTimeout is the timeout of a notification.
 	notifyTimeout = 5 * time.Second
 )
 
-// notifier notifies other processes that this one has appended. It has a connection of its own, so that no append depends on it: every
-// role of the database can delay a transaction that notifies, by notifying much at once, and make it fail, by filling the queue of
-// notifications. After a notification that fails, other processes find the events when they poll.
+// notifier notifies other processes of this process's appends. It has its own connection, so that no append depends on it: any role of the
+// database can delay a transaction that notifies, by sending many notifications, and make it fail, by filling the notification queue. After
+// a failed notification, other processes find the events when they poll.
 type notifier struct {
 	config  *pgx.ConnConfig
 	conn    *pgx.Conn     // nil while disconnected
-	pending chan struct{} // holds one when something was appended since the last notification
-	backend atomic.Uint32 // process id at the server of the latest connection
+	pending chan struct{} // holds one if there were appends since the last notification
+	backend atomic.Uint32 // server process id of the latest connection
 }
 
 func newNotifier(config *pgx.ConnConfig) *notifier {
 	config = named(config, "notifier")
-	config.RuntimeParams["synchronous_commit"] = "off" // it stores nothing
+	config.RuntimeParams["synchronous_commit"] = "off" // notifications write no data
 	return &notifier{config: config, pending: make(chan struct{}, 1)}
 }
 
@@ -50,7 +50,7 @@ func (n *notifier) notify() {
 	}
 }
 
-// run sends notifications until nothing more is appended.
+// run sends notifications until the writer has ended.
 func (n *notifier) run(ended <-chan struct{}) {
 	defer n.disconnect()
 	for {
@@ -106,7 +106,7 @@ func (n *notifier) disconnect() {
 	n.conn = nil
 }
 
-// waker wakes the subscriptions of a store when any process has appended. A connection that listens can break unnoticed, so
+// waker wakes the subscriptions of a store after an append by any process. The failure of a listening connection can go undetected, so
 // subscriptions also poll.
 type waker struct {
 	config *pgx.ConnConfig
@@ -115,21 +115,21 @@ type waker struct {
 
 	mu     sync.Mutex
 	woken  chan struct{} // closed by the next wake
-	others uint64        // wakes for what other processes may have appended
+	others uint64        // number of wakes for appends of other processes
 }
 
 func newWaker(config *pgx.ConnConfig, log *slog.Logger) *waker {
 	return &waker{config: named(config, "listener"), log: log, woken: make(chan struct{}), others: 1}
 }
 
-// next returns a channel that the next wake closes, and how many wakes for others there were.
+// next returns a channel that the next wake closes, and the number of wakes for others.
 func (w *waker) next() (woken <-chan struct{}, others uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.woken, w.others
 }
 
-// wake wakes the subscriptions. With forOthers they must read the log, because memory does not have all new events.
+// wake wakes the subscriptions. With forOthers they must read the log, because some new events are not in memory.
 func (w *waker) wake(forOthers bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,12 +140,12 @@ func (w *waker) wake(forOthers bool) {
 	w.woken = make(chan struct{})
 }
 
-// listen wakes the subscriptions until the context ends, except for notifications of this process's own session.
+// listen wakes the subscriptions until the context is done, except for notifications of this process's own session.
 func (w *waker) listen(ctx context.Context, own *atomic.Uint32) {
 	Listener{
 		Config: w.config, Channel: channel,
 		Ignore:     func(session uint32) bool { return session == own.Load() },
-		OnListen:   func() { w.wake(true) }, // for what was appended before
+		OnListen:   func() { w.wake(true) }, // for earlier appends
 		OnNotified: func() { w.wake(true) },
 		OnLost: func(err error) {
 			w.log.Warn("LISTEN connection lost, polling and reconnecting", "error", err)
@@ -155,19 +155,19 @@ func (w *waker) listen(ctx context.Context, own *atomic.Uint32) {
 
 // Listener listens to a channel, and reconnects when the connection fails.
 //
-// Every role of the database may notify any channel, and cannot be kept from it. So the payload of a notification is discarded, and
-// many together count as one.
+// Any role of the database can notify any channel, which cannot be prevented. So the payload of a notification is discarded, and several of
+// them count as one.
 type Listener struct {
 	Config     *pgx.ConnConfig
 	Channel    string
-	Poll       time.Duration             // OnNotified is called this often without a notification too; 0: never
-	Ignore     func(session uint32) bool // whether notifications of a session are ignored; nil: none are
-	OnListen   func()                    // is called whenever listening begins: earlier notifications were missed
-	OnNotified func()                    // is called after notifications, at most once in 20 ms
-	OnLost     func(error)               // is called with why the connection was lost, once until it is back
+	Poll       time.Duration             // interval at which OnNotified is called without notifications; 0: never
+	Ignore     func(session uint32) bool // whether the notifications of a session are ignored; nil: none are
+	OnListen   func()                    // called when listening starts; earlier notifications were missed
+	OnNotified func()                    // called after notifications, at most once in 20 ms
+	OnLost     func(error)               // called with the error when the connection is lost, once per outage
 }
 
-// Run listens until the context ends.
+// Run listens until the context is done.
 func (l Listener) Run(ctx context.Context) {
 	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
 	for pause := shortest; ; pause = min(2*pause, longest) {
@@ -187,7 +187,7 @@ func (l Listener) Run(ctx context.Context) {
 	}
 }
 
-// listen listens until the connection fails. Connected reports whether there was one.
+// listen listens until the connection fails. Connected reports whether it was established.
 func (l Listener) listen(ctx context.Context) (connected bool, err error) {
 	notified := false
 	config := l.Config.Copy()
@@ -225,7 +225,7 @@ func (l Listener) listen(ctx context.Context) (connected bool, err error) {
 
 var never = time.Unix(1<<40, 0)
 
-// receive waits for a notification, which the connection's configuration handles, or until a time.
+// receive waits for a notification, which the connection's OnNotification handles, or until a time.
 func receive(ctx context.Context, conn *pgx.Conn, until time.Time) error {
 	waiting, cancel := context.WithDeadline(ctx, until)
 	defer cancel()

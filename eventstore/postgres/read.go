@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	firstPage     = 50   // events of one stream that are read first,
-	streamPage    = 500  // then, when there are more,
-	streamPageMax = 4000 // and at most at a time
+	firstPage     = 50   // events of the first page of a stream,
+	streamPage    = 500  // of the second,
+	streamPageMax = 4000 // and at most of later ones
 
-	// maxPageBytes is how much payload a page gathers before it is cut short.
+	// maxPageBytes is the payload size at which a page is cut.
 	maxPageBytes = 4 << 20
 
-	// queryTimeout is how long one query may take. Without it a server that hangs would hold up a subscription for good.
+	// queryTimeout is the timeout of a query. Without it, a server that hangs would block a subscription forever.
 	queryTimeout = 30 * time.Second
 )
 
 const selectEvents = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event `
 
-// Read implements eventstore.Store. A stream of less than 50 small events takes one round trip, which simultaneous reads share. Of a
-// longer one, the next page is read while the consumer works on a page; of the first page it works on three quarters before that,
-// since it may stop there.
+// Read implements eventstore.Store. A stream of less than 50 small events takes one round trip, which concurrent reads share. The next page
+// of a longer stream is read while the consumer processes the current one. For the first page this starts after three quarters of its
+// events, since the consumer may stop there.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
@@ -54,7 +54,7 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 					limit = page.next(max(limit, streamPage/2), len(page.events), streamPageMax)
 					next = make(chan fetched, 1)
 					go func() {
-						// Not cancelled when the consumer stops: that would cost the connection.
+						// Not cancelled when the consumer stops: that would close the connection.
 						ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
 						defer cancel()
 						page, err := s.streamPage(ctx, limit, stream, from, limit)
@@ -79,21 +79,21 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
-// Simultaneous reads of streams share a query for the first page of each. Most streams are short: leads, claims, tokens. Further pages
-// are read separately.
+// Concurrent reads of streams share a query for their first pages. Most streams are short: leads, claims, tokens. Later pages are read
+// separately.
 const (
-	readQueries = 2         // queries at a time
-	readBatch   = 64        // streams of one
-	firstBytes  = 128 << 10 // of a first page, however many share a query
+	readQueries = 2         // maximum number of concurrent queries
+	readBatch   = 64        // maximum number of streams in a query
+	firstBytes  = 128 << 10 // minimum size of a first page, for any number of streams in a query
 )
 
-// readStart is where a read of a stream begins.
+// readStart is the start of a read of a stream.
 type readStart struct {
 	stream string
 	from   eventstore.Revision
 }
 
-// first is the first page of a stream from a revision on.
+// first returns the first page of a stream from a revision on.
 func (s *Store) first(ctx context.Context, stream string, from eventstore.Revision) (page, error) {
 	waiting, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -120,7 +120,7 @@ const selectFirst = `SELECT e.*, asked.place
                ORDER BY revision LIMIT $3) AS all_of_it
         WHERE before < $4) AS e`
 
-// selectKeyed is selectFirst with a key of each stream that $5 names, beside the first of its events.
+// selectKeyed is selectFirst with a key of each stream in $5, in the row of its first event.
 const selectKeyed = `SELECT e.*, asked.place, k.*
   FROM unnest($1::text[], $2::bigint[], $5::text[]) WITH ORDINALITY AS asked (stream, revision, keyed, place)
  CROSS JOIN LATERAL (
@@ -133,7 +133,7 @@ const selectKeyed = `SELECT e.*, asked.place, k.*
        SELECT id, sealed_by, sealed FROM person.key
         WHERE stream = asked.keyed COLLATE "C" AND e.revision = asked.revision LIMIT 1) AS k ON true`
 
-// firstPages reads the first pages of many streams. Each is cut once it has its share of the bytes of a page.
+// firstPages reads the first pages of many streams. A page is cut at its share of the bytes.
 func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, error) {
 	streams, revisions, keyed := make([]string, len(asked)), make([]int64, len(asked)), make([]*string, len(asked))
 	share := max(maxPageBytes/len(asked), firstBytes)
@@ -161,14 +161,14 @@ func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, erro
 	}
 	for i := range pages {
 		pages[i].cut = pages[i].bytes >= share
-		// The database gives them in this order, but does not promise to.
+		// The database returns them in this order, but does not guarantee it.
 		slices.SortFunc(pages[i].events, func(x, y eventstore.Recorded) int { return cmp.Compare(x.Revision, y.Revision) })
 	}
 	return pages, nil
 }
 
-// selectPage selects events of a stream until their data has so many bytes. So a page of large events ends on the server, and its
-// connection can be used again.
+// selectPage selects events of a stream up to a size of their data. So the server ends a page of large events, and the connection can be
+// reused.
 const selectPage = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM (
        SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS before
          FROM log.event WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3) AS e
@@ -226,11 +226,11 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 type page struct {
 	events []eventstore.Recorded
 	bytes  int
-	cut    bool // there were more, too large for a page
+	cut    bool // the page ends at its size limit, before the end of the query
 }
 
-// next is how many events to read after this page: after a cut no more than fitted, then twice as many each time while events are
-// small.
+// next returns how many events to read after this page: after a cut as many as fitted, and otherwise twice as many each time while events
+// are small.
 func (p page) next(asked, fitted, most int) int {
 	switch {
 	case p.cut:
@@ -241,7 +241,7 @@ func (p page) next(asked, fitted, most int) int {
 	return asked
 }
 
-// page reads the events of a query. Capacity is how many the caller expects.
+// page reads the events of a query. Capacity is the number of events that the caller expects.
 func (s *Store) page(ctx context.Context, capacity int, query string, arguments ...any) (page, error) {
 	known := s.replicas.position()
 	p := page{events: make([]eventstore.Recorded, 0, capacity)}
@@ -270,8 +270,7 @@ func (s *Store) confirmPage(ctx context.Context, known eventstore.Position, p pa
 	return s.confirm(ctx, known, mark{last.Position, last.ID})
 }
 
-// confirm returns when an event that was read, and all before it, may be in an answer. Known is the replicated position from
-// before the read.
+// confirm waits until an event that was read, and all before it, may be returned. Known is the replicated position before the read.
 func (s *Store) confirm(ctx context.Context, known eventstore.Position, newest mark) error {
 	if err := s.replicas.confirm(ctx, known, newest); err != nil {
 		return err
@@ -280,15 +279,15 @@ func (s *Store) confirm(ctx context.Context, known eventstore.Position, newest m
 	return nil
 }
 
-// query passes each row of a query, which begins with the columns of selectEvents, to a function. All are passed before it
-// returns, so that no connection is held while a consumer works on them. It returns the bytes of payload, and whether the result
-// was cut short because there are more than most.
+// query passes each row of a query to a function. The rows start with the columns of selectEvents. All rows are passed before it returns,
+// so that no connection is held while a consumer processes them. It returns the bytes of payload, and whether the result was cut because it
+// exceeded most.
 func (s *Store) query(
 	ctx context.Context, d *decoder, most int, query string, arguments []any, each func(recorded eventstore.Recorded, row [][]byte),
 ) (size int, cut bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	// Binary columns, read without the driver's conversions: decoding is the cost of reading a log.
+	// Binary columns are read without the driver's conversions, because decoding dominates the cost of reading a log.
 	arguments = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, arguments...)
 	rows, err := s.pool.Query(asking, query, arguments...)
 	if err != nil {
@@ -297,7 +296,7 @@ func (s *Store) query(
 	defer rows.Close()
 	for rows.Next() {
 		if size >= most {
-			cancel() // loses the connection, but the rest may be gigabytes
+			cancel() // closes the connection, but the rest may be gigabytes
 			return size, true, nil
 		}
 		row := rows.RawValues()
@@ -314,16 +313,16 @@ func (s *Store) query(
 	return size, false, nil
 }
 
-// Events of a long page share chunks of memory, to save allocations. Keeping one event keeps the whole chunk.
+// Events of a long page share chunks of memory, to save allocations. An event in memory keeps its whole chunk.
 const (
 	chunkPerEvent = 256
 	maxChunk      = 16 << 10
-	fewEvents     = 16 // from here on, a page that was not expected to be long counts as long
+	fewEvents     = 16 // number of events after which an unexpectedly long page counts as long
 )
 
-// decoder turns rows of selectEvents into events. Equal texts of neighbouring events share memory.
+// decoder decodes rows of selectEvents. Equal texts of neighbouring events share memory.
 type decoder struct {
-	chunk    int    // bytes; 0: none is shared
+	chunk    int    // bytes; 0: no sharing
 	free     []byte // the rest of the latest chunk
 	texts    strings.Builder
 	stream   string
@@ -332,7 +331,7 @@ type decoder struct {
 	metadata event.Metadata
 }
 
-// postgresEpoch is where PostgreSQL's binary timestamps count microseconds from: 2000-01-01.
+// postgresEpoch is the zero of PostgreSQL's binary timestamps, 2000-01-01, in microseconds.
 const postgresEpoch = 946_684_800 * 1_000_000
 
 func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
@@ -372,7 +371,7 @@ func (d *decoder) clone(b []byte) []byte {
 	return c
 }
 
-// text returns substrings of one string. They stay valid as long as the builder does not grow.
+// text returns substrings of one string, which stay valid while the builder does not grow.
 func (d *decoder) text(b []byte) string {
 	if len(b) > d.chunk/4 {
 		return string(b)

@@ -14,17 +14,17 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// replicated is what is known about the synchronous standbys, when the server requires any (synchronous_standby_names).
+// replicated is the state of replication to synchronous standbys, if the server requires any (synchronous_standby_names).
 //
-// PostgreSQL shows a commit to others when its wait for the standbys ends, and a wait also ends when it is cancelled, when its
-// backend is terminated, and when the primary restarts. What is visible may then be lost in a failover. So an event counts as
-// replicated when a later commit was waited for in full: a standby that has a commit has every commit before it.
+// PostgreSQL makes a commit visible to others when its wait for the standbys ends. A wait also ends when it is cancelled, when its backend
+// is terminated, and when the primary restarts. A failover may then lose visible events. So an event counts as replicated after the
+// completed wait of a later commit: a standby that has a commit has every commit before it.
 //
-//   - An append that stores events is such a commit. One that stores none emits a WAL message, so that its commit is waited for.
+//   - An append that stores events is such a commit. One that stores none emits a WAL message, so that its commit waits.
 //   - A read that returns events after the last position known to be replicated has to be confirmed by the commit of a WAL
-//     message, for all reads that wait together. Until then it returns nothing.
+//     message, shared by all waiting reads. It returns nothing before that.
 //   - The connection that appends never cancels its wait. While a standby is missing, appends are unavailable, their events are
-//     invisible, and reads of all others are answered.
+//     invisible, and reads of all other events succeed.
 //
 // Without a synchronous standby, none of this costs a round trip.
 type replicated struct {
@@ -36,14 +36,14 @@ type replicated struct {
 	upTo     eventstore.Position
 }
 
-// mark is an event that was read. Events before it are replicated if it is.
+// mark is an event that was read. If it is replicated, all events before it are.
 type mark struct {
 	position eventstore.Position
 	id       ulid.ULID
 }
 
-// ErrNotReplicated means that what was read is not known to be on the synchronous standbys, and must be in no answer. It comes with
-// eventstore.ErrUnavailable.
+// ErrNotReplicated means that events that were read are not known to be on the synchronous standbys, and must not be returned. It is
+// wrapped with eventstore.ErrUnavailable.
 var ErrNotReplicated = errors.New("a synchronous standby has not confirmed what was read")
 
 var (
@@ -51,11 +51,11 @@ var (
 	errReplaced      = errors.New("events that were read are no longer on the log")
 )
 
-// selectRequired reports whether a commit of this session waits for a standby. On a standby, whatever is read is on a standby.
+// selectRequired reports whether a commit of this session waits for a standby. Events that are read from a standby are on a standby.
 const selectRequired = `current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')
 	AND NOT pg_is_in_recovery()`
 
-// require records whether a standby is required. When it becomes required, nothing is known to be replicated.
+// require records whether a standby is required. When the requirement is new, no position is known to be replicated.
 func (r *replicated) require(required bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *replicated) require(required bool) {
 	r.required = required
 }
 
-// committed records that a commit was waited for in full, and everything up to a position was visible to it.
+// committed records a commit that completed its wait, and the position up to which events were visible to it.
 func (r *replicated) committed(position eventstore.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *replicated) position() eventstore.Position {
 	return r.upTo
 }
 
-// check asks a new connection whether a standby is required.
+// check queries on a new connection whether a standby is required.
 func (r *replicated) check(ctx context.Context, conn *pgx.Conn) error {
 	var required bool
 	if err := conn.QueryRow(ctx, `SELECT `+selectRequired, pgx.QueryExecModeSimpleProtocol).Scan(&required); err != nil {
@@ -88,7 +88,7 @@ func (r *replicated) check(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// confirm returns when an event that was read is replicated. Known is the replicated position from before the read.
+// confirm waits until an event that was read is replicated. Known is the replicated position before the read.
 func (r *replicated) confirm(ctx context.Context, known eventstore.Position, newest mark) error {
 	r.mu.Lock()
 	required := r.required
@@ -111,11 +111,11 @@ func (r *replicated) confirm(ctx context.Context, known eventstore.Position, new
 	return nil
 }
 
-// commit commits a WAL message and waits for the standbys. The events must be visible to that transaction: otherwise they were
-// read from a server that has been replaced since. Cancelling this wait does no harm, because the transaction changes nothing.
+// commit commits a WAL message and waits for the standbys. The events must be visible to that transaction: otherwise they were read from a
+// server that has been replaced since. Cancelling this wait is harmless, because the transaction changes nothing.
 func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 	errs := make([]error, len(read))
-	fail := func(err error) ([]error, error) { // for all of them: asking again for each would not help
+	fail := func(err error) ([]error, error) { // for all of them, because retrying each would not help
 		for i := range errs {
 			errs[i] = err
 		}
@@ -155,37 +155,36 @@ func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 	return errs, nil
 }
 
-// cancelledKey is where a connection records that a wait for a standby was cancelled.
+// cancelledKey is the key under which a connection records that a wait for a standby was cancelled.
 const cancelledKey = "leadlog: wait cancelled"
 
-// noticeCancelledWait handles the warnings of a connection. A cancelled wait is not an error to PostgreSQL: the commit succeeds
-// with a warning, whose code is general and whose text is in the server's language. The function that reports it identifies it.
+// noticeCancelledWait handles the warnings of a connection. For PostgreSQL a cancelled wait is not an error: the commit succeeds with a
+// warning, whose code is generic and whose text is in the server's language. The warning is identified by the function that reports it.
 func noticeCancelledWait(conn *pgconn.PgConn, notice *pgconn.Notice) {
 	if notice.Routine == "SyncRepWaitForLSN" {
 		conn.CustomData()[cancelledKey] = true
 	}
 }
 
-// waited reports whether no wait of a connection was cancelled since waited was called before.
+// waited reports whether no wait of a connection was cancelled since the last call.
 func waited(conn *pgconn.PgConn) bool {
 	_, cancelled := conn.CustomData()[cancelledKey]
 	delete(conn.CustomData(), cancelledKey)
 	return !cancelled
 }
 
-// newest is the newest event that this process has read or written, or that was the head when it began. Each new connection is
-// asked for it before it is used for anything else: a standby that took over before it had received everything lacks this event,
-// or has another one at its position.
+// newest is the newest event that this process has read or written, or the head at its start. It is checked on each new connection before
+// any other use: a standby that was promoted before it had received everything lacks this event, or has another one at its position.
 type newest struct {
 	mu       sync.Mutex
 	position eventstore.Position
 	id       ulid.ULID
 
 	once sync.Once
-	lost chan struct{} // closed when a database lacks it
+	lost chan struct{} // closed when a database lacks the event
 }
 
-// see takes note of an event.
+// see records an event.
 func (n *newest) see(position eventstore.Position, id ulid.ULID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -194,7 +193,7 @@ func (n *newest) see(position eventstore.Position, id ulid.ULID) {
 	}
 }
 
-// check looks for the event over a new connection. The error is eventstore.ErrDiverged when it is not there.
+// check looks for the event on a new connection. The error is eventstore.ErrDiverged if it is missing.
 func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
 	n.mu.Lock()
 	position, id := n.position, n.id
@@ -211,6 +210,6 @@ func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Diverged returns a channel that is closed when the database turns out to lack events that this process has seen. From then on,
-// calls that need a new connection fail with ErrDiverged, and the Store should be closed.
+// Diverged returns a channel that is closed when the database turns out to lack events that this process has seen. After that, calls that
+// need a new connection fail with ErrDiverged, and the Store should be closed.
 func (s *Store) Diverged() <-chan struct{} { return s.newest.lost }

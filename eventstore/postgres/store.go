@@ -1,20 +1,20 @@
 // Package postgres keeps the log in PostgreSQL: one table, one writer at a time, group commit.
 //
-// Calls of Append queue in the process (append.go). One goroutine with its own connection takes what is in the queue, up to 512
-// appends, and passes it to the SQL function log.append in one round trip, which is also the transaction. So one flush to disk and
-// one lock serve many callers, and the lock is never held while the server waits for a client. Positions have no gaps and follow
-// the order of commits, over any number of processes: a subscription that has read everything up to a position has skipped nothing.
+// Calls of Append queue in the process (append.go). One goroutine with its own connection takes the queue, up to 512 appends, and passes it
+// to the SQL function log.append in one round trip, which is also the transaction. So one disk flush and one lock serve many callers, and
+// the lock is never held while the server waits for a client. Positions have no gaps and follow the order of commits, over any number of
+// processes: a subscription that has read everything up to a position has skipped nothing.
 //
-// Subscriptions (subscribe.go) get what their own process has appended from memory. They read the log when another process notifies
+// Subscriptions (subscribe.go) get the appends of their own process from memory. They read the log when another process notifies
 // (notify.go), and when they poll.
 //
-// When the connection of an append breaks, its outcome is not known, and the same batch is sent again: log.append recognises events
-// that are stored at their places by their ids.
+// When the connection of an append breaks, its outcome is unknown, and the same batch is sent again: log.append recognises by their ids the
+// events that were stored.
 //
-// When the server requires a synchronous standby, no answer contains what the standby lacks (standby.go). A database that lacks
-// events which the process has seen is not used: a standby has taken over that had not received them. See [Store.Diverged].
+// If the server requires a synchronous standby, no result contains events that the standby lacks (standby.go). A database that lacks events
+// which the process has seen is not used: it is a promoted standby that had not received them. See [Store.Diverged].
 //
-// Everything is in the schema log of the database; see migrations.
+// All tables are in the schema log of the database; see migrations.
 package postgres
 
 import (
@@ -36,37 +36,37 @@ import (
 
 // Options configure a Store. Only URL is required.
 type Options struct {
-	// URL is the address of the database, with libpq's and pgxpool's parameters.
+	// URL is the address of the database, with parameters of libpq and pgxpool.
 	URL string
 
-	// MaxReaders bounds the connections that read; 0 leaves it to the URL's pool_max_conns and pgxpool's default.
-	// Beside them the store keeps one that writes, one that notifies and, when there are subscribers, one that listens.
+	// MaxReaders bounds the connections that read; 0 means the URL's pool_max_conns or pgxpool's default. In addition the store has one
+	// connection that writes, one that notifies and, for subscriptions, one that listens.
 	MaxReaders int
 
-	// AppendTimeout is how long an append waits for the database before it is ErrUnavailable; 0 means 5 s.
+	// AppendTimeout is how long an append waits for the database before it returns ErrUnavailable; 0 means 5 s.
 	AppendTimeout time.Duration
 
-	// Queue is how many appends may wait in the process before more are ErrUnavailable at once; 0 means 4096.
+	// Queue is how many appends may wait in the process before further ones return ErrUnavailable at once; 0 means 4096.
 	Queue int
 
-	// Poll is how often subscriptions read the log without a notification; 0 means 250 ms.
+	// Poll is the interval at which subscriptions read the log without a notification; 0 means 250 ms.
 	Poll time.Duration
 
-	// Keyed reports whether a stream may have a key. Such a key is read together with the events, so that it needs no round
-	// trip of its own. Nil means that no stream has one.
+	// Keyed reports whether a stream may have a key. The key is then read together with the events, which saves a round trip. Nil means that
+	// no stream has one.
 	Keyed func(stream string) bool
 
-	// OnBatch is called after every batch that was written, and must not block. It may be nil.
+	// OnBatch is called after every written batch, and must not block. It may be nil.
 	OnBatch func(Batch)
 
-	// Log gets lost and regained connections; nil means slog.Default().
+	// Log receives lost and restored connections; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Batch describes the appends that went to the database in one round trip.
+// Batch describes the appends that were sent to the database in one round trip.
 type Batch struct {
 	Appends int
-	Events  int // of all its appends, refused ones too
+	Events  int // of all its appends, including refused ones
 	Took    time.Duration
 }
 
@@ -83,19 +83,19 @@ type Store struct {
 	keyed    func(stream string) bool
 	poll     time.Duration
 
-	closing  context.Context // ended by Close
+	closing  context.Context // done after Close
 	close    context.CancelFunc
-	starting sync.Mutex // guards running against a Close at the same time
+	starting sync.Mutex // guards running against a concurrent Close
 	running  sync.WaitGroup
 }
 
 var _ eventstore.Store = (*Store)(nil)
 
-// errClosed is the cause when a closed Store is used.
+// errClosed is the cause of errors of a closed Store.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store without waiting for a connection. The first call that needs one, such as Current, fails when the database is
-// down or not migrated. The caller must close the store.
+// Open prepares a store without waiting for a connection. The first call that needs one, such as Current, fails if the database is down or
+// not migrated. The caller must close the store.
 func Open(ctx context.Context, options Options) (*Store, error) {
 	config, err := poolConfig(options)
 	if err != nil {
@@ -131,7 +131,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	return s, nil
 }
 
-// Close lets what is being appended finish, ends subscriptions and gives back every connection.
+// Close completes the queued appends, ends subscriptions and closes all connections.
 func (s *Store) Close() {
 	s.starting.Lock()
 	s.close()
@@ -140,13 +140,13 @@ func (s *Store) Close() {
 	s.pool.Close()
 }
 
-// Waiting returns how many appends wait in this process.
+// Waiting returns how many appends are queued in this process.
 func (s *Store) Waiting() int { return len(s.writer.queue) }
 
 // Readers returns statistics of the connections that read.
 func (s *Store) Readers() *pgxpool.Stat { return s.pool.Stat() }
 
-// connectTimeout is how long connecting may take, and the check that a pooled connection is still alive.
+// connectTimeout is the timeout of connecting, and of the check that a pooled connection is alive.
 const connectTimeout = 5 * time.Second
 
 func poolConfig(options Options) (*pgxpool.Config, error) {
@@ -164,7 +164,7 @@ func poolConfig(options Options) (*pgxpool.Config, error) {
 
 // connected checks a new connection before it is used.
 func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the pool sets no bound
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the pool sets no timeout
 	defer cancel()
 	if err := s.replicas.check(ctx, conn); err != nil {
 		return err
@@ -172,9 +172,9 @@ func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
 	return s.newest.check(ctx, conn)
 }
 
-const cachedStatements = 32 // of a connection
+const cachedStatements = 32 // per connection
 
-// setSession makes sessions independent of the server's and the role's defaults where the log relies on them.
+// setSession sets session parameters that the log relies on and that otherwise depend on the server and the role.
 func setSession(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
@@ -183,15 +183,15 @@ func setSession(config *pgx.ConnConfig) {
 		config.RuntimeParams["application_name"] = "leadlog"
 	}
 	config.OnNotice = noticeCancelledWait
-	// The driver reserves memory for as many statements as it may cache, by default for 512, in each connection.
+	// The driver reserves memory for its statement cache, by default 512 statements in each connection.
 	config.StatementCacheCapacity = min(config.StatementCacheCapacity, cachedStatements)
 	for name, value := range map[string]string{
-		// What log.append sees after taking its lock must be what was committed before.
+		// After log.append has its lock, it must see all earlier commits.
 		"default_transaction_isolation": "read committed",
 		// A cancelled wait for a standby is a warning.
 		"client_min_messages": "warning",
-		// Every query of the log is a short walk along an index. Compiling one costs more than running it, and a plan
-		// made while the table was small must not go on scanning it.
+		// Every query of the log is a short index scan. Compiling one costs more than running it, and a cached plan from when the table was small
+		// must not use a sequential scan.
 		"jit":             "off",
 		"enable_seqscan":  "off",
 		"plan_cache_mode": "force_generic_plan",
@@ -200,14 +200,14 @@ func setSession(config *pgx.ConnConfig) {
 	}
 }
 
-// named is the configuration of a connection with a task of its own, which shows in pg_stat_activity.
+// named returns the configuration of a connection for a task, which is visible in pg_stat_activity.
 func named(config *pgx.ConnConfig, task string) *pgx.ConnConfig {
 	config = config.Copy()
 	config.RuntimeParams["application_name"] += " " + task
 	return config
 }
 
-// unavailable marks an error of the database at this package's boundary. That a context ended stays recognisable.
+// unavailable wraps an error of the database at this package's boundary. An error of the context can still be identified.
 func unavailable(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
 		err = fmt.Errorf("%w: %w", ended, err)
@@ -220,11 +220,10 @@ var migrationFiles embed.FS
 
 var logSchema = migration.Schema{Name: "log", Holds: "the log", Files: migrationFiles}
 
-// Migrate brings the log's schema up to date, creating it in an empty database. Processes that migrate at the same
-// time wait for each other.
+// Migrate migrates the log's schema to the current version, and creates it in an empty database. Concurrent migrations wait for each other.
 func Migrate(ctx context.Context, url string) error { return logSchema.Up(ctx, url) }
 
-// Current returns migration.ErrOld or ErrNew when the schema of the database's log is not the one of this program.
+// Current returns migration.ErrOld or ErrNew if the schema of the database's log is not of this program's version.
 func (s *Store) Current(ctx context.Context) error {
 	err := logSchema.Current(ctx, s.pool)
 	if err == nil || errors.Is(err, migration.ErrOld) || errors.Is(err, migration.ErrNew) {

@@ -15,8 +15,8 @@ import (
 // rangePage is how many positions a subscription reads at a time.
 const rangePage = 2000
 
-// Subscribe implements eventstore.Store.
-// When the database is out of reach it ends with ErrUnavailable, and the consumer subscribes again from its checkpoint.
+// Subscribe implements eventstore.Store. When the database cannot be reached, it ends with ErrUnavailable, and the consumer subscribes
+// again from its checkpoint.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		s.startListening()
@@ -30,7 +30,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 	}
 }
 
-// startListening starts the connection that listens, with the first subscription.
+// startListening starts the listening connection at the first subscription.
 func (s *Store) startListening() {
 	s.starting.Lock()
 	defer s.starting.Unlock()
@@ -39,37 +39,37 @@ func (s *Store) startListening() {
 	}
 }
 
-// subscription follows the log. Positions have no gaps and are committed in order, so a range up to a head that was once seen is
-// complete and never changes.
+// subscription follows the log. Positions have no gaps and are committed in order, so a range up to a head that was returned is complete
+// and never changes.
 type subscription struct {
 	store  *Store
 	filter eventstore.Filter
-	after  eventstore.Position // everything up to here is yielded
+	after  eventstore.Position // position up to which events were yielded
 	span   int                 // positions to read at a time
-	share  float64             // of the positions of the latest page, those whose events matched
-	asked  eventstore.Position // everything up to here is on its way
-	ahead  []chan fetched      // pages that are being read while the one before them is consumed
+	share  float64             // of the positions of the latest page, the share whose events matched
+	asked  eventstore.Position // position up to which pages are requested
+	ahead  []chan fetched      // pages that are being read while the one before is consumed
 }
 
-// pagesAhead is how many pages are read at once, each on a connection of its own, to use a second processor.
+// pagesAhead is how many pages are read concurrently, each on its own connection, to use a second processor.
 const pagesAhead = 2
 
-// fetched is a page of everything that matches up to a position.
+// fetched is a page of all matching events up to a position.
 type fetched struct {
 	page
 	end eventstore.Position
 	err error
 }
 
-// run returns nil when the consumer stops. It reads what is on the log. After that, what this process writes comes from memory;
-// the log is read when another process has written, and from time to time.
+// run returns nil when the consumer stops. It reads the recorded events from the log. After that, this process's appends are yielded from
+// memory; the log is read when another process has appended, and at each poll.
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Page, error) bool) error {
-	ctx, cancel := context.WithCancel(ctx) // and the pages that are being read
+	ctx, cancel := context.WithCancel(ctx) // also cancels the pages that are being read
 	defer cancel()
-	var heard uint64 // wakes for others, when the log was asked last
+	var heard uint64 // wakes for others at the last read of the log
 	var next time.Time
 	for {
-		woken, others := s.store.waker.next() // taken before the looks, so that nothing falls between
+		woken, others := s.store.waker.next() // read first, so that no wake is lost
 		on, whole := true, false
 		if heard > 0 {
 			on, whole = s.takeRecent(yield)
@@ -90,7 +90,7 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Page, erro
 	}
 }
 
-// takeLog yields what is on the log now.
+// takeLog yields the events that are on the log now.
 func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Page, error) bool) (on bool, err error) {
 	head, err := s.store.Head(ctx)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Page, 
 	return true, nil
 }
 
-// takeRecent yields what this process has written after the position that the subscription has reached. On is false when the
-// consumer stops. Whole is false when this has to be read from the log instead.
+// takeRecent yields the appends of this process after the subscription's position. On is false when the consumer stops. Whole is false when
+// they must be read from the log instead.
 func (s *subscription) takeRecent(yield func(eventstore.Page, error) bool) (on, whole bool) {
 	batches, whole := s.store.recent.since(s.after)
 	if len(batches) == 0 {
@@ -120,7 +120,7 @@ func (s *subscription) takeRecent(yield func(eventstore.Page, error) bool) (on, 
 	return yield(eventstore.Page{Events: events, Position: s.after}, nil), true
 }
 
-// advance yields one page. Meanwhile the next ones are being read.
+// advance yields one page, while the next ones are being read.
 func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Page, error) bool) (on bool, err error) {
 	s.fetch(ctx, head)
 	f := <-s.ahead[0]
@@ -130,14 +130,14 @@ func (s *subscription) advance(ctx context.Context, head eventstore.Position, yi
 	}
 	s.span = f.next(s.span, int(f.end-s.after), rangePage)
 	s.passed(f.end, len(f.events))
-	if f.cut { // those ahead begin behind what was left out
+	if f.cut { // the pages ahead start after the events that were cut
 		s.asked, s.ahead = f.end, nil
 	}
 	s.fetch(ctx, head)
 	return yield(eventstore.Page{Events: f.events, Position: f.end}, nil), nil
 }
 
-// fetch starts reading the pages after those that are being read.
+// fetch starts to read further pages.
 func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	s.asked = max(s.asked, s.after)
 	for len(s.ahead) < pagesAhead && s.asked < head {
@@ -155,17 +155,17 @@ func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	}
 }
 
-// passed records a page that ended at a position and had so many events.
+// passed records the end of a page and its number of events.
 func (s *subscription) passed(end eventstore.Position, events int) {
 	s.after, s.share = end, float64(events)/float64(end-s.after)
 }
 
-// capacity returns how many events a page most likely has, judging by the latest page.
+// capacity estimates the number of events in a page from the latest page.
 func (s *subscription) capacity(after, end eventstore.Position) int {
 	return int(float64(end-after)*s.share*9/8) + 1
 }
 
-// query selects what matches between two positions.
+// query returns the query for the matching events between two positions.
 func (s *subscription) query(after, end eventstore.Position) (string, []any) {
 	query, arguments := matching(s.filter, after, end)
 	return query + ` ORDER BY position`, arguments
@@ -195,19 +195,18 @@ func matching(filter eventstore.Filter, after, end eventstore.Position) (string,
 	return query, arguments
 }
 
-// behind returns the upper bound, exclusive, of the texts that begin with a prefix, in the byte order of collation "C". Comparing
-// with two bounds takes PostgreSQL a quarter of the time of ^@, which counts characters. (IS TRUE keeps the planner from using
-// the index on streams: it should read a range of positions.)
+// behind returns the exclusive upper bound of the texts that start with a prefix, in the byte order of collation "C". Comparing with two
+// bounds takes PostgreSQL a quarter of the time of ^@, which counts characters. (IS TRUE prevents the use of the index on streams, so that
+// a range of positions is scanned.)
 func behind(prefix string) (past string, ok bool) {
 	last := len(prefix) - 1
-	if last < 0 || prefix[last] >= 0x7f { // a byte more would be no text
+	if last < 0 || prefix[last] >= 0x7f { // the next byte is not valid text
 		return "", false
 	}
 	return prefix[:last] + string(rune(prefix[last]+1)), true
 }
 
-// appended passes what this process has appended to its subscriptions, and notifies other processes. Complete is false when b lacks
-// some of what was appended.
+// appended passes this process's appends to its subscriptions, and notifies other processes. Complete is false if b lacks appended events.
 func (s *Store) appended(b appended, complete bool) {
 	if n := len(b.runs); n > 0 {
 		last := b.runs[n-1].events
@@ -222,7 +221,7 @@ func (s *Store) appended(b appended, complete bool) {
 	s.notifier.notify()
 }
 
-// wait returns when there may be something new, or when it is time to poll.
+// wait returns when there may be new events, or when a poll is due.
 func (s *Store) wait(ctx context.Context, woken <-chan struct{}, next time.Time) error {
 	poll := time.NewTimer(time.Until(next))
 	defer poll.Stop()
@@ -238,25 +237,25 @@ func (s *Store) wait(ctx context.Context, woken <-chan struct{}, next time.Time)
 	}
 }
 
-// recent is the end of the log as far as this process alone has written it, so that its own subscriptions need not read back what
-// it has just written, which would take a fifth more processor time for a capture. It has no gaps: when another process has appended in between, it starts again after that.
+// recent is the part of the log's end that only this process has written. Its subscriptions need not read back its own appends, which would
+// take a fifth more processor time for a capture. It has no gaps: after an append by another process, it starts again.
 type recent struct {
 	mu      sync.Mutex
 	batches []appended
 	bytes   int // of payload, in all of them
 }
 
-// maxRecent is how many bytes of payload are kept for subscriptions that are a little behind.
+// maxRecent is how many bytes of payload are kept for subscriptions that lag a little.
 const maxRecent = 1 << 20
 
-// appended is what one batch put on the log: its events have the positions that follow after.
+// appended is the events that one batch stored, at consecutive positions after one.
 type appended struct {
 	after, end eventstore.Position
 	bytes      int
 	runs       []run
 }
 
-// run is a number of events of a stream that follow each other on the log too.
+// run is a series of events of a stream with consecutive positions.
 type run struct {
 	stream   string
 	first    eventstore.Position
@@ -282,8 +281,7 @@ func (r *recent) add(b appended) {
 	}
 }
 
-// since returns what was written after a position. Complete is false when some of it is no longer in memory; then
-// nothing is returned.
+// since returns the batches after a position. Complete is false, and nothing is returned, if some of them are no longer in memory.
 func (r *recent) since(after eventstore.Position) (_ []appended, complete bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -299,7 +297,7 @@ func (r *recent) since(after eventstore.Position) (_ []appended, complete bool) 
 	return slices.Clone(r.batches[i:]), true
 }
 
-// events adds the events after a position that match.
+// events appends the matching events after a position.
 func (b appended) events(to []eventstore.Recorded, after eventstore.Position, filter eventstore.Filter) []eventstore.Recorded {
 	for _, run := range b.runs {
 		for i, e := range run.events {
@@ -307,7 +305,7 @@ func (b appended) events(to []eventstore.Recorded, after eventstore.Position, fi
 			if position <= after || !filter.Matches(run.stream, e.Type) {
 				continue
 			}
-			e.At = time.UnixMicro(e.At.UnixMicro()).UTC() // as it is read
+			e.At = time.UnixMicro(e.At.UnixMicro()).UTC() // like an event that is read
 			to = append(to, eventstore.Recorded{Event: e, Stream: run.stream, Revision: run.revision + eventstore.Revision(i), Position: position})
 		}
 	}
