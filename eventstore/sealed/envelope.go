@@ -13,11 +13,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and,
-// encrypted and authenticated, the IP address, user agent and request id and the personal members. The stream, id, type, time,
-// metadata and plain members are authenticated too: without the key, a lead cannot be given another source or day.
+// An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and, encrypted
+// and authenticated, the IP address, user agent and request id and the personal members. The stream, id, type, time, metadata and plain
+// members are authenticated too: without the key, a lead's source or day cannot be changed.
 
-// ErrDamaged means that a sealed event does not open: it was changed, or copied from another place.
+// ErrDamaged means that a sealed event cannot be opened: it was changed, or copied from another stream.
 var ErrDamaged = errors.New("the sealed part of an event is damaged")
 
 const (
@@ -28,15 +28,15 @@ const (
 
 // Forms of the sealed part.
 const (
-	wholeForm   byte = iota // all of the data, byte for byte
-	membersForm             // members, to follow the plain ones
+	wholeForm   byte = iota // all of the data
+	membersForm             // the personal members
 
-	packedForm byte = 1 << 7 // with one of these: what follows it is compressed
+	packedForm byte = 1 << 7 // flag: the content after the form is compressed
 )
 
 var encoding = base64.RawStdEncoding
 
-// seal returns an event as it is stored.
+// seal returns an event in stored form.
 func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	aead, err := k.aead()
 	if err != nil {
@@ -70,11 +70,11 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	return e, nil
 }
 
-// packedFrom is the size in bytes from which what is sealed is compressed: the body of a post, mostly, which is compressed already, and
-// in base64. Huffman codes take the base64 away, so that it is paid for once: an append has a limit.
+// packedFrom is the size in bytes from which sealed content is compressed. It is mostly the body of a post, which is compressed already, in
+// base64. Huffman coding removes the overhead of this base64, because the size of an append is limited.
 const packedFrom = 16 << 10
 
-// packers are reused, since making one takes three times as long as packing a small body.
+// packers are reused, since creating one takes three times as long as compressing a small body.
 var packers = sync.Pool{New: func() any {
 	packer, err := flate.NewWriter(nil, flate.HuffmanOnly)
 	if err != nil {
@@ -83,19 +83,19 @@ var packers = sync.Pool{New: func() any {
 	return packer
 }}
 
-// pack compresses what is sealed, but for its form.
+// pack compresses the content after the form.
 func pack(text []byte) []byte {
 	packed := bytes.NewBuffer(make([]byte, 0, len(text)))
 	packed.WriteByte(text[0] | packedForm)
 	packer := packers.Get().(*flate.Writer)
 	defer packers.Put(packer)
 	packer.Reset(packed)
-	_, _ = packer.Write(text[1:]) // a buffer takes everything
+	_, _ = packer.Write(text[1:]) // a buffer never fails
 	_ = packer.Close()
 	return packed.Bytes()
 }
 
-// unpack reverses pack. Texts that are not compressed are returned as they are.
+// unpack reverses pack. Uncompressed texts are returned unchanged.
 func unpack(text []byte) ([]byte, error) {
 	if text[0]&packedForm == 0 {
 		return text, nil
@@ -109,8 +109,8 @@ func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// bound returns what is authenticated without being sealed. Each text has its length before it, so that no text can be moved
-// to the next. The address, the user agent and the request id are sealed themselves.
+// bound returns the data that is authenticated but not sealed. Each text is preceded by its length, so that no bytes can be moved to the
+// next text. The address, the user agent and the request id are sealed.
 func bound(stream string, e *eventstore.Event, plain []byte) []byte {
 	to := make([]byte, 0, 256+len(plain)) // most names fit
 	to = append(to, e.ID[:]...)
@@ -131,17 +131,17 @@ type envelope struct {
 	blob  []byte
 }
 
-// openEnvelope parses the data of a stored event, and appends the sealed part to a buffer. Not ok: the event is not sealed, like
-// those from before there were keys.
+// openEnvelope parses the data of a stored event, and appends the sealed part to a buffer. Ok is false if the event is not sealed, as those
+// from before there were keys.
 //
-// The sealed part is the last member, a string of base64. A quote within a string has a backslash before it, so no other value can
-// be mistaken for the member's name.
+// The sealed part is the last member, a string of base64. A quote within a string is preceded by a backslash, so no other value can be
+// mistaken for the member's name.
 func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	members, ok := bytes.CutSuffix(data, []byte(`"}`))
 	if !ok {
 		return v, buffer, false
 	}
-	// The search begins at the front, because the sealed part is usually the longest.
+	// The search starts at the front, because the sealed part is usually the longest.
 	before, text, ok := bytes.Cut(members, []byte(sealedName+`"`))
 	for ok && bytes.IndexByte(text, '"') >= 0 {
 		var more []byte
@@ -161,7 +161,7 @@ func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	return envelope{plain, int64(binary.BigEndian.Uint64(blob)), blob[keyIDBytes:]}, buffer, true
 }
 
-// open restores an event to what it was before it was sealed.
+// open restores the unsealed event.
 func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	if err := o.prepare(); err != nil {
 		return fmt.Errorf("%w: stream %s at revision %d", err, r.Stream, r.Revision)
@@ -176,7 +176,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	form, text := opened[0], opened[1:]
 	ip, text, ipOK := cutText(text, o.ip)
 	userAgent, text, agentOK := cutText(text, o.userAgent)
-	requestID, personal, requestOK := cutText(text, "") // seldom that of the previous event
+	requestID, personal, requestOK := cutText(text, "") // rarely that of the previous event
 	if !ipOK || !agentOK || !requestOK {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}
@@ -195,7 +195,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	return nil
 }
 
-// erase marks an event whose key is gone, and leaves its plain members.
+// erase marks an event whose key is missing as erased, and keeps its plain members.
 func (v envelope) erase(r *eventstore.Recorded) {
 	r.Erased, r.LostKey = true, v.keyID
 	r.Data = append(append(make([]byte, 0, len(v.plain)+len(erasedShown)+2), '{'), v.plain...)
@@ -205,7 +205,7 @@ func (v envelope) erase(r *eventstore.Recorded) {
 	r.Data = append(r.Data, erasedShown...)
 }
 
-// AsErased returns an opened event as it will be read once its key is destroyed.
+// AsErased returns an opened event in the form that it has after its key is destroyed.
 func AsErased(r eventstore.Recorded) eventstore.Recorded {
 	plain, _, _ := divide(r.Type, r.Data, nil, nil)
 	envelope{plain: plain}.erase(&r)
@@ -213,7 +213,7 @@ func AsErased(r eventstore.Recorded) eventstore.Recorded {
 	return r
 }
 
-// cutText reads a text. If it equals the previous one, as most do, it returns that one without an allocation.
+// cutText reads a text. If it equals the previous one, which is common, it returns that one without an allocation.
 func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 	length, n := binary.Uvarint(from)
 	if n <= 0 || length > uint64(len(from)-n) {
@@ -225,8 +225,8 @@ func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 	return before, from[n+int(length):], true
 }
 
-// divide appends the members of an event's data to the plain and to the personal ones. Not ok: nothing is appended, because the
-// type is not declared, or the data is not an object of members.
+// divide appends the members of an event's data to the plain and the personal ones. If the type is not declared, or the data is not an
+// object, it appends nothing and ok is false.
 func divide(eventType string, data, plain, personal []byte) (_, _ []byte, ok bool) {
 	d, known := declared[eventType]
 	if !known {
@@ -257,14 +257,14 @@ func appendMember(to []byte, first int, member []byte) []byte {
 	return append(to, member...)
 }
 
-// scanner iterates over the members of a compact JSON object, as event.Encode writes it. It stops at any other form.
+// scanner iterates over the members of a compact JSON object, in the form of event.Encode. It stops at any other form.
 type scanner struct {
 	rest  []byte
 	begun bool
 	done  bool // the object ended together with the data
 }
 
-// next returns a member's name and the whole member. Not more: the object has ended, or has another form.
+// next returns a member's name and the whole member. More is false if the object has ended, or has another form.
 func (s *scanner) next() (name, member []byte, more bool) {
 	switch {
 	case !s.begun:

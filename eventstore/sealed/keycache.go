@@ -13,24 +13,24 @@ import (
 
 const (
 	cachedKeys = 16384 // of about 200 bytes each
-	// keyTTL bounds how long a process that missed the notification caches a key that was destroyed.
+	// keyTTL bounds how long a process that missed a notification caches a destroyed key.
 	keyTTL = time.Minute
 )
 
-// keyCache caches the latest key of recently used streams, so that an append or a read of one need not look it up.
+// keyCache caches the latest key of recently used streams, to save lookups for appends and reads.
 type keyCache struct {
 	vault *Vault
 
 	mu       sync.Mutex
 	keys     *simplelru.LRU[string, cachedKey] // by stream
-	removals uint64                            // grows with each removal: a key that was looked up before one is not cached after it
+	removals uint64                            // incremented by each removal: a key that was looked up before a removal is not cached after it
 }
 
 type cachedKey struct {
 	key
 	since time.Time
-	// stored means that the key was read from the vault, or has opened an event. A new key is not in the vault if its append turns
-	// out to be the repetition of an earlier one, which used another key.
+	// stored means that the key was read from the vault, or has opened an event. A new key is not in the vault if its append was a repetition
+	// of an earlier one with another key.
 	stored bool
 }
 
@@ -42,7 +42,7 @@ func newKeyCache(vault *Vault) *keyCache {
 	return &keyCache{vault: vault, keys: keys}
 }
 
-// get returns the key of a stream, if it is cached.
+// get returns the cached key of a stream.
 func (c *keyCache) get(stream string) (cachedKey, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,15 +50,14 @@ func (c *keyCache) get(stream string) (cachedKey, bool) {
 	return known, ok && time.Since(known.since) < keyTTL
 }
 
-// version must be read before a lookup, or an append with new keys, and given to add.
+// version must be read before a lookup, or before an append with new keys, and passed to add.
 func (c *keyCache) version() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.removals
 }
 
-// add caches a key that was looked up or created at a version of the cache, unless a key was removed since. For stored see
-// cachedKey.
+// add caches a key that was looked up or created at a version of the cache, unless a key was removed since. For stored see cachedKey.
 func (c *keyCache) add(stream string, k key, version uint64, stored bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +76,7 @@ func (c *keyCache) confirm(stream string, id int64) {
 	}
 }
 
-// lookUp reads the keys of a stream from the vault, and caches the latest.
+// lookUp reads the keys of a stream from the vault, and caches the latest one.
 func (c *keyCache) lookUp(ctx context.Context, stream string) ([]key, error) {
 	version := c.version()
 	keys, err := c.vault.findOf(ctx, stream)
@@ -106,8 +105,8 @@ func (c *keyCache) clear() {
 	c.keys.Purge()
 }
 
-// listen removes keys from the cache that any process destroys, until the context ends. It clears the cache when listening begins,
-// because keys may have been destroyed before, and when it cannot read which keys were destroyed.
+// listen removes keys that any process destroys from the cache, until the context is done. It clears the cache when listening starts,
+// because earlier notifications were missed, and when it cannot read which keys were destroyed.
 func (c *keyCache) listen(ctx context.Context, log *slog.Logger) {
 	config := c.vault.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] = "leadlog forgotten"

@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
-// For a third of the rows PostgreSQL prefers a sequential scan, and each page of a replay looks up as many.
+// For a third of the rows PostgreSQL prefers a sequential scan, and each page of a replay looks up that many.
 func TestLookup_UsesIndex(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.DatabaseFrom(t, "log", postgres.Migrate))

@@ -6,17 +6,16 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// declaration lists the members of a type's JSON that are personal, and the others.
+// declaration lists the personal and the plain members of a type's JSON.
 type declaration struct {
 	personal, plain []string
-	// bare is a type with nothing to seal, not even the origin of the request: it ends what was known of a person, and must be
-	// readable without a key.
+	// bare is a type that is not sealed, not even the origin of the request: it erases a person's data, and must be readable without a key.
 	bare bool
 }
 
-// declared lists what is personal. A personal member is sealed with everything in it. On the streams of leads and visitors, members
-// that are not declared are sealed too, so that a missing declaration leaks nothing; a test requires a declaration of every member
-// of every type in the catalogue.
+// declared lists the personal members of all types. A personal member is sealed with its whole value. On the streams of leads and visitors,
+// undeclared members are sealed too, so that a missing declaration leaks nothing; a test requires a declaration of each member of each type
+// in the catalogue.
 var declared = map[string]declaration{
 	event.LeadCreated{}.EventType(): {
 		personal: list("name phone email customFields metadata ip userAgent visitorId"),
@@ -115,11 +114,11 @@ const (
 
 func list(names string) []string { return strings.Fields(names) }
 
-// About reports whether a stream is about a person. Each such stream has a key of its own.
+// About reports whether a stream is about a person. Each such stream has its own key.
 func About(stream string) bool {
 	return strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.VisitorPrefix) ||
 		strings.HasPrefix(stream, event.ArrivalPrefix)
 }
 
-// bare reports whether a type is stored as it is, also on streams that are about a person.
+// bare reports whether a type is stored unsealed, even on streams about a person.
 func bare(eventType string) bool { return declared[eventType].bare }

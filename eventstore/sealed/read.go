@@ -13,8 +13,8 @@ import (
 
 // Read implements eventstore.Store.
 //
-// A key is destroyed only after the fact of the erasure is on the stream. So when a key turns out to be gone, the stream is read
-// again from there: a caller that gets an erased event also gets, further on, the fact that erased it.
+// A key is destroyed only after the fact of the erasure is on the stream. So when a key turns out to be missing, the stream is read again
+// from that event: a caller that gets an erased event also gets, later, the fact that erased it.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	if !About(stream) {
 		return s.Store.Read(ctx, stream, from)
@@ -27,7 +27,7 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
-// Last implements eventstore.Store. As Read, it reads the event again when its key turns out to be gone.
+// Last implements eventstore.Store. Like Read, it reads the event again if its key turns out to be missing.
 func (s *Store) Last(ctx context.Context, stream string) (eventstore.Recorded, error) {
 	if !About(stream) {
 		return s.Store.Last(ctx, stream)
@@ -73,7 +73,7 @@ func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, erro
 	}
 }
 
-// open opens an event. It sets again if the stream is to be read again from there.
+// open opens an event. It sets again if the stream must be read again from this event.
 func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error {
 	v, buffer, sealed := openEnvelope(recorded.Data, r.buffer[:0])
 	given := recorded.Key
@@ -107,7 +107,7 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 	return r.openWith(r.keys, v, recorded)
 }
 
-// use adds a key that the store below has read together with the events.
+// use adds a key that the wrapped store has read with the events.
 func (r *reading) use(given eventstore.Key) error {
 	if has(r.keys, given.ID) {
 		return nil
@@ -124,7 +124,7 @@ func has(keys []opener, id int64) bool {
 	return slices.ContainsFunc(keys, func(o opener) bool { return o.id == id })
 }
 
-// openWith opens an event with one of a stream's keys. Without its key, the event is erased.
+// openWith opens an event with one of a stream's keys. If its key is missing, the event is erased.
 func (s *Store) openWith(keys []opener, v envelope, recorded *eventstore.Recorded) error {
 	for i := range keys {
 		if keys[i].id != v.keyID {
@@ -141,7 +141,7 @@ func (s *Store) openWith(keys []opener, v envelope, recorded *eventstore.Recorde
 	return nil
 }
 
-// keptBuffer is how many bytes of its buffer a subscription keeps for the next page.
+// keptBuffer is the maximum size in bytes of a subscription's buffer that is reused for the next page.
 const keptBuffer = 1 << 20
 
 // Subscribe implements eventstore.Store. The events of a page are opened together.
@@ -170,7 +170,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 	}
 }
 
-// ReadRange implements eventstore.RangeReader. The keys of all its events are looked up together.
+// ReadRange implements eventstore.RangeReader. The keys of all events are looked up together.
 func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
 	events, reached, err := eventstore.ReadRange(ctx, s.Store, r)
 	if err != nil {
@@ -180,20 +180,20 @@ func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore
 	return events, reached, err
 }
 
-// openAll opens events in place. It looks up the keys that are not cached together, and does not cache them: a replay reads every
-// stream once, and would evict the keys in use. The buffer is for the sealed parts; it is returned for the next batch.
+// openAll opens events in place. It looks up all keys that are not cached in one step, and does not cache them: a replay reads every stream
+// once, and would evict the keys in use. The buffer is for the sealed parts; it is returned for the next batch.
 func (s *Store) openAll(ctx context.Context, events []eventstore.Recorded, buffer []byte) ([]byte, error) {
 	type locked struct {
 		envelope
 		event *eventstore.Recorded
 	}
 	closed, bytes := s.closed(events)
-	if len(closed) == 0 { // as mostly in the process that has appended them
+	if len(closed) == 0 { // usual in the process that has appended them
 		return buffer, nil
 	}
 	all := make([]locked, 0, len(closed))
 	keysOf := make(map[string][]opener, len(closed))
-	var newLeads, others []string // streams whose keys are to be looked up
+	var newLeads, others []string // streams whose keys must be looked up
 	buffer = slices.Grow(buffer, bytes)
 	for _, r := range closed {
 		var v envelope
@@ -210,7 +210,7 @@ func (s *Store) openAll(ctx context.Context, events []eventstore.Recorded, buffe
 			keysOf[r.Stream] = keys
 		}
 		switch {
-		case has(keys, v.keyID), seen && len(keys) == 0: // the second is to be looked up already
+		case has(keys, v.keyID), seen && len(keys) == 0: // in the second case a lookup is already queued
 		case r.Revision == 0 && strings.HasPrefix(r.Stream, event.LeadPrefix):
 			newLeads = append(newLeads, r.Stream)
 		default:
@@ -232,8 +232,7 @@ func (s *Store) openAll(ctx context.Context, events []eventstore.Recorded, buffe
 	return buffer, nil
 }
 
-// closed returns the events that may have to be opened, and the bytes of their data. It restores those that this process has
-// appended itself.
+// closed returns the events that may have to be opened, and the size of their data. It restores those that this process has appended.
 func (s *Store) closed(events []eventstore.Recorded) (closed []*eventstore.Recorded, bytes int) {
 	for i := range events {
 		r := &events[i]
@@ -246,8 +245,8 @@ func (s *Store) closed(events []eventstore.Recorded) (closed []*eventstore.Recor
 	return closed, bytes
 }
 
-// restore returns an event to what this process appended, if the key that sealed it is still cached. An event that was forgotten
-// meanwhile is opened like any other, and found erased, even if its stream has another key now.
+// restore restores the event that this process appended, if the key that sealed it is still cached. An event that was erased since is
+// opened like any other, and found erased, even if its stream has another key now.
 func (s *Store) restore(r *eventstore.Recorded) bool {
 	before, id := r.Unsealed.Event, r.Unsealed.KeyID
 	r.Unsealed = eventstore.Unsealed{}
@@ -258,19 +257,19 @@ func (s *Store) restore(r *eventstore.Recorded) bool {
 	return true
 }
 
-// Forensic returns the same store for finding damage. An event that does not open, or whose key does not, is returned as damaged
-// and erased; the store itself returns ErrDamaged there and nothing after it, because such an event must not be acted on.
-// Subscriptions also return each event as it is stored, and mark as damaged one that is not sealed although an earlier one is.
+// Forensic returns the same store for the detection of damage. If an event or its key cannot be opened, it returns the event as damaged and
+// erased. The store itself returns ErrDamaged and stops there, because such an event must not be acted on. Forensic subscriptions also
+// return each event in stored form, and mark an unsealed event after a sealed one as damaged.
 func (s *Store) Forensic() *Store {
 	forensic := *s
 	forensic.forensic = true
 	return &forensic
 }
 
-// unsealedEvents detects events that are not sealed after the first sealed one.
+// unsealedEvents detects unsealed events after the first sealed one.
 type unsealedEvents struct{ sealed bool }
 
-// mark adds to events what a forensic subscription returns, before they are opened.
+// mark adds the stored form and the damage to events, before they are opened.
 func (u *unsealedEvents) mark(events []eventstore.Recorded) {
 	for i := range events {
 		r := &events[i]

@@ -1,11 +1,11 @@
-// Package sealed is a log that can forget a person: a store that wraps another store.
+// Package sealed is a log that can erase a person: a store that wraps another store.
 //
-// The personal data of each lead and visitor is encrypted with a key of its own before it is appended, and decrypted when it is
-// read; callers do not notice. The keys are in a table beside the log. Once a person's key is destroyed, their personal data cannot
-// be read in any copy of the log that was ever made. The encrypted part of an event is authenticated together with the rest, so that
-// neither can be changed unnoticed without the key.
+// The personal data of each lead and visitor is encrypted with its own key before an append, and decrypted when it is read, transparently
+// for callers. The keys are in a table outside of the log. Once a person's key is destroyed, the personal data cannot be read in any copy
+// of the log that was ever made. The encrypted part of an event is authenticated together with the rest, so that neither can be changed
+// unnoticed without the key.
 //
-// personal.go declares which members of which events are personal. Events from before there were keys are read as they are.
+// personal.go declares the personal members of events. Events from before there were keys are returned unchanged.
 package sealed
 
 import (
@@ -21,7 +21,7 @@ import (
 
 // Store seals the events that it appends to another store, and opens those that it reads from it.
 type Store struct {
-	eventstore.Store // the store below
+	eventstore.Store // the wrapped store
 	vault            *Vault
 	beside           bool
 	cache            *keyCache
@@ -29,27 +29,27 @@ type Store struct {
 	forensic         bool
 }
 
-// Wrap returns a store that seals what it appends to the store below. Beside means that the vault is in the log's database: the
-// append that first uses a key stores it. Otherwise the key is stored before the append, and stays there if the append is refused,
-// because another process may have read it meanwhile and sealed an event with it. A key that no event uses is harmless.
+// Wrap returns a store that seals its appends to the store below. Beside means that the vault is in the log's database: the append that
+// first uses a key stores it. Otherwise the key is stored before the append. It is kept if the append is refused, because another process
+// may have read it and sealed an event with it. An unused key is harmless.
 func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
 	return &Store{Store: below, vault: vault, beside: beside, cache: newKeyCache(vault), log: log}
 }
 
-// Run listens, until the context ends, for keys that other processes destroy. Without it, a destroyed key stays cached for up to a
+// Run listens for keys that other processes destroy, until the context is done. Without it, a destroyed key stays cached for up to a
 // minute.
 func (s *Store) Run(ctx context.Context) { s.cache.listen(ctx, s.log) }
 
-// Destroy deletes the keys of streams for good, and removes them from the caches: here at once, in other processes when they are
+// Destroy deletes the keys of streams permanently, and removes them from the caches: here at once, in other processes when they are
 // notified.
 func (s *Store) Destroy(ctx context.Context, streams ...string) error {
 	s.cache.remove(streams...)
 	err := s.vault.Destroy(ctx, streams...)
-	s.cache.remove(streams...) // a lookup may have cached them meanwhile
+	s.cache.remove(streams...) // a concurrent lookup may have cached them
 	return err
 }
 
-// Commitments returns the hash of every key of the streams, by stream. A damaged key has none.
+// Commitments returns the hashes of the keys of streams, by stream. A damaged key has none.
 func (s *Store) Commitments(ctx context.Context, streams ...string) (map[string][]string, error) {
 	stored, err := s.vault.find(ctx, streams)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) Commitments(ctx context.Context, streams ...string) (map[string]
 	return commitments, nil
 }
 
-// HasKeys reports whether there is a key of any of the streams that an event is sealed with. Keys that no event uses do not count.
+// HasKeys reports whether any of the streams has a key that seals an event. Unused keys do not count.
 func (s *Store) HasKeys(ctx context.Context, streams ...string) (bool, error) {
 	stored, err := s.vault.find(ctx, streams)
 	if err != nil {
@@ -87,9 +87,9 @@ func (s *Store) HasKeys(ctx context.Context, streams ...string) (bool, error) {
 	return false, nil
 }
 
-// Returned reports whether there is a key to events of any of the streams from before it was forgotten, as after the restore of a
-// backup of the keys. Nothing else shows this, because the views know that the person was forgotten. A visitor may have come again
-// since; later events have keys of their own, which do not count.
+// Returned reports whether any of the streams has a key to events from before it was forgotten, as after the restore of a backup of the
+// keys. Only this reveals such keys, because the views know that the person was forgotten. A visitor may have returned since; later events
+// have other keys, which do not count.
 func (s *Store) Returned(ctx context.Context, streams ...string) (bool, error) {
 	for _, stream := range streams {
 		if ids, err := s.returned(ctx, stream); len(ids) > 0 || err != nil {
@@ -99,7 +99,7 @@ func (s *Store) Returned(ctx context.Context, streams ...string) (bool, error) {
 	return false, nil
 }
 
-// Expel destroys such keys.
+// Expel destroys the keys that Returned reports.
 func (s *Store) Expel(ctx context.Context, streams ...string) error {
 	for _, stream := range streams {
 		ids, err := s.returned(ctx, stream)
@@ -148,7 +148,7 @@ func (s *Store) returned(ctx context.Context, stream string) (ids []int64, err e
 	return ids, nil
 }
 
-// lostKeys returns the keys that a fact names; none if the fact is about everything before it.
+// lostKeys returns the keys that a fact names; none if the fact covers all earlier events.
 func lostKeys(recorded eventstore.Recorded) ([]string, error) {
 	fact, err := recorded.Fact()
 	forgotten, _ := fact.Data.(event.VisitorForgotten)
@@ -161,9 +161,9 @@ func hasID(keys []key, id int64) bool {
 
 // Append implements eventstore.Store.
 //
-// A process may have cached a key that another has just destroyed. A write that expects a revision then conflicts with the fact of
-// the erasure. A write that expects nothing would succeed, but its events could not be read. So Append looks the key up afterwards,
-// and returns a conflict if it is gone, although the events are on the log: the caller appends others, under a new key.
+// A process may have cached a key that another has just destroyed. A write that expects a revision then conflicts with the fact of the
+// erasure. A write that expects nothing would succeed, but its events could not be read. So Append looks the key up afterwards. If it is
+// missing, Append returns a conflict although the events are on the log: the caller appends others, under a new key.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -195,14 +195,14 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	return position, err
 }
 
-// cacheKeys caches an append's new keys. For stored see cachedKey.
+// cacheKeys caches the new keys of an append. For stored see cachedKey.
 func (s *Store) cacheKeys(p *sealing, stored bool) {
 	for i, k := range p.fresh {
 		s.cache.add(p.stored[i].Stream, k, p.version, stored)
 	}
 }
 
-// checkKeys looks up the keys, by stream, of events that were just appended. It returns a conflict if one is gone.
+// checkKeys looks up the keys of events that were just appended, by stream. It returns a conflict if one is missing.
 func (s *Store) checkKeys(ctx context.Context, streams map[string]int64) error {
 	for stream, id := range streams {
 		keys, err := s.vault.findOf(ctx, stream)
@@ -220,17 +220,17 @@ func (s *Store) checkKeys(ctx context.Context, streams map[string]int64) error {
 
 func sealable(e eventstore.Event) bool { return !bare(e.Type) }
 
-// sealing is an append whose events are being sealed.
+// sealing is an append while its events are being sealed.
 type sealing struct {
 	writes    []eventstore.Write
 	cloned    bool              // writes are a copy
-	stored    []*eventstore.Key // new keys, as they are stored
-	fresh     []key             // the same, open
+	stored    []*eventstore.Key // new keys, in stored form
+	fresh     []key             // the same keys, unsealed
 	version   uint64            // of the key cache
-	unchecked map[string]int64  // ids of keys, by stream, that may be destroyed before the append without a conflict
+	unchecked map[string]int64  // by stream, ids of keys that may be destroyed before the append without a conflict
 }
 
-// seal replaces a write by the one that is stored.
+// seal replaces a write by its stored form.
 func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	if !p.cloned {
 		p.writes, p.cloned = slices.Clone(p.writes), true
@@ -265,7 +265,7 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	return nil
 }
 
-// keyOf returns the key of a stream. It creates one if there is none, without a lookup for a new stream.
+// keyOf returns the key of a stream. It creates one if there is none, and skips the lookup for a new stream.
 func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
 	if w.Expect != eventstore.NoStream {
 		if known, ok := s.cache.get(w.Stream); ok && known.stored {

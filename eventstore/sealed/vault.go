@@ -24,14 +24,14 @@ import (
 // ErrOtherKeys means that the sealing keys open none of the persons' keys in the database.
 var ErrOtherKeys = errors.New("LEADLOG_SEAL_KEY opens no person's key in the database")
 
-// errDamagedKey means that a person's key does not open: it was changed, or moved here from another stream.
+// errDamagedKey means that a person's key cannot be opened: it was changed, or copied from another stream.
 var errDamagedKey = fmt.Errorf("%w: its key is damaged", ErrDamaged)
 
-// key is what the events of one stream are sealed with.
+// key seals the events of one stream.
 type key struct {
 	id      int64
 	secret  [sealbox.KeySize]byte
-	damaged bool // there is no secret
+	damaged bool // the secret could not be opened
 }
 
 func (k key) aead() (cipher.AEAD, error) {
@@ -41,19 +41,19 @@ func (k key) aead() (cipher.AEAD, error) {
 	return sealbox.NewCipher(k.secret[:])
 }
 
-// commitmentPrefix makes a commitment differ from all other hashes of the same bytes.
+// commitmentPrefix separates commitments from other hashes of the same bytes.
 const commitmentPrefix = "leadlog person key v1\n"
 
-// Commitment returns the SHA-256 of a prefix and a key, in hexadecimal. It stays on the log when the key is destroyed.
+// Commitment returns the SHA-256 of a prefix and a key, in hexadecimal. It stays on the log after the key is destroyed.
 func Commitment(secret [sealbox.KeySize]byte) string {
 	sum := sha256.Sum256(append([]byte(commitmentPrefix), secret[:]...))
 	return hex.EncodeToString(sum[:])
 }
 
-// opener is a key that opens the events of one stream. It keeps what many of them have in common.
+// opener is a key that opens the events of one stream. It caches values that many of them share.
 type opener struct {
 	key
-	aead          cipher.AEAD // created when it is first needed
+	aead          cipher.AEAD // created when first needed
 	ip, userAgent string      // of the previous event
 }
 
@@ -72,23 +72,23 @@ func (o *opener) prepare() (err error) {
 	return err
 }
 
-// Vault stores the keys of streams that are about a person, each sealed, in the table person.key.
+// Vault stores the keys of streams about persons, each sealed, in the table person.key.
 type Vault struct {
 	pool    *pgxpool.Pool
 	box     *sealbox.Box
 	lookUps eventstore.Batcher[string, []key]
 }
 
-// NewVault returns a vault in the database of a pool. The box seals the keys; if it has none itself, sealed events can be neither
-// read nor written.
+// NewVault returns a vault in the database of a pool. The box seals the keys; if it has no keys, sealed events can be neither read nor
+// written.
 func NewVault(pool *pgxpool.Pool, box *sealbox.Box) *Vault {
 	v := &Vault{pool: pool, box: box}
 	v.lookUps = eventstore.Batcher[string, []key]{Query: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second}
 	return v
 }
 
-// Known returns ErrOtherKeys if there are keys of persons and the box opens none of them. Without this check, a process with wrong
-// keys would seal events that no process with the right ones can open.
+// Known returns ErrOtherKeys if there are keys of persons and the box opens none of them. Without this check, a process with wrong keys
+// would seal events that no process with the right keys can open.
 func (v *Vault) Known(ctx context.Context) error {
 	var known bool
 	err := v.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM person.key WHERE sealed_by = ANY ($1)) OR NOT EXISTS (SELECT FROM person.key)`,
@@ -102,7 +102,7 @@ func (v *Vault) Known(ctx context.Context) error {
 	return nil
 }
 
-// create returns a new key of a stream, open and as it is stored. The caller stores it.
+// create returns a new key of a stream, unsealed and in stored form. The caller stores it.
 func (v *Vault) create(stream string) (key, eventstore.Key, error) {
 	var random [keyIDBytes + sealbox.KeySize]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -114,12 +114,12 @@ func (v *Vault) create(stream string) (key, eventstore.Key, error) {
 	return fresh, eventstore.Key{Stream: stream, ID: fresh.id, SealedBy: sealed.KeyID, Sealed: sealed.Data}, nil
 }
 
-// owner is what a key is bound to: a row that is copied to another stream does not open there.
+// owner returns the owner that a key is bound to: a row that is copied to another stream cannot be opened there.
 func owner(stream string, id int64) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(stream)+8), stream...), uint64(id))
 }
 
-// unseal opens a key. A damaged key is no error before an event needs it, so that a reader of many streams gets the others.
+// unseal opens a key. A damaged key is no error until an event needs it, so that a reader of many streams gets the others.
 func (v *Vault) unseal(stored eventstore.Key) (key, error) {
 	secret, err := v.box.Open(sealedKey(stored), owner(stored.Stream, stored.ID))
 	if errors.Is(err, sealbox.ErrDamaged) || err == nil && len(secret) != sealbox.KeySize {
@@ -135,7 +135,7 @@ func sealedKey(k eventstore.Key) sealbox.Sealed {
 	return sealbox.Sealed{KeyID: k.SealedBy, Data: k.Sealed}
 }
 
-// boxError adds to an error of the box what the operator can do about it.
+// boxError adds instructions for the operator to an error of the box.
 func boxError(err error) error {
 	switch {
 	case errors.Is(err, sealbox.ErrNoKey):
@@ -155,12 +155,11 @@ func (v *Vault) store(ctx context.Context, keys []*eventstore.Key) error {
 	return unavailable(ctx, v.pool.SendBatch(ctx, batch).Close())
 }
 
-// channel is notified when keys were destroyed. Every role may listen and notify, so notifications are empty, and the streams are in
-// a table.
+// channel is notified when keys were destroyed. Any role may listen and notify, so notifications are empty, and the streams are in a table.
 const channel = "leadlog_forgotten"
 
-// Destroy deletes the keys of streams for good, and notifies every process that may have cached them. It is not an error if there
-// are none: an earlier call may have deleted them without waiting for a synchronous standby. This one writes too, so it waits.
+// Destroy deletes the keys of streams permanently, and notifies all processes that may have cached them. It is no error if there are none:
+// an earlier call may have deleted them without waiting for a synchronous standby. This call also writes, so it waits.
 func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
 	return v.destroyBy(ctx, streams, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = ANY ($1)`, streams)
@@ -168,7 +167,7 @@ func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
 	})
 }
 
-// destroy deletes some keys of a stream.
+// destroy deletes the given keys of a stream.
 func (v *Vault) destroy(ctx context.Context, stream string, ids []int64) error {
 	return v.destroyBy(ctx, []string{stream}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = $1 AND id = ANY ($2)`, stream, ids)
@@ -176,8 +175,8 @@ func (v *Vault) destroy(ctx context.Context, stream string, ids []int64) error {
 	})
 }
 
-// destroyBy deletes keys of streams by a function, and notifies every process. The notification is not part of the transaction,
-// because it fails if a listener, which may be of any role, has not read for long. Processes also poll for destroyed keys.
+// destroyBy deletes keys of streams with remove, and notifies all processes. The notification is not part of the transaction, because it
+// fails if a listener, of any role, has not read for long. Processes also poll for destroyed keys.
 func (v *Vault) destroyBy(ctx context.Context, streams []string, remove func(pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
 		if err := remove(tx); err != nil {
@@ -195,7 +194,7 @@ func (v *Vault) destroyBy(ctx context.Context, streams []string, remove func(pgx
 	return unavailable(ctx, err)
 }
 
-// destroyed returns the streams whose keys were destroyed by transactions that had not ended at a snapshot, and the current snapshot.
+// destroyed returns the streams whose keys were destroyed by transactions that were running at a snapshot or later, and a new snapshot.
 func (v *Vault) destroyed(ctx context.Context, since string) (streams []string, now string, err error) {
 	err = v.pool.QueryRow(ctx, `
 		SELECT ARRAY(SELECT stream FROM person.destroyed WHERE tx >= $1::text::xid8), pg_snapshot_xmin(pg_current_snapshot())::text`,
@@ -204,13 +203,13 @@ func (v *Vault) destroyed(ctx context.Context, since string) (streams []string, 
 }
 
 const (
-	rewrapBatch  = 500 // keys of one transaction
-	rewrapErrors = 10  // errors that Rewrap returns at most
+	rewrapBatch  = 500 // keys in a transaction
+	rewrapErrors = 10  // maximum number of errors that Rewrap returns
 )
 
-// Rewrap seals again with the current key what older ones sealed, and returns the number of keys. Without an error, the older keys
-// are no longer needed for them. Keys that do not open stay unchanged and are reported as the error. It may run beside a live
-// service, and be interrupted at any time.
+// Rewrap seals keys of older sealing keys again with the current one, and returns their number. Without an error, these keys no longer need
+// the older ones. Keys that cannot be opened are kept unchanged and returned as the error. It may run beside a live service, and be
+// interrupted at any time.
 func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
 	var reported []error
 	for last := (eventstore.Key{ID: math.MinInt64}); ; {
@@ -227,7 +226,7 @@ func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
 	}
 }
 
-// rewrapAfter rewraps a batch of the keys behind one. It returns the keys it read, and an error for each that does not open.
+// rewrapAfter rewraps a batch of the keys after one. It returns the keys of the batch, and an error for each that cannot be opened.
 func (v *Vault) rewrapAfter(ctx context.Context, after eventstore.Key) (old []eventstore.Key, failed []error, err error) {
 	err = pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, selectKeys+` WHERE sealed_by <> $1 AND (stream, id) > ($2, $3) ORDER BY stream, id LIMIT $4 FOR UPDATE`,
@@ -254,19 +253,19 @@ func (v *Vault) rewrapAfter(ctx context.Context, after eventstore.Key) (old []ev
 
 const selectKeys = `SELECT stream, id, sealed_by, sealed FROM person.key`
 
-// selectEach uses the index for each stream. Without the lateral join, PostgreSQL reads the whole table for some thousand streams,
-// again and again during a replay.
+// selectEach uses the index for each stream. Without the lateral join, PostgreSQL scans the whole table for some thousand streams, again
+// and again during a replay.
 const selectEach = `SELECT k.* FROM unnest($1::text[]) AS asked (stream)
 	CROSS JOIN LATERAL (` + selectKeys + ` WHERE stream = asked.stream COLLATE "C" OFFSET 0) AS k`
 
-// selectRange reads keys that are neighbours in the index, which takes a fifth of the time of a lookup for each.
+// selectRange reads keys that are adjacent in the index, which takes a fifth of the time of separate lookups.
 const selectRange = selectKeys + ` WHERE stream BETWEEN $1 AND $2 ORDER BY stream LIMIT $3`
 
-// minRange is the number of new leads from which on their keys are read as a range.
+// minRange is the number of new leads from which their keys are read as a range.
 const minRange = 50
 
-// findMany reads and opens the keys of streams. Leads that were created one after another have names that follow each other, so
-// those of new leads are read as a range.
+// findMany reads and opens the keys of streams. Leads that were created in sequence have consecutive names, so the keys of new leads are
+// read as a range.
 func (v *Vault) findMany(ctx context.Context, newLeads, others []string) (found map[string][]key, err error) {
 	if len(newLeads) < minRange {
 		newLeads, others = nil, append(others, newLeads...)
@@ -286,7 +285,7 @@ func (v *Vault) findMany(ctx context.Context, newLeads, others []string) (found 
 	return found, err
 }
 
-// findRange opens the keys of streams by reading all keys between the first and the last, at most twice as many as streams. It
+// findRange opens the keys of streams by reading all keys between the first and the last stream, at most twice as many as streams. It
 // returns the streams that it has not reached.
 func (v *Vault) findRange(ctx context.Context, streams []string, found map[string][]key) (rest []string, err error) {
 	if len(streams) == 0 {
@@ -298,7 +297,7 @@ func (v *Vault) findRange(ctx context.Context, streams []string, found map[strin
 	if err != nil {
 		return nil, err
 	}
-	if len(stored) == limit { // the last stream may have more
+	if len(stored) == limit { // the last stream may have more keys
 		end := stored[limit-1].Stream
 		stored = slices.DeleteFunc(stored, func(k eventstore.Key) bool { return k.Stream == end })
 		from, _ := slices.BinarySearch(streams, end)
@@ -307,7 +306,7 @@ func (v *Vault) findRange(ctx context.Context, streams []string, found map[strin
 	return rest, v.unsealAll(stored, streams, found)
 }
 
-// unsealAll opens those of the stored keys that are of the streams. Both are sorted by stream.
+// unsealAll opens the stored keys that belong to the streams. Both are sorted by stream.
 func (v *Vault) unsealAll(stored []eventstore.Key, streams []string, found map[string][]key) error {
 	i := 0
 	for _, k := range stored {
@@ -326,7 +325,7 @@ func (v *Vault) unsealAll(stored []eventstore.Key, streams []string, found map[s
 	return nil
 }
 
-// query is planned at each call: a cached plan from when the table was small would compare every key with every stream.
+// query plans each call: a cached plan from when the table was small would compare every key with every stream.
 func (v *Vault) query(ctx context.Context, query string, arguments ...any) ([]eventstore.Key, error) {
 	rows, err := v.pool.Query(ctx, query, append([]any{pgx.QueryExecModeCacheDescribe}, arguments...)...)
 	if err != nil {
@@ -379,9 +378,9 @@ func scanKey(row pgx.CollectableRow) (k eventstore.Key, err error) {
 	return k, err
 }
 
-// CopyKeys makes the keys in one database equal to those in another, for a log that moves: its events are copied sealed, and where
-// its keys are stored depends on where the log is. Keys that the source lacks are deleted, because their persons were forgotten. If
-// both are the same database, nothing changes. Appends must have stopped.
+// CopyKeys makes the keys in one database equal to those in another, for a log that is moved: its events are copied sealed, and the
+// location of the log determines that of its keys. Keys that the source lacks are deleted, because their persons were erased. If both are
+// the same database, nothing changes. Appends must have stopped.
 func CopyKeys(ctx context.Context, from, to *pgxpool.Pool) error {
 	rows, err := from.Query(ctx, selectKeys)
 	if err != nil {
@@ -416,7 +415,7 @@ func CopyKeys(ctx context.Context, from, to *pgxpool.Pool) error {
 	}))
 }
 
-// unavailable marks errors of the database as eventstore.ErrUnavailable. It returns those of the box as they are.
+// unavailable wraps errors of the database in eventstore.ErrUnavailable. It returns errors of the box unchanged.
 func unavailable(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, sealbox.ErrUnknownKey) || errors.Is(err, sealbox.ErrNoKey) {
 		return err
