@@ -30,7 +30,7 @@ var settings = map[string]bool{
 // shortestKeepAlive is the shortest interval between pings that servers accept, and the client's default.
 const shortestKeepAlive = 10 * time.Second
 
-// Understands reports whether an address has a scheme of EventStoreDB's or KurrentDB's.
+// Understands reports whether an address has a scheme of EventStoreDB or KurrentDB.
 func Understands(address string) bool {
 	scheme, _ := cutScheme(address)
 	return scheme != ""
@@ -42,7 +42,7 @@ func Check(address string) error {
 	return err
 }
 
-// cutScheme returns the scheme for the client, and what follows it. The scheme is empty if it is unknown.
+// cutScheme returns the scheme for the client, and the rest of the address. The scheme is empty if it is unknown.
 func cutScheme(address string) (scheme, rest string) {
 	scheme, rest, found := strings.Cut(strings.TrimSpace(address), "://")
 	if !found {
@@ -109,7 +109,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// clientLogger logs the client's messages. Its failures are returned as errors too, and logged by the caller, so here they are details.
+// clientLogger logs the client's messages. Failures are also returned as errors and logged by the caller, so here they are details.
 func clientLogger(log *slog.Logger) client.LoggingFunc {
 	return func(level client.LogLevel, format string, arguments ...any) {
 		if len(arguments) == 1 {

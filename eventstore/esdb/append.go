@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Append implements eventstore.Store; the package comment describes the protocol. After a lost connection a record is sent again, and
-// the server detects by its id whether it is stored.
+// Append implements eventstore.Store; the package comment describes the protocol. After a lost connection a record is sent again, and the
+// server detects by its id that it is stored.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -44,8 +44,8 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	if !errors.Is(err, errMoved) {
 		return position, outcome(ctx, err)
 	}
-	// Others append to the same streams. From now on the appends of this process to them are queued: concurrent ones would abort each
-	// other's transactions repeatedly.
+	// Others append to the same streams. Further appends of this process to them are queued: concurrent ones would repeatedly abort each
+	// other's transactions.
 	streams := make([]string, len(writes))
 	for i, w := range writes {
 		streams[i] = w.Stream
@@ -64,7 +64,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 func (a *appending) again(ctx context.Context) (eventstore.Position, error) {
 	for retry := a.retrying(); ; {
 		a.failed++
-		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed)*time.Millisecond, 20*time.Millisecond))) // an end of ctx shows in the attempt
+		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed)*time.Millisecond, 20*time.Millisecond))) // the attempt detects an ended ctx
 		position, err := a.attempt(ctx)
 		if !errors.Is(err, errMoved) || time.Now().After(retry.until) {
 			return position, err
@@ -72,7 +72,7 @@ func (a *appending) again(ctx context.Context) (eventstore.Position, error) {
 	}
 }
 
-// appending is an append under way.
+// appending is an append in progress.
 type appending struct {
 	*Store
 	given  []eventstore.Write
@@ -80,25 +80,25 @@ type appending struct {
 	home   int // index of the write on whose stream the events are stored
 	checks []check
 	id     string // increases with time
-	failed int    // attempts so far
+	failed int    // attempts that failed
 }
 
-// target is a write, and the tail of its stream.
+// target is a write with the tail of its stream.
 type target struct {
 	eventstore.Write
 	tail   tail
-	stored bool // it expects nothing, and its events are stored already
+	stored bool // it expects nothing, and its events are already stored
 }
 
 var (
-	// errMoved means that a stream has moved while it was being written, and another attempt must be made.
+	// errMoved means that a stream was changed during the attempt, and the append must be retried.
 	errMoved = errors.New("the stream moved meanwhile")
 
 	// errRefused means that a stream is not as expected.
 	errRefused = errors.New("a stream is not as expected")
 )
 
-// maxConcurrent is how many calls one append has in flight at most.
+// maxConcurrent is the maximum number of concurrent calls of one append.
 const maxConcurrent = 32
 
 // concurrently calls a function with 0 to n-1, at most maxConcurrent at a time.
@@ -123,7 +123,7 @@ func (a *appending) attempt(ctx context.Context) (eventstore.Position, error) {
 	return position, err
 }
 
-// chooseHome returns the index of the last write that expects something, or of the last write. Streams that are appended to without an
+// chooseHome returns the index of the last write that expects a state, or of the last write. Streams that are appended to without an
 // expectation have more concurrent writers.
 func (a *appending) chooseHome() int {
 	for i, w := range slices.Backward(a.writes) {
@@ -179,7 +179,7 @@ func (a *appending) transact(ctx context.Context) (eventstore.Position, error) {
 	return position, nil
 }
 
-// findTails finds the tails of the written and the checked streams, from the cache if it can. The error is errRefused if one is not as
+// findTails finds the tails of the written and the checked streams, if possible in the cache. The error is errRefused if one is not as
 // expected.
 func (a *appending) findTails(ctx context.Context) error {
 	n := len(a.writes)
@@ -216,8 +216,8 @@ func (a *appending) findChecked(ctx context.Context, c *check) error {
 	})
 }
 
-// cachedTail is a stream's cached tail, if it is at the revision that an append expects. A stream that is expected to be new is assumed
-// to be. If that is outdated, the append conflicts, and the next attempt reads.
+// cachedTail returns a stream's cached tail, if it is at the revision that an append expects. A stream that is expected to be new is
+// presumed to be. If the cache is outdated, the append conflicts, and the retry reads the tail.
 func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail, bool) {
 	if a.failed > 0 {
 		return tail{}, false
@@ -229,8 +229,8 @@ func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail,
 	return known, ok && known.end == expect
 }
 
-// findEnd reads the tail of a written stream, and waits until no transaction is pending on it. The holder is the append's own
-// transaction if that has placed locks, else empty.
+// findEnd reads the tail of a written stream, and waits until no transaction is pending on it. The holder is the append's own transaction
+// if it has placed locks, otherwise empty.
 func (a *appending) findEnd(ctx context.Context, w *target, holder string) error {
 	return a.retryTransient(ctx, func(ctx context.Context) (err error) {
 		for {
@@ -254,7 +254,8 @@ func (a *appending) findEnd(ctx context.Context, w *target, holder string) error
 	})
 }
 
-// storedBefore reports whether the same append is on the log already, if a write of it expects nothing. Otherwise a conflict shows it.
+// storedBefore reports whether the same append is already on the log, if one of its writes expects nothing. Otherwise a conflict reveals
+// it.
 func (a *appending) storedBefore(ctx context.Context) (eventstore.Position, bool, error) {
 	anything := false
 	for _, w := range a.writes {
@@ -271,7 +272,7 @@ func (a *appending) storedBefore(ctx context.Context) (eventstore.Position, bool
 	return a.allStored(ctx)
 }
 
-// lockAll locks the streams of all writes but the home, concurrently.
+// lockAll locks the streams of all writes except the home, concurrently.
 func (a *appending) lockAll(ctx context.Context, transaction string, size int) error {
 	if len(a.writes) == 1 {
 		return nil
@@ -319,9 +320,9 @@ func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error
 		switch {
 		case !wrongExpected(err):
 			return err
-		case w.Expect == eventstore.Any: // the same append may have been stored meanwhile
+		case w.Expect == eventstore.Any: // the same append may have been stored in the meantime
 			return errMoved
-		case a.failed == 0: // the next attempt is queued
+		case a.failed == 0: // the retry is queued
 			return errMoved
 		}
 		if err := a.findEnd(ctx, w, first.Transaction); err != nil {
@@ -340,7 +341,7 @@ func (a *appending) store(ctx context.Context, home target, proposed []client.Ev
 		if position = eventstore.Position(result.CommitPosition); position != 0 {
 			return nil
 		}
-		// The library returns an unknown answer as a success at position 0.
+		// The library returns an unknown result as a success at position 0.
 		last := home.tail.number + eventstore.Expected(len(proposed))
 		there, err := a.page(ctx, home.Stream, client.Forwards, client.Revision(uint64(last)), 1)
 		if err != nil {
@@ -391,8 +392,8 @@ func (a *appending) rememberTails(size int) {
 	}
 }
 
-// refused returns the reason of errRefused: the same append is on the log already, or a stream is not as expected. If neither is so
-// any more, it is errMoved.
+// refused returns the reason of errRefused: the same append is already on the log, or a stream is not as expected. If neither is true any
+// more, it returns errMoved.
 func (a *appending) refused(ctx context.Context) (eventstore.Position, error) {
 	ends := make([]eventstore.Expected, len(a.given))
 	err := concurrently(len(a.given), func(i int) error {
@@ -405,7 +406,7 @@ func (a *appending) refused(ctx context.Context) (eventstore.Position, error) {
 	if err != nil {
 		return 0, err
 	}
-	// After the ends, since another caller may send the same append meanwhile.
+	// Read after the ends, since another caller may send the same append.
 	if position, stored, err := a.allStored(ctx); stored || err != nil {
 		return position, err
 	}
@@ -417,7 +418,7 @@ func (a *appending) refused(ctx context.Context) (eventstore.Position, error) {
 	return 0, errMoved
 }
 
-// allStored reports whether the events of every write are on the log, and the position of the last.
+// allStored reports whether the events of every write are on the log, and returns the position of the last one.
 func (a *appending) allStored(ctx context.Context) (position eventstore.Position, stored bool, err error) {
 	for _, w := range a.writes {
 		err := a.retryTransient(ctx, func(ctx context.Context) (err error) {
@@ -431,7 +432,7 @@ func (a *appending) allStored(ctx context.Context) (position eventstore.Position
 	return position, stored, nil
 }
 
-// isStored reports whether the events of a write are on its stream, and the position of the last.
+// isStored reports whether the events of a write are on its stream, and returns the position of the last one.
 func (s *Store) isStored(ctx context.Context, w eventstore.Write) (eventstore.Position, bool, error) {
 	if w.Expect == eventstore.Any {
 		_, position, stored, err := s.find(ctx, w)
@@ -450,13 +451,13 @@ func (s *Store) isStored(ctx context.Context, w eventstore.Write) (eventstore.Po
 }
 
 const (
-	// skew is the largest clock difference between processes: an event created this much earlier cannot follow.
+	// skew is the maximum clock difference between processes: an event created this much earlier cannot follow.
 	skew = 10 * time.Minute
 
-	// searchLimit is how many events of a stream are searched for an append that expects nothing.
+	// searchLimit is the maximum number of events that are searched for an append that expects nothing.
 	searchLimit = 10_000
 
-	// searchPage is how many of them are read first, and how often the events' time is compared.
+	// searchPage is how many of them are read first, and the interval at which their times are compared.
 	searchPage = 64
 )
 
@@ -466,8 +467,8 @@ func (a *appending) search(ctx context.Context, w *target) (err error) {
 	return err
 }
 
-// find searches a stream backwards for the events of a write that expects nothing. The time in the first id ends the search: events
-// that were created well before it cannot follow.
+// find searches a stream backwards for the events of a write that expects nothing. The time of the first id bounds the search: events that
+// were created well before it cannot follow.
 func (s *Store) find(ctx context.Context, w eventstore.Write) (end tail, position eventstore.Position, found bool, err error) {
 	made := ulid.Time(w.Events[0].ID.Time()).Add(-skew)
 	var later []*record // from the newest backwards
@@ -482,7 +483,7 @@ func (s *Store) find(ctx context.Context, w eventstore.Write) (end tail, positio
 	return end, position, found, err
 }
 
-// startOf compares the events of a write with what was read backwards to the first of them, and returns the position of the last.
+// startOf compares the events of a write with the records read backwards to the first of them, and returns the position of the last one.
 func startOf(backwards []*record, events []eventstore.Event) (eventstore.Position, bool) {
 	first := len(backwards) - 1
 	if first+1 < len(events) {
@@ -496,8 +497,8 @@ func startOf(backwards []*record, events []eventstore.Event) (eventstore.Positio
 	return backwards[first-len(events)+1].Position, true
 }
 
-// send makes one append call. The call does not end with the caller's context, but by its own deadline: cancelled while it sends, the
-// library would read memory that gRPC is still writing.
+// send makes one append call. The call is not cancelled with the caller's context, but ends at its own deadline: if it is cancelled while
+// sending, the library reads memory that gRPC is still writing.
 func (s *Store) send(ctx context.Context, stream string, after eventstore.Expected, proposed []client.EventData) (*client.WriteResult, error) {
 	if s.beforeCall != nil {
 		if err := s.beforeCall(fmt.Sprintf("append %s to %s after %d", proposed[0].EventType, stream, after)); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// cache is an LRU cache that is bounded in bytes. Its methods may be called from many goroutines.
+// cache is an LRU cache that is bounded in bytes. Its methods are safe for concurrent use.
 type cache[K comparable, V any] struct {
 	limit int
 	size  func(K, V) int // of an entry, in bytes
@@ -17,7 +17,7 @@ type cache[K comparable, V any] struct {
 	bytes int
 }
 
-// entryBytes is about what an entry takes besides its key and value.
+// entryBytes is the approximate size of an entry without its key and value.
 const entryBytes = 128
 
 func newCache[K comparable, V any](limit int, size func(K, V) int) *cache[K, V] {

@@ -17,11 +17,11 @@ import (
 // The library's connection is a goroutine, to which every call sends over an unbuffered channel. While the goroutine discovers a node,
 // calls wait and ignore their contexts. When discovery fails, the goroutine ends: later calls fail, and calls that are about to send
 // wait forever. Closing the client makes those panic. Therefore:
-//   - every call runs in a goroutine of its own, which is left behind when the call's context ends;
+//   - every call runs in its own goroutine, which is abandoned when the call's context ends;
 //   - a client that has not found a node yet has one call at a time, and the others wait outside;
 //   - a client that lost its node gets no more calls, and is replaced after a backoff;
-//   - it is closed when its last call has returned, or after a while when the streams that stay are open, and the panic is recovered.
-//     Closing does not release a call that opens a stream: the library may never answer it then.
+//   - it is closed when its last call has returned, or after a timeout if streams are still open, and the panic is recovered.
+//     Closing does not release a call that opens a stream, because the library may then never return.
 type connection struct {
 	config    *client.Configuration
 	log       *slog.Logger
@@ -43,7 +43,7 @@ type link struct {
 	// Guarded by connection.mu.
 	users   int
 	opening int  // users whose call has not returned yet
-	overdue bool // it is closed when none is opening
+	overdue bool // it is closed when no call is opening a stream
 	proven  bool // it found a node
 }
 
@@ -58,7 +58,7 @@ type visit struct {
 	opened bool   // its call has returned; guarded by connection.mu
 }
 
-// enter begins a visit. left ends it.
+// enter starts a visit. left ends it.
 func (c *connection) enter(ctx context.Context) (*visit, error) {
 	for {
 		l, err := c.take(ctx)
@@ -110,7 +110,7 @@ func (c *connection) take(ctx context.Context) (*link, error) {
 	}
 }
 
-// use adds a user, if the link is proven or if this user is the one that discovers a node.
+// use adds a user if the link is proven or this user discovers a node.
 func (c *connection) use(l *link, first bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (v *visit) left(err error) {
 	}
 }
 
-// find makes the client discover a node, if it has none, by asking for the server's version. Then other calls may enter.
+// find makes the client discover a node if it has none, by requesting the server's version. Other calls may enter after that.
 func (v *visit) find() error {
 	if v.first == nil {
 		return nil
@@ -150,7 +150,7 @@ func (v *visit) find() error {
 	return nil
 }
 
-// succeeded records a success before the visit's end.
+// succeeded records a success before the visit ends.
 func (v *visit) succeeded() {
 	v.conn.mu.Lock()
 	defer v.conn.mu.Unlock()
@@ -158,7 +158,7 @@ func (v *visit) succeeded() {
 }
 
 // open records that the visit's call has opened a stream. The mutex orders the call before a later close of the client, which the library
-// does not.
+// does not do.
 func (v *visit) open() {
 	v.conn.mu.Lock()
 	defer v.conn.mu.Unlock()
@@ -166,7 +166,7 @@ func (v *visit) open() {
 	v.returned()
 }
 
-// returned notes that the visit's call is not in the client any more, and closes the client if it waited for that.
+// returned records that the visit's call has left the client, and closes the client if it was waiting for that.
 func (v *visit) returned() {
 	if v.opened {
 		return
@@ -188,7 +188,7 @@ func (c *connection) judge(l *link, err error) {
 	}
 }
 
-// replace retires a link: no more calls may enter it, and the next one creates another.
+// replace retires a link: no more calls may enter it, and the next call creates another.
 func (c *connection) replace(l *link, err error) {
 	var pause time.Duration
 	if !l.proven {
@@ -201,7 +201,7 @@ func (c *connection) replace(l *link, err error) {
 	c.log.Warn("event store: connection lost, reconnecting", "in", pause.String(), "error", err)
 }
 
-// close retires the last link. Its users leave when the store ends their contexts.
+// close retires the last link. Its users leave when the store cancels their contexts.
 func (c *connection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +218,7 @@ func (c *connection) close() {
 	c.closeLater(l)
 }
 
-// closeLater closes a link after a while, in which its last calls may leave, when no call is opening a stream.
+// closeLater closes a link after a timeout for its last calls, once no call is opening a stream.
 func (c *connection) closeLater(l *link) {
 	time.AfterFunc(c.lingering, func() {
 		c.mu.Lock()
@@ -229,8 +229,8 @@ func (c *connection) closeLater(l *link) {
 	})
 }
 
-// hold makes a call of the client that opens a stream, and returns when the call or its context ends. The caller ends the visit. What is
-// opened after the context's end is closed.
+// hold makes a call of the client that opens a stream, and returns when the call or its context ends. The caller ends the visit. A stream
+// that is opened after the context has ended is closed.
 func hold[T any](
 	ctx context.Context, c *connection, closeLate func(T), do func(context.Context, *client.Client) (T, error),
 ) (T, *visit, error) {
@@ -284,7 +284,7 @@ func ask[T any](ctx context.Context, c *connection, do func(context.Context, *cl
 	return value, err
 }
 
-// onLeader requires that the leader answers. The library's option for it has no effect: it sets the header on incoming metadata.
+// onLeader requires that the leader responds. The library's option has no effect: it sets the header on incoming metadata.
 func onLeader(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "requires-leader", "true")
 }

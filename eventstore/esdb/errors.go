@@ -27,7 +27,7 @@ func is(err error, want client.ErrorCode) bool {
 	return known && got == want
 }
 
-// grpcStatus is the gRPC status in an error's chain, or nil.
+// grpcStatus returns the gRPC status in an error's chain, or nil.
 func grpcStatus(err error) *status.Status {
 	var carrier interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &carrier) {
@@ -42,8 +42,7 @@ func missing(err error) bool {
 	return is(err, client.ErrorCodeResourceNotFound) && grpcStatus(err) == nil
 }
 
-// wrongExpected reports whether an error is a conflict. The revisions are in its text only, so callers that need them read them
-// again.
+// wrongExpected reports whether an error is a conflict. The revisions are only in its text, so callers that need them read them again.
 func wrongExpected(err error) bool { return is(err, client.ErrorCodeWrongExpectedVersion) }
 
 // lost reports whether a client should be replaced: it closed itself, panicked, or cannot reach its node. In the last case the client
@@ -71,7 +70,7 @@ func invalidPosition(err error) error {
 	return err
 }
 
-// ofAll maps an error of reading $all, which a user outside of $admins may read only if the stream's metadata allow it.
+// ofAll maps an error of reading $all. A user outside of $admins may read it only if the stream's metadata allow it.
 func ofAll(err error) error {
 	if is(err, client.ErrorCodeAccessDenied) {
 		return fmt.Errorf("the user may not read $all, which its $acl must allow: %w", err)
@@ -79,8 +78,8 @@ func ofAll(err error) error {
 	return invalidPosition(err)
 }
 
-// transient reports whether another attempt may succeed. Every error that is not known to be permanent counts: a lost connection has
-// many forms, such as io.EOF, a cancellation by the library, or an unknown code.
+// transient reports whether a retry may succeed. Every error that is not known to be permanent counts: a lost connection has many forms,
+// such as io.EOF, a cancellation by the library, or an unknown code.
 func transient(err error) bool {
 	if eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) || errors.Is(err, errClosed) ||
 		errors.Is(err, errForeign) || errors.Is(err, errOld) || errors.Is(err, errRefused) || wrongExpected(err) {
@@ -101,12 +100,12 @@ func transient(err error) bool {
 	return true
 }
 
-// retryTransient makes attempts until one succeeds or fails permanently, or the timeout has passed. An attempt may take half of it.
+// retryTransient retries until an attempt succeeds or fails permanently, or the timeout has passed. An attempt may take half of it.
 func (s *Store) retryTransient(ctx context.Context, attempt func(context.Context) error) error {
 	return s.attempts(ctx, s.timeout/2, attempt)
 }
 
-// attempts is retryTransient with another limit for each attempt.
+// attempts is retryTransient with another timeout for each attempt.
 func (s *Store) attempts(ctx context.Context, limit time.Duration, attempt func(context.Context) error) error {
 	for retry := s.retrying(); ; {
 		err := once(ctx, limit, attempt)
@@ -143,7 +142,7 @@ func (s *Store) retrying() *retry {
 // reset restarts the timeout after a success.
 func (r *retry) reset() { r.until, r.next = time.Now().Add(r.timeout), shortestBackoff }
 
-// pause waits for the backoff. It returns an error, the one to report, if there should be no other attempt.
+// pause waits for the backoff. It returns the error to report if there should be no retry.
 func (r *retry) pause(ctx context.Context, failure error) error {
 	if ctx.Err() != nil || !transient(failure) || time.Now().Add(r.next).After(r.until) {
 		return outcome(ctx, failure)
@@ -155,8 +154,8 @@ func (r *retry) pause(ctx context.Context, failure error) error {
 	return nil
 }
 
-// outcome is the error that callers get. Conflicts and invalid input stay as they are. Everything else wraps ErrUnavailable, and the
-// context's error if that has ended.
+// outcome returns the error for the caller. Conflicts and invalid input are returned unchanged. Other errors wrap ErrUnavailable, and the
+// context's error if the context is done.
 func outcome(ctx context.Context, err error) error {
 	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) ||
 		errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errForeign) || errors.Is(err, errOld) ||

@@ -116,13 +116,13 @@ func (s *Store) Last(ctx context.Context, stream string) (last eventstore.Record
 	return last, err
 }
 
-// Head implements eventstore.Store. It reads $all backwards to the newest event of this log, or to where the last call began.
+// Head implements eventstore.Store. It reads $all backwards to the newest event of this log, or to where the last call started.
 func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	var head eventstore.Position
 	err := s.attempts(ctx, eventTimeout, func(ctx context.Context) error {
-		// Most often the newest record is an event, and one is enough.
+		// Usually the newest record is an event, and one record is enough.
 		for _, count := range []uint64{1, 64, everything} {
 			var found bool
 			var err error
@@ -139,7 +139,7 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 type heads struct {
 	mu     sync.Mutex
 	newest eventstore.Position
-	seen   eventstore.Position // between newest and here is no event of this log
+	seen   eventstore.Position // no event of this log is between newest and this position
 }
 
 func (h *heads) known() (newest, seen eventstore.Position) {
@@ -201,10 +201,10 @@ func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Posit
 }
 
 const (
-	// readAhead is how many decoded events are buffered for the consumer: 64 MiB at most, since an append has 1 MiB at most.
+	// readAhead is how many decoded events are buffered for the consumer: at most 64 MiB, since an append has at most 1 MiB.
 	readAhead = 64
 
-	// eventTimeout is how long a read waits for its next event from a server that hangs.
+	// eventTimeout is how long a read waits for its next event before the server counts as hanging.
 	eventTimeout = 15 * time.Second
 
 	// everything is a count that no read reaches.
@@ -260,7 +260,7 @@ func finished(err error) bool {
 	return missing(err) || errors.Is(err, io.EOF) && grpcStatus(err) == nil
 }
 
-// safely recovers from panics: the library panics over unknown messages, and when its client was closed meanwhile.
+// safely recovers from panics: the library panics on unknown messages, and when its client was closed.
 func safely(receive func() message) (m message) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -292,17 +292,17 @@ func (f *flow) next(ctx context.Context) message {
 // opener opens a read.
 type opener = func(context.Context, *client.Client) (*client.ReadStream, error)
 
-// opening returns the context of a read or subscription that is being opened. It ends by stop, or when opened is not called in time.
+// opening returns the context of a read or subscription that is being opened. It is cancelled by stop, or if opened is not called in time.
 func (s *Store) opening(ctx context.Context) (_ context.Context, stop context.CancelFunc, opened func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(s.timeout, func() { cancel(errLate) })
 	return ctx, func() { cancel(nil) }, func() { late.Stop() }
 }
 
-// errLate is the cause of a context that ended because there was no connection in time.
+// errLate is the cause of a context that was cancelled because there was no connection in time.
 var errLate = fmt.Errorf("no connection in time: %w", context.DeadlineExceeded)
 
-// readFlow opens a read. Of records that wanted rejects, the flow has only the positions.
+// readFlow opens a read. For records that wanted rejects, the flow has only the positions.
 func (s *Store) readFlow(ctx context.Context, open opener, wanted func(*client.RecordedEvent) bool) (*flow, error) {
 	if s.beforeCall != nil {
 		if err := s.beforeCall("read"); err != nil {
@@ -337,7 +337,7 @@ func (s *Store) received(resolved *client.ResolvedEvent, wanted func(*client.Rec
 	return m
 }
 
-// readStream opens a read of a stream, by the leader.
+// readStream opens a read of a stream on the leader.
 func (s *Store) readStream(stream string, direction client.Direction, from client.StreamPosition, count uint64) opener {
 	return func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
 		return c.ReadStream(onLeader(ctx), s.name(stream), client.ReadStreamOptions{Direction: direction, From: from}, count)
@@ -347,7 +347,7 @@ func (s *Store) readStream(stream string, direction client.Direction, from clien
 // all accepts every record.
 func all(*client.RecordedEvent) bool { return true }
 
-// page reads up to count records of a stream. A stream that does not exist has none.
+// page reads up to count records of a stream, none if it does not exist.
 func (s *Store) page(
 	ctx context.Context, stream string, direction client.Direction, from client.StreamPosition, count uint64,
 ) ([]*record, error) {

@@ -21,7 +21,7 @@ const (
 	// epochStream has one event, whose id identifies the log. The stream is not part of the log.
 	epochStream = "leadlog-epoch"
 
-	// lockType and closedType are the types of the records that are not events of the log.
+	// lockType and closedType are the types of records that are not events of the log.
 	lockType   = "leadlog.lock.v1"
 	closedType = "leadlog.closed.v1"
 )
@@ -36,14 +36,14 @@ var errOld = errors.New("the server is too old: it returns no positions of event
 type recordMetadata struct {
 	At time.Time `json:"at"`
 	event.Metadata
-	Revision    eventstore.Revision `json:"rev"`             // in its own stream, counting the events that callers see
+	Revision    eventstore.Revision `json:"rev"`             // in its own stream, counting only events that callers see
 	Of          string              `json:"of,omitzero"`     // its own stream, if it is stored on that of another write of its append
-	Transaction string              `json:"tx,omitzero"`     // the transaction, if that has locks
-	More        int                 `json:"more,omitzero"`   // how many records of the same append follow this one
+	Transaction string              `json:"tx,omitzero"`     // the transaction, if it has locks
+	More        int                 `json:"more,omitzero"`   // number of records of the same append after this one
 	Checks      []check             `json:"checks,omitzero"` // of the append; on its last record, the commit record
 }
 
-// check is what an append expects of a stream that it does not write to.
+// check is the expected state of a stream that an append does not write to.
 type check struct {
 	Stream string              `json:"stream"`
 	Expect eventstore.Expected `json:"expect"`
@@ -52,11 +52,11 @@ type check struct {
 	Number eventstore.Expected `json:"number"`
 }
 
-// lock is the payload of a lock record. The event that it stands for is on the transaction's home, if the transaction commits.
+// lock is the payload of a lock record. Its event is on the transaction's home, if the transaction commits.
 type lock struct {
 	Transaction string              `json:"tx"`
 	Home        string              `json:"home"`
-	Slot        eventstore.Expected `json:"slot"`  // the number on the server after which the transaction's records follow on the home
+	Slot        eventstore.Expected `json:"slot"`  // number on the server after which the transaction's records follow on the home
 	Index       int                 `json:"index"` // of the event among those records
 	Size        int                 `json:"size"`  // of the transaction, in records
 }
@@ -68,11 +68,11 @@ type record struct {
 	transaction string
 	more        int
 	checks      []check
-	lock        *lock // nil if it is no lock
+	lock        *lock // nil if it is not a lock
 	closed      bool
 }
 
-// provisional reports whether a record is no event of the log.
+// provisional reports whether a record is not an event of the log.
 func (r *record) provisional() bool { return r.lock != nil || r.closed }
 
 // of reports whether a record is a lock of the same transaction as another lock.
@@ -80,7 +80,7 @@ func (r *record) of(other *record) bool {
 	return r.lock != nil && r.lock.Transaction == other.lock.Transaction
 }
 
-// bytes is about the size of a record in memory.
+// bytes is the approximate size of a record in memory.
 func (r *record) bytes() int { return len(r.Data) + len(r.Stream) + 1024 + 64*len(r.checks) }
 
 func bytesOf(records []*record) (n int) {
@@ -90,7 +90,7 @@ func bytesOf(records []*record) (n int) {
 	return n
 }
 
-// encodeEvents encodes the events of a transaction as one append to its home: those of each write in turn.
+// encodeEvents encodes the events of a transaction as one append to its home, write by write.
 func encodeEvents(transaction string, home string, writes []target, checks []check) ([]client.EventData, error) {
 	left := 0
 	for _, w := range writes {
@@ -130,8 +130,8 @@ func encodeEvents(transaction string, home string, writes []target, checks []che
 	return proposed, nil
 }
 
-// encodeProvisional encodes a lock or a closing record. Its id is a hash of its transaction, stream and index, so that the server
-// detects a record that is sent again, but does not confuse those of two attempts.
+// encodeProvisional encodes a lock or a closing record. Its id is a hash of its transaction, stream and index, so that the server detects a
+// repeated record, but does not confuse records of two attempts.
 func encodeProvisional(recordType string, l lock, stream string, at time.Time, rev eventstore.Revision) (client.EventData, error) {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -145,7 +145,7 @@ func encodeProvisional(recordType string, l lock, stream string, at time.Time, r
 	return client.EventData{EventID: id, EventType: recordType, ContentType: client.ContentTypeJson, Data: data, Metadata: metadata}, nil
 }
 
-// decode decodes a record. The error is errForeign if leadlog has not written it.
+// decode decodes a record. The error is errForeign if leadlog did not write it.
 func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 	var meta recordMetadata
 	if err := json.Unmarshal(stored.UserMetadata, &meta); err != nil || meta.At.IsZero() {
@@ -176,7 +176,7 @@ func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 	return r, nil
 }
 
-// name is a stream's name on the server.
+// name returns a stream's name on the server.
 func (s *Store) name(stream string) string { return s.namespace + stream }
 
 // own reports whether a record is of this log: not a system event, not a link, and not of another namespace.
@@ -185,7 +185,7 @@ func (s *Store) own(r *client.RecordedEvent) bool {
 		!reserved(r.StreamID[len(s.namespace):])
 }
 
-// reserved reports whether no stream of the log can have a name.
+// reserved reports whether a name is not available for streams of the log.
 func reserved(stream string) bool { return strings.HasPrefix(stream, "$") || stream == epochStream }
 
 func validateNamespace(namespace string) error {

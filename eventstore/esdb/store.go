@@ -18,18 +18,18 @@ import (
 
 // Options configure a Store. Only URL is required.
 type Options struct {
-	// URL is a connection string as in the server's documentation: esdb://host:2113 or kurrentdb://host:2113, several hosts separated
-	// by commas, esdb+discover://name or kurrentdb+discover://name for DNS discovery, with user, password and parameters such as
-	// tls=false or tlsCaFile. The user must be allowed to read $all.
+	// URL is a connection string as in the server's documentation: esdb://host:2113 or kurrentdb://host:2113, several hosts separated by
+	// commas, esdb+discover://name or kurrentdb+discover://name for DNS discovery, with user, password and parameters such as tls=false or
+	// tlsCaFile. The user must be allowed to read $all.
 	URL string
 
-	// Namespace is a prefix of every stream's name on the server, so that several logs can share one. Callers do not see it.
+	// Namespace is a prefix of all stream names on the server, so that several logs can share one. Callers do not see it.
 	Namespace string
 
-	// Timeout is how long a call is retried while the server cannot be reached. Then it fails with ErrUnavailable. 0 means 5 s.
+	// Timeout is how long a call is retried while the server cannot be reached, before it fails with ErrUnavailable. 0 means 5 s.
 	Timeout time.Duration
 
-	// Poll is how long a subscription waits for the server before it reads the end of the log itself. 0 means 250 ms.
+	// Poll is how long a subscription waits for messages before it reads the end of the log itself. 0 means 250 ms.
 	Poll time.Duration
 
 	// Log receives the client library's messages. nil means slog.Default().
@@ -61,7 +61,7 @@ type Store struct {
 	shortestGrace time.Duration
 	beforeCall    func(what string) error // called before each call of the server; nil except in tests
 
-	closing context.Context // ended by Close
+	closing context.Context // done after Close
 	close   context.CancelCauseFunc
 }
 
@@ -70,7 +70,7 @@ var _ eventstore.Store = (*Store)(nil)
 // errClosed is the cause of the errors of a closed Store.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store without waiting for a connection: the first call that needs the server fails if that is down. The caller must
+// Open prepares a store without waiting for a connection: the first call that needs the server fails if the server is down. The caller must
 // close the store.
 func Open(_ context.Context, options Options) (*Store, error) {
 	log := options.Log
@@ -102,13 +102,13 @@ func Open(_ context.Context, options Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends running calls with ErrUnavailable, and the connection.
+// Close ends running calls with ErrUnavailable, and closes the connection.
 func (s *Store) Close() {
 	s.close(errClosed)
 	s.conn.close()
 }
 
-// within ends a call's context when the store is closed.
+// within cancels a call's context when the store is closed.
 func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.closing, func() { cancel(errClosed) })
@@ -118,8 +118,7 @@ func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// Epoch implements eventstore.Store. The id is that of an event on a stream beside the log, appended by the process that asks
-// first.
+// Epoch implements eventstore.Store. The id is that of an event on a stream outside of the log, appended by the first call.
 func (s *Store) Epoch(ctx context.Context) (string, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -133,7 +132,7 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 			if err := s.begin(ctx); err != nil && !wrongExpected(err) {
 				return err
 			}
-			return errMoved // it is there now: read it
+			return errMoved // it exists now: read it
 		}
 		epoch = begun[0].ID.String()
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Subscribe implements eventstore.Store. It reads up to the end of the log on its own, and from there on uses the process's shared
-// follower. It resumes after a lost connection, and ends with ErrUnavailable after the timeout.
+// Subscribe implements eventstore.Store. It reads up to the end of the log on its own, and then uses the process's shared follower. It
+// resumes after a lost connection, and ends with ErrUnavailable after the timeout.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		within, cancel := s.within(ctx)
@@ -33,13 +33,13 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 // subscription is one subscriber's position on the log.
 type subscription struct {
 	filter eventstore.Filter
-	at     eventstore.Position // everything up to here is yielded
+	at     eventstore.Position // position up to which events were yielded
 	page   []eventstore.Recorded
 	bytes  int // of payload, in the page
 	yield  func(eventstore.Page, error) bool
 }
 
-// Bounds of a page. An append is never divided.
+// Bounds of a page. An append is never split.
 const (
 	pageEvents = 2000
 	pageBytes  = 1 << 20
@@ -61,7 +61,7 @@ func (s *subscription) run(ctx context.Context, store *Store) error {
 	}
 }
 
-// events adds the events of an append that the filter selects to the page.
+// events adds the selected events of an append to the page.
 func (s *subscription) events(records []*record) error {
 	for _, r := range records {
 		if r.Position > s.at && s.filter.Matches(r.Stream, r.Type) {
@@ -75,7 +75,7 @@ func (s *subscription) events(records []*record) error {
 	return s.progress(commitOf(records).Position)
 }
 
-// progress yields the page: the log was read up to a position.
+// progress yields the page, with the position up to which the log was read.
 func (s *subscription) progress(to eventstore.Position) error {
 	if to <= s.at {
 		return nil
@@ -105,25 +105,25 @@ type sink interface {
 	progress(to eventstore.Position) error // the log was read up to here
 }
 
-// reader subscribes to $all and passes the events of each valid append to its sink, at the append's commit record. It receives every
-// record of the log, because the validity of an append depends on others.
+// reader subscribes to $all and passes the events of each valid append to its sink, at the append's commit record. It receives all records
+// of the log, because the validity of an append depends on others.
 //
-// It relies on the server's order of events, but not on its checkpoints. Servers have sent checkpoints at the end of the log, where
-// the next event was stored later (KurrentDB, pull requests 4023 and 4990). And while no event matches, they send a checkpoint only
-// every few hundred events. So a checkpoint counts once a message other than the event at its position follows it. And a reader reads
-// $all itself when it receives nothing for a while, when it has caught up, and before the first event after that.
+// It relies on the server's order of events, but not on its checkpoints. Servers have sent checkpoints at the end of the log at which the
+// next event was stored later (KurrentDB, pull requests 4023 and 4990). While no event matches, they send a checkpoint only every few
+// hundred events. So a checkpoint counts once a message other than the event at its position follows it. A reader also reads $all itself
+// when it receives nothing for a while, when it has caught up, and before the first event after that.
 type reader struct {
 	store    *Store
 	sink     sink
 	catchUp  bool                                // it ends with errCaughtUp at the end of the log
 	batch    []*record                           // of an append whose commit record was not received yet
 	ends     *cache[string, eventstore.Expected] // of streams, as of read
-	read     eventstore.Position                 // everything up to here is in the sink or the batch
-	reported eventstore.Position                 // of the newest progress mark
-	head     eventstore.Position                 // an event of this log is known to be here
-	seen     eventstore.Position                 // read at the last call of Head
-	held     eventstore.Position                 // a checkpoint that does not count yet; 0 for none
-	join     bool                                // the server has caught up, and sent no event since
+	read     eventstore.Position                 // position up to which records are in the sink or the batch
+	reported eventstore.Position                 // position of the newest progress mark
+	head     eventstore.Position                 // position that is known to have an event of this log
+	seen     eventstore.Position                 // value of read at the last call of Head
+	held     eventstore.Position                 // a checkpoint that does not count yet; 0: none
+	join     bool                                // the server has caught up, and has sent no event since
 }
 
 func (s *Store) newReader(after eventstore.Position, to sink, catchUp bool) *reader {
@@ -156,7 +156,7 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-// follow subscribes from where the log was read, until an error.
+// follow subscribes from the reader's position, until an error.
 func (r *reader) follow(ctx context.Context) error {
 	f, err := r.open(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *reader) follow(ctx context.Context) error {
 			continue
 		default:
 		}
-		if !r.catchUp { // else more follows, and pages would be short
+		if !r.catchUp { // otherwise more messages follow, and pages would be short
 			if err := r.mark(); err != nil {
 				return err
 			}
@@ -186,7 +186,7 @@ func (r *reader) follow(ctx context.Context) error {
 			err = r.take(ctx, m)
 		case <-quiet.C:
 			err = r.look(ctx, 0)
-			if err == nil && r.catchUp && len(r.batch) == 0 { // servers before 23.10 send no notice of having caught up
+			if err == nil && r.catchUp && len(r.batch) == 0 { // servers before 23.10 do not send CaughtUp
 				err = errCaughtUp
 			}
 		case <-ctx.Done():
@@ -229,7 +229,7 @@ func (s *Store) serverFilter() *client.SubscriptionFilter {
 	return client.ExcludeSystemEventsFilter()
 }
 
-// from is where to resume. It is never nil, which would mean the end.
+// from returns the position to resume at. It is never nil, which would mean the end.
 func (r *reader) from() client.AllPosition {
 	if r.read == 0 {
 		return client.Start{}
@@ -248,7 +248,7 @@ func (r *reader) receive(server *client.Subscription) message {
 	case e.SubscriptionDropped != nil:
 		return message{err: fmt.Errorf("subscription dropped: %w", e.SubscriptionDropped.Error)}
 	}
-	return message{} // the server fell behind: it will send a notice when it has caught up again
+	return message{} // the server fell behind; it sends CaughtUp later
 }
 
 // take handles a message of the server.
@@ -293,7 +293,7 @@ func (r *reader) record(ctx context.Context, m message) error {
 		batch := append(r.batch, m.record)
 		if m.record.more == 0 {
 			if err := r.complete(ctx, batch); err != nil {
-				return err // the next attempt resumes before this record
+				return err // the retry resumes before this record
 			}
 			batch = nil
 		}
@@ -306,7 +306,7 @@ func (r *reader) record(ctx context.Context, m message) error {
 	return nil
 }
 
-// complete passes an append to the sink, if it is valid.
+// complete passes an append to the sink if it is valid.
 func (r *reader) complete(ctx context.Context, appended []*record) error {
 	commit := commitOf(appended)
 	for _, c := range commit.checks {
@@ -333,7 +333,7 @@ func (r *reader) complete(ctx context.Context, appended []*record) error {
 // reportAfter is how far, in bytes of log, a reader reads without a progress mark.
 const reportAfter = 1 << 20
 
-// report marks progress, up to the head. System events after it are none: consumers would take a mark beyond the head for that of
+// report marks progress, up to the head. System events after the head do not count: consumers would attribute a mark beyond the head to
 // another log.
 func (r *reader) report(ctx context.Context) error {
 	if len(r.batch) == 0 && r.read > max(r.head, r.seen) {
@@ -346,7 +346,7 @@ func (r *reader) report(ctx context.Context) error {
 	return r.mark()
 }
 
-// mark passes a progress mark to the sink if there was progress, as far as is known to be on the log.
+// mark passes progress to the sink, if there was any, up to the known head.
 func (r *reader) mark() error {
 	progress := min(r.read, r.head)
 	if len(r.batch) > 0 || progress <= r.reported {
@@ -356,7 +356,7 @@ func (r *reader) mark() error {
 	return r.sink.progress(progress)
 }
 
-// look reads $all from where the log was read: one page, and more until a position is reached.
+// look reads $all from the reader's position: one page, and further pages until a position is reached.
 func (r *reader) look(ctx context.Context, until eventstore.Position) error {
 	for {
 		n, err := r.pollOnce(ctx)
@@ -369,7 +369,7 @@ func (r *reader) look(ctx context.Context, until eventstore.Position) error {
 	}
 }
 
-// pollOnce reads one page and returns how many events it had.
+// pollOnce reads one page and returns its number of events.
 func (r *reader) pollOnce(ctx context.Context) (n int, err error) {
 	f, err := r.store.readFlow(ctx, func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
 		if r.store.leader {
@@ -396,7 +396,7 @@ func (r *reader) pollOnce(ctx context.Context) (n int, err error) {
 	}
 }
 
-// followers has the shared follower, while a subscription uses it.
+// followers holds the shared follower while a subscription uses it.
 type followers struct {
 	mu      sync.Mutex
 	current *follower
@@ -408,25 +408,25 @@ func (f *followers) running() *follower {
 	return f.current
 }
 
-// follower reads the end of the log once for all subscriptions of the process, with a buffer for those that are a little behind.
+// follower reads the end of the log once for all subscriptions of the process, with a buffer for those that lag a little.
 type follower struct {
 	stop  context.CancelFunc
 	users int // guarded by the mutex of followers
 
 	mu      sync.Mutex
-	floor   eventstore.Position // the buffer has everything after it
+	floor   eventstore.Position // position after which the buffer has everything
 	appends [][]*record         // the valid ones
 	bytes   int                 // of the buffer
-	read    eventstore.Position // the log was read up to here, never beyond the head; 0 at first
-	changed chan struct{}       // closed at the next change
-	err     error               // that ended it
+	read    eventstore.Position // position up to which the log was read, never beyond the head; 0 at first
+	changed chan struct{}       // closed by the next change
+	err     error               // that ended the follower
 }
 
 // followerBytes bounds a follower's buffer.
 const followerBytes = 16 << 20
 
-// attend passes what the follower reads to a subscription that has read the log up to a position. It returns nil when the buffer no
-// longer goes back to the subscription's position, so that the subscription must read on its own.
+// attend passes the follower's events to a subscription that has read the log up to a position. It returns nil when the buffer no longer
+// reaches back to the subscription's position, so that the subscription must read on its own.
 func (s *Store) attend(ctx context.Context, sub *subscription, at eventstore.Position) error {
 	f := s.joinFollower(at)
 	defer s.leaveFollower(f)
@@ -488,8 +488,8 @@ func (s *Store) leaveFollower(f *follower) {
 	}
 }
 
-// after returns the appends after a position, how far the log was read, and a channel that is closed when there is more. The channel is
-// nil if the buffer does not go back to the position.
+// after returns the appends after a position, the position up to which the log was read, and a channel that is closed at the next change.
+// The channel is nil if the buffer does not reach back to the position.
 func (f *follower) after(at eventstore.Position) (appends [][]*record, read eventstore.Position, changed <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -512,14 +512,14 @@ func (f *follower) events(records []*record) error {
 	f.appends, f.bytes, f.read = append(f.appends, records), f.bytes+bytesOf(records), commitOf(records).Position
 	for f.bytes > followerBytes {
 		f.floor, f.bytes = commitOf(f.appends[0]).Position, f.bytes-bytesOf(f.appends[0])
-		f.appends[0] = nil // append copies the rest in time
+		f.appends[0] = nil // append copies the rest later
 		f.appends = f.appends[1:]
 	}
 	f.change()
 	return nil
 }
 
-// progress records how far the log was read.
+// progress records the position up to which the log was read.
 func (f *follower) progress(to eventstore.Position) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

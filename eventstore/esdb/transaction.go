@@ -22,12 +22,12 @@ type slot struct {
 
 // decision is the outcome of a transaction. It never changes.
 type decision struct {
-	records []*record // the transaction's, on its home; none if it is aborted
+	records []*record // the transaction's records on its home; none if it was aborted
 }
 
 func (d *decision) commit() *record { return d.records[len(d.records)-1] }
 
-// decide looks up the outcome of a lock's transaction. It is nil while the transaction is undecided.
+// decide looks up the outcome of a lock's transaction. It returns nil while the transaction is undecided.
 func (s *Store) decide(ctx context.Context, l *lock) (*decision, error) {
 	key := slot{l.Home, l.Slot, l.Transaction}
 	if known, ok := s.decisions.get(key); ok {
@@ -48,18 +48,18 @@ func (s *Store) decide(ctx context.Context, l *lock) (*decision, error) {
 	return d, nil
 }
 
-// resolver turns the records of one stream, in order, into the events of committed appends.
+// resolver converts the records of one stream, in order, into the events of committed appends.
 type resolver struct {
 	*Store
 	stream  string
-	batch   []*record // of an append whose commit record has not come yet
-	pending *record   // the first lock of a transaction that is not decided
+	batch   []*record // of an append whose commit record was not read yet
+	pending *record   // the first lock of an undecided transaction
 }
 
 // take returns the stream's events that a record completes, and the commit record of their append. The caller validates the append.
 func (v *resolver) take(ctx context.Context, r *record) (events []*record, commit *record, err error) {
 	switch {
-	case v.pending != nil && r.of(v.pending): // it may be decided by now, but the events of an append are yielded all or none
+	case v.pending != nil && r.of(v.pending): // it may have been decided since, but the events of an append are yielded all or none
 		return nil, nil, nil
 	case v.pending != nil: // it was decided before this record was appended
 		return nil, nil, fmt.Errorf("%w: stream %s", errMoved, v.stream)
@@ -91,7 +91,7 @@ func (v *resolver) take(ctx context.Context, r *record) (events []*record, commi
 	return events, r, nil
 }
 
-// valid reports whether all checks of an append held at the position of its commit record. It depends on the log alone.
+// valid reports whether all checks of an append held at the position of its commit record. It depends only on the log.
 func (s *Store) valid(ctx context.Context, commit *record) (bool, error) {
 	if len(commit.checks) == 0 {
 		return true, nil
@@ -113,7 +113,7 @@ func (s *Store) valid(ctx context.Context, commit *record) (bool, error) {
 	return true, nil
 }
 
-// span is a range of positions just before each of which a stream ended at the same revision.
+// span is a range of positions at which a stream had the same end.
 type span struct {
 	end         eventstore.Expected
 	from, until eventstore.Position
@@ -121,7 +121,7 @@ type span struct {
 
 func (p span) covers(at eventstore.Position) bool { return p.from <= at && at <= p.until }
 
-// union is both spans as one if they touch and agree, else the later one.
+// union merges two spans if they touch and agree, and otherwise returns the later one.
 func (p span) union(o span) span {
 	switch {
 	case p.end == o.end && p.from <= o.until && o.from <= p.until:
@@ -138,7 +138,7 @@ type place struct {
 	number eventstore.Expected
 }
 
-// behindPage is how many records after a checked one are read at a time. Most often there is none.
+// behindPage is how many records after a checked one are read at a time. Usually there is none.
 const behindPage = 16
 
 // held reports whether a check held just before a position of the log: whether no valid append before the position has an event of the
@@ -147,7 +147,7 @@ func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool
 	if known, ok := s.spans.get(c.Stream); ok && known.covers(at) {
 		return known.end == c.Expect, nil
 	}
-	// A transaction that is undecided when it is read will commit after every record that is on the log by then.
+	// A transaction that is undecided when it is read commits after every record that is on the log now.
 	found := span{end: c.Expect, from: at, until: max(at, eventstore.Position(s.seen.Load()))}
 	moved, err := s.moved(ctx, c, at, &found)
 	if err != nil || moved {
@@ -171,7 +171,7 @@ func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, foun
 			return false, err
 		}
 		for _, r := range page {
-			if r.Position >= at { // so its append is committed there or later
+			if r.Position >= at { // so its append is committed at that position or later
 				found.until = min(found.until, r.Position)
 				return false, nil
 			}
@@ -196,7 +196,7 @@ func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, foun
 	}
 }
 
-// readBehind reads the records from places on, each place once.
+// readBehind reads the records after each of the places. Duplicate places are read once.
 func (s *Store) readBehind(ctx context.Context, places []place) ([][]*record, error) {
 	pages := make([][]*record, len(places))
 	failures := make([]error, len(places))
@@ -221,7 +221,7 @@ func (s *Store) readBehind(ctx context.Context, places []place) ([][]*record, er
 	return pages, nil
 }
 
-// noteSeen records the newest position that is known to be on the log.
+// noteSeen records a position that is known to be on the log, if it is the newest.
 func (s *Store) noteSeen(p eventstore.Position) {
 	for {
 		newest := s.seen.Load()
@@ -231,14 +231,14 @@ func (s *Store) noteSeen(p eventstore.Position) {
 	}
 }
 
-// tail is the end of a stream: on the server, and as callers see it.
+// tail is the end of a stream: on the server, and in the events that callers see.
 type tail struct {
-	number  eventstore.Expected // of the server's last record; every lock up to it is decided, if pending is nil
+	number  eventstore.Expected // of the server's last record; every lock up to it is decided if pending is nil
 	end     eventstore.Expected // the revision of the last event
 	pending *record             // the first lock of an undecided transaction
 }
 
-// decided is the number up to which every lock is decided.
+// decided returns the number up to which every lock is decided.
 func (t tail) decided() eventstore.Expected {
 	if t.pending != nil {
 		return t.pending.number - 1
@@ -246,10 +246,10 @@ func (t tail) decided() eventstore.Expected {
 	return t.number
 }
 
-// emptyTail is that of a stream without records.
+// emptyTail is the tail of a stream without records.
 var emptyTail = tail{number: eventstore.NoStream, end: eventstore.NoStream}
 
-// tailPage is how many records are read first to find a stream's tail. Most often the last one is an event or its lock.
+// tailPage is how many records are read first to find a stream's tail. Usually the last one is an event or its lock.
 const tailPage = 4
 
 // readTail reads a stream's tail.
@@ -319,23 +319,24 @@ type latency struct{ nanoseconds atomic.Int64 }
 
 func (l *latency) note(took time.Duration) {
 	old := l.nanoseconds.Load()
-	l.nanoseconds.Store(old + (int64(took)-old)/8) // of two concurrent calls one may be lost
+	l.nanoseconds.Store(old + (int64(took)-old)/8) // one of two concurrent calls may be lost
 }
 
 func (l *latency) average() time.Duration { return time.Duration(l.nanoseconds.Load()) }
 
 const (
-	graceFactor   = 16 // how many times the average call an undecided transaction may take
+	graceFactor   = 16 // maximum duration of an undecided transaction, in average calls
 	shortestGrace = 20 * time.Millisecond
 	longestGrace  = 800 * time.Millisecond
 )
 
-// grace is how long to wait for another's undecided transaction before its slot is closed. It doubles with each failed attempt of the
-// own append, so that two appends on a busy machine do not abort each other forever.
+// grace returns how long to wait for another append's undecided transaction before its slot is closed. It doubles with each failed attempt,
+// so that two appends on a busy machine do not abort each other forever.
 //
-// The holder is the own transaction if it has placed locks, else empty. Two holders may wait for each other, and if both waited equally
-// long, each would abort the other. So the older holder waits an eighth: the younger one is aborted, and the older one commits. An
-// append without locks delays no other and waits the whole grace, so it does not abort a younger transaction that is only slow.
+// The holder is the append's own transaction if it has placed locks, otherwise empty. Two holders may wait for each other, and if both
+// waited equally long, each would abort the other. So the older holder waits an eighth: the younger one is aborted, and the older one
+// commits. An append without locks delays no other and waits the whole grace, so that it does not abort a younger transaction that is only
+// slow.
 func (s *Store) grace(pending, holder string, failed int) time.Duration {
 	grace := min(max(graceFactor*s.latency.average(), s.shortestGrace)<<min(failed, 8), longestGrace)
 	if holder != "" && holder < pending {
@@ -344,7 +345,7 @@ func (s *Store) grace(pending, holder string, failed int) time.Duration {
 	return grace
 }
 
-// settle waits until another's transaction is decided. After the grace it closes the transaction's slot.
+// settle waits until another append's transaction is decided. After the grace it closes the transaction's slot.
 func (s *Store) settle(ctx context.Context, pending *record, holder string, failed int) error {
 	grace := s.grace(pending.lock.Transaction, holder, failed)
 	until := time.Now().Add(grace)
@@ -362,7 +363,7 @@ func (s *Store) settle(ctx context.Context, pending *record, holder string, fail
 	}
 }
 
-// closeSlot aborts a transaction by taking its slot. If the slot is taken already, the transaction is decided too.
+// closeSlot aborts a transaction by taking its slot. If the slot is already taken, the transaction is decided.
 func (s *Store) closeSlot(ctx context.Context, l lock, at time.Time) error {
 	closing, err := encodeProvisional(closedType, lock{Transaction: l.Transaction, Home: l.Home, Slot: l.Slot}, l.Home, at, 0)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxAppend is the server's limit of one append, in bytes, unless it is configured otherwise.
+// maxAppend is the server's default limit of an append, in bytes.
 const maxAppend = 1 << 20
 
 // Append implements the protocol: options first, then the events.
@@ -92,7 +92,7 @@ func expectation(options *streams.AppendReq_Options) (int64, error) {
 	return 0, status.Error(codes.InvalidArgument, "an append that does not say what it expects")
 }
 
-// receive takes the events, up to the limit.
+// receive receives the events, up to the limit.
 func receive(stream streams.Streams_AppendServer) ([]proposal, error) {
 	var events []proposal
 	size := 0
@@ -123,7 +123,7 @@ func receive(stream streams.Streams_AppendServer) ([]proposal, error) {
 	}
 }
 
-// wrong tells what was expected and what there is, in today's fields and those of version 20.6.
+// wrong returns the expected and the actual revision, in the current fields and those of version 20.6.
 func wrong(options *streams.AppendReq_Options, expected, current int64) *streams.AppendResp_WrongExpectedVersion {
 	w := &streams.AppendResp_WrongExpectedVersion{}
 	switch options.GetExpectedStreamRevision().(type) {

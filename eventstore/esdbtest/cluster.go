@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// version is what the node says it is.
+// version is the reported version of the server.
 const version = "24.10.1.0"
 
 // members are the nodes of a cluster.
@@ -41,7 +41,7 @@ func (s *Server) Elect() {
 	s.members.leader = s
 }
 
-// mayAnswer refuses a call that asks for the leader and is not there, and tells who leads.
+// mayAnswer rejects a call that requires the leader and is sent to another node, and names the leader.
 func (s *Server) mayAnswer(ctx context.Context) error {
 	headers, _ := metadata.FromIncomingContext(ctx)
 	asked := headers.Get("requires-leader")
@@ -54,7 +54,7 @@ func (s *Server) mayAnswer(ctx context.Context) error {
 	if leader == s {
 		return nil
 	}
-	host, port, _ := net.SplitHostPort(leader.Address()) // it listens there
+	host, port, _ := net.SplitHostPort(leader.Address()) // the address is valid
 	trailer := metadata.Pairs("exception", "not-leader", "leader-endpoint-host", host, "leader-endpoint-port", port)
 	if err := grpc.SetTrailer(ctx, trailer); err != nil {
 		return err
@@ -62,13 +62,13 @@ func (s *Server) mayAnswer(ctx context.Context) error {
 	return status.Error(codes.NotFound, "Leader info available")
 }
 
-// gossiper answers for the cluster. Its Read is another than that of streams.
+// gossiper serves the gossip protocol. It is a type of its own, because its Read differs from that of streams.
 type gossiper struct {
 	gossip.UnimplementedGossipServer
 	server *Server
 }
 
-// Read implements the protocol: who belongs to the cluster, and who leads it.
+// Read implements the protocol: the members of the cluster, and its leader.
 func (g gossiper) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, error) {
 	m := g.server.members
 	m.mu.Lock()
@@ -79,7 +79,7 @@ func (g gossiper) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, err
 		if node == m.leader {
 			state = gossip.MemberInfo_Leader
 		}
-		host, port, _ := net.SplitHostPort(node.Address()) // it listens there
+		host, port, _ := net.SplitHostPort(node.Address()) // the address is valid
 		number, _ := strconv.Atoi(port)
 		info.Members = append(info.Members, &gossip.MemberInfo{
 			State: state, IsAlive: true, HttpEndPoint: &gossip.EndPoint{Address: host, Port: uint32(number)},

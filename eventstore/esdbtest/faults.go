@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// faults are what goes wrong on demand.
+// faults are the injected faults.
 type faults struct {
 	refusals       budget
 	refusal        atomic.Int64 // the code of refusals
@@ -24,7 +24,7 @@ type faults struct {
 	unknownReplies budget
 	farCheckpoints budget
 	dropEvery      fuse
-	frozen         atomic.Int64 // how many events a node shows, and 1 more; 0 for all
+	frozen         atomic.Int64 // number of visible events of a node, plus 1; 0: all
 	noisy          atomic.Bool
 	calls          atomic.Int64
 	following      atomic.Int64
@@ -32,13 +32,13 @@ type faults struct {
 	streamReads    tally
 
 	mu   sync.Mutex
-	held chan struct{} // closed when calls may go on
+	held chan struct{} // closed when held calls may continue
 }
 
-// Drop breaks every connection. Clients may connect again.
+// Drop closes all connections. Clients may reconnect.
 func (s *Server) Drop() { s.listener.drop() }
 
-// Shut breaks every connection and accepts none until Reopen.
+// Shut closes all connections and rejects new ones until Reopen.
 func (s *Server) Shut() {
 	s.listener.mu.Lock()
 	s.listener.shut = true
@@ -53,14 +53,14 @@ func (s *Server) Reopen() {
 	s.listener.shut = false
 }
 
-// Refuse answers the next calls with a code: Unavailable as a node does that is not ready, or NotFound and Unknown as
-// one that has no leader.
+// Refuse responds to the next calls with a code: Unavailable like a node that is not ready, or NotFound and Unknown like a node without a
+// leader.
 func (s *Server) Refuse(calls int, code codes.Code) {
 	s.faults.refusal.Store(int64(code))
 	s.faults.refusals.set(calls)
 }
 
-// Hold keeps calls waiting until release is called.
+// Hold blocks calls until release is called.
 func (s *Server) Hold() (release func()) {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -74,33 +74,33 @@ func (s *Server) Hold() (release func()) {
 	})
 }
 
-// LoseReplies makes the next appends, and breaks the connections instead of answering.
+// LoseReplies executes the next appends, and closes the connections instead of responding.
 func (s *Server) LoseReplies(appends int) { s.faults.lostReplies.set(appends) }
 
-// UnknownReplies makes the next appends, and answers with a result that no client knows.
+// UnknownReplies executes the next appends, and responds with an unknown result.
 func (s *Server) UnknownReplies(appends int) { s.faults.unknownReplies.set(appends) }
 
-// DropEvery breaks the connections whenever subscriptions have been sent so many messages more; 0 ends it.
+// DropEvery closes all connections each time that many messages were sent to subscriptions; 0 stops it.
 func (s *Server) DropEvery(messages int) { s.faults.dropEvery.set(messages) }
 
-// FarCheckpoints puts the checkpoint that comes before the next words of having caught up to the end of the log, where
-// the next event will stand, and takes that event for read: a fault that servers had.
+// FarCheckpoints moves the checkpoints before the next n CaughtUp messages to the end of the log, where the next event will be stored, and
+// skips that event: servers had this fault.
 func (s *Server) FarCheckpoints(n int) { s.faults.farCheckpoints.set(n) }
 
-// Freeze lets a node show only what is on the log now; a follower can be behind like that. Thaw ends it.
+// Freeze hides later events of the log from clients of the node, like a follower that lags. Thaw ends it.
 func (s *Server) Freeze() { s.faults.frozen.Store(int64(len(s.log.look(-1).all)) + 1) }
 
 // Thaw ends Freeze.
 func (s *Server) Thaw() { s.faults.frozen.Store(0) }
 
-// Forget empties the memory of ids, as a restart does.
+// Forget clears the cache of ids, like a restart.
 func (s *Server) Forget() {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	clear(s.log.ids)
 }
 
-// Noise writes events of the server's own: statistics, metadata of a stream and links to the newest event.
+// Noise writes system events: statistics, metadata of a stream and links to the newest event.
 func (s *Server) Noise(n int) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
@@ -114,22 +114,22 @@ func (s *Server) Noise(n int) {
 	}
 }
 
-// NoiseBeside writes events of the server's own after every append from now on.
+// NoiseBeside writes system events after every further append.
 func (s *Server) NoiseBeside() { s.faults.noisy.Store(true) }
 
-// Calls is how many calls to streams the node was asked to answer.
+// Calls returns how many stream calls the node has received.
 func (s *Server) Calls() int { return int(s.faults.calls.Load()) }
 
-// Following is how many subscriptions to $all are open.
+// Following returns how many subscriptions to $all are open.
 func (s *Server) Following() int { return int(s.faults.following.Load()) }
 
-// Appends is how many of the calls were appends to streams with one of these prefixes, or to any.
+// Appends returns how many appends the node has received to streams with one of these prefixes, or in total.
 func (s *Server) Appends(prefixes ...string) int { return s.faults.appends.of(prefixes) }
 
-// StreamReads is how many of them were reads of one stream with one of these prefixes, or of any one.
+// StreamReads returns how many reads of streams with one of these prefixes the node has received, or in total.
 func (s *Server) StreamReads(prefixes ...string) int { return s.faults.streamReads.of(prefixes) }
 
-// tally counts calls by the stream they were about.
+// tally counts calls by stream.
 type tally struct {
 	mu      sync.Mutex
 	streams map[string]int
@@ -155,11 +155,10 @@ func (t *tally) of(prefixes []string) (calls int) {
 	return calls
 }
 
-// view is what this node shows.
+// view returns the events that are visible on this node.
 func (s *Server) view() view { return s.log.look(int(s.faults.frozen.Load()) - 1) }
 
-// stream lets in whom the node knows, and goes wrong. Only streams ask who calls: clients look at gossip and features
-// without saying.
+// stream authenticates stream calls and injects faults. Only these calls need credentials: clients read gossip and features without them.
 func (s *Server) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	s.faults.calls.Add(1)
 	if err := s.admit(stream.Context()); err != nil {
@@ -193,7 +192,7 @@ func (s *Server) admit(ctx context.Context) error {
 	return nil
 }
 
-// budget is a number of times that something goes wrong.
+// budget is the number of remaining faults.
 type budget struct{ left atomic.Int64 }
 
 func (b *budget) set(n int) { b.left.Store(int64(n)) }
@@ -210,7 +209,7 @@ func (b *budget) take() bool {
 	}
 }
 
-// fuse burns down every so many times.
+// fuse triggers after every given number of steps.
 type fuse struct {
 	length atomic.Int64
 	burned atomic.Int64

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// follow implements a subscription to $all. After its confirmation it reads to the end, with a checkpoint for every
-// so many events looked at and one at the end when there is a filter; says that it has caught up; and then sends what
-// comes. While it follows, checkpoints come after so many events too, be they few for a day.
+// follow implements a subscription to $all. After its confirmation it reads to the end. With a filter it sends a checkpoint after each
+// interval of scanned events, and one at the end. Then it sends CaughtUp, and new events as they are appended, with checkpoints at the same
+// interval.
 func (s *Server) follow(o *streams.ReadReq_Options, out streams.Streams_ReadServer) error {
 	matches, err := filter(o)
 	if err != nil {
@@ -47,9 +47,9 @@ type follower struct {
 	server   *Server
 	out      streams.Streams_ReadServer
 	matches  func(*record) bool
-	after    uint64 // where the client is; what stands there or before is of no interest to it
+	after    uint64 // position of the client; it gets only later events
 	interval int    // events between checkpoints; 0 without a filter
-	looked   int    // events since the last
+	looked   int    // events since the last checkpoint
 }
 
 func (f *follower) run(next int) error {
@@ -73,7 +73,7 @@ func (f *follower) run(next int) error {
 	}
 }
 
-// pass sends an event if it matches, and a checkpoint when it is time for one.
+// pass sends an event if it matches, and a checkpoint if one is due.
 func (f *follower) pass(r *record) error {
 	if r.position > f.after && f.matches(r) {
 		f.after = r.position
@@ -116,7 +116,7 @@ func (f *follower) say(r *streams.ReadResp) error {
 	return f.out.Send(r)
 }
 
-// interval is how many events lie between checkpoints.
+// interval returns the number of events between checkpoints.
 func interval(o *streams.ReadReq_Options) int {
 	f := o.GetFilter()
 	if f == nil {
@@ -129,7 +129,7 @@ func interval(o *streams.ReadReq_Options) int {
 	return max(1, window*int(f.GetCheckpointIntervalMultiplier()))
 }
 
-// filter is the server's: by prefixes or by a pattern, of the stream's name or of the type.
+// filter implements the server's filters: by prefixes or by a pattern, of the stream's name or the type.
 func filter(o *streams.ReadReq_Options) (func(*record) bool, error) {
 	f := o.GetFilter()
 	if f == nil {

@@ -18,31 +18,31 @@ type record struct {
 	data     []byte
 	metadata []byte
 	revision int64
-	position uint64 // of the record's first byte; commit and prepare positions of a single write are the same
-	end      uint64 // of the record, where the next one begins
+	position uint64 // of the record's first byte; the commit and prepare positions of a single write are equal
+	end      uint64 // of the record, where the next one starts
 	created  time.Time
 }
 
-// recordBytes is what a record takes in the journal besides its texts.
+// recordBytes is the size of a record in the journal without its texts.
 const recordBytes = 96
 
-// journal is what the nodes of a cluster share: every event in order.
+// journal is the event log that the nodes of a cluster share.
 type journal struct {
 	mu      sync.Mutex
 	all     []*record
 	streams map[string][]*record
-	ids     map[uuid.UUID]place // of events written since the start: the server's cache, which a restart empties
+	ids     map[uuid.UUID]place // of events written since the start: the server's cache, which a restart clears
 	end     uint64
 	grown   chan struct{} // closed by the next append
 }
 
-// place is where an id was written.
+// place is the location of an event by id.
 type place struct {
 	stream   string
 	revision int64
 }
 
-// newJournal begins as a server does, with events of its own.
+// newJournal returns a journal with the system events of a new server.
 func newJournal() *journal {
 	j := &journal{streams: make(map[string][]*record), ids: make(map[uuid.UUID]place), grown: make(chan struct{})}
 	j.put("$epoch-information", []proposal{{id: uuid.New(), kind: "$epoch-information", json: true, data: []byte(`{}`)}})
@@ -50,7 +50,7 @@ func newJournal() *journal {
 	return j
 }
 
-// proposal is an event that is to be appended.
+// proposal is an event to append.
 type proposal struct {
 	id       uuid.UUID
 	kind     string
@@ -59,21 +59,21 @@ type proposal struct {
 	metadata []byte
 }
 
-// Expectations besides revisions, in the server's own numbers.
+// Expectations other than revisions, with the server's values.
 const (
 	noStream     = -1
 	anything     = -2
 	streamExists = -4
 )
 
-// verdict is what becomes of an append: where its last event stands, or that the stream is not as expected.
+// verdict is the result of an append: its last event, or that the stream is not as expected.
 type verdict struct {
 	wrong   bool
 	current int64 // revision of the stream's last event, -1 for none
 	last    *record
 }
 
-// append decides and writes.
+// append checks the expectation and writes.
 func (j *journal) append(stream string, expected int64, events []proposal) verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -97,7 +97,7 @@ func (j *journal) append(stream string, expected int64, events []proposal) verdi
 	return verdict{current: current, last: written[len(written)-1]}
 }
 
-// same is an append again whose last event stands already; nil: it is another one.
+// same returns the result of a repeated append by its stored last event; nil: it is not a repetition.
 func same(last *record, current int64) verdict {
 	if last == nil {
 		return verdict{wrong: true, current: current}
@@ -105,8 +105,8 @@ func same(last *record, current int64) verdict {
 	return verdict{current: current, last: last}
 }
 
-// seen looks for ids among those remembered: an append that expects nothing is a new one when its first id is not
-// known on the stream, the same again when all are, and wrong when only some are.
+// seen looks up the cached ids of an append without expectation. The append is new if its first id is not known on the stream, a repetition
+// if all ids are, and wrong if only some are.
 func (j *journal) seen(stream string, events []proposal) (last *record, known bool) {
 	for i, e := range events {
 		at, there := j.ids[e.id]
@@ -118,7 +118,7 @@ func (j *journal) seen(stream string, events []proposal) (last *record, known bo
 	return last, last != nil
 }
 
-// standing reports whether events stand right after a revision, and returns the last of them.
+// standing returns the last of the given events if they are stored right after a revision, and otherwise nil.
 func (j *journal) standing(stream string, expected int64, events []proposal) (last *record) {
 	there := j.streams[stream]
 	for i, e := range events {
@@ -150,14 +150,14 @@ func (j *journal) put(stream string, events []proposal) []*record {
 	return written
 }
 
-// view is the journal at a moment.
+// view is a snapshot of the journal.
 type view struct {
 	all   []*record
 	end   uint64
 	grown <-chan struct{}
 }
 
-// look returns the journal up to a number of events, or all of it when that is negative.
+// look returns the journal up to a number of events, or all of it if that is negative.
 func (j *journal) look(limit int) view {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -189,14 +189,13 @@ func byPosition(r *record, position uint64) int {
 	return 0
 }
 
-// from is the index of the first event at a position or after it.
+// from returns the index of the first event at or after a position.
 func (v view) from(position uint64) int {
 	i, _ := slices.BinarySearchFunc(v.all, position, byPosition)
 	return i
 }
 
-// boundary reports whether a record begins at a position. A server that is asked to read from anywhere else reads
-// nonsense and says so.
+// boundary reports whether a record starts at a position. A server rejects reads from other positions as invalid.
 func (v view) boundary(position uint64) bool {
 	i := v.from(position)
 	return position >= v.end || v.all[i].position == position

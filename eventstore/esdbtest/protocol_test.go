@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// TestServer_Protocol tests the responses of a server at the level of the protocol. If URLVariable is set, a real server must give
-// the same.
+// TestServer_Protocol tests the responses of a server at the level of the protocol. If URLVariable is set, a real server must respond the
+// same.
 func TestServer_Protocol(t *testing.T) {
 	t.Parallel()
 	servers := map[string]string{"esdbtest": esdbtest.Start(t).URL()}

@@ -85,12 +85,12 @@ func (s *Server) readAll(o *streams.ReadReq_Options, out streams.Streams_ReadSer
 	}
 	chosen := v.all[from:]
 	if backwards(o) {
-		chosen = reversed(v.all[:from]) // a position lies before its event
+		chosen = reversed(v.all[:from]) // a position is before its event
 	}
 	return send(out, chosen, o.GetCount(), matches)
 }
 
-// valid refuses positions at which no record begins.
+// valid rejects positions at which no record starts.
 func valid(v view, p *streams.ReadReq_Options_Position) error {
 	if p.GetPreparePosition() > p.GetCommitPosition() || !v.boundary(p.GetCommitPosition()) {
 		return status.Error(codes.InvalidArgument, "Trying to read from an invalid position.")
@@ -104,7 +104,7 @@ func reversed(records []*record) []*record {
 	return records
 }
 
-// send sends the first of the records that match.
+// send sends the first count matching records.
 func send(out streams.Streams_ReadServer, records []*record, count uint64, matches func(*record) bool) error {
 	for _, r := range records {
 		if count == 0 {
@@ -121,7 +121,7 @@ func send(out streams.Streams_ReadServer, records []*record, count uint64, match
 	return nil
 }
 
-// ticks are the server's unit of time: 100 ns.
+// ticks is the server's unit of time, 100 ns.
 const ticks = 100
 
 func encode(r *record) *streams.ReadResp_ReadEvent {

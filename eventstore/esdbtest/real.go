@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// URLVariable names the address of a real server, to run against it what needs no server of its own. It need not be empty.
+	// URLVariable names the address of a real server for tests that do not need their own. It need not be empty.
 	URLVariable = "LEADLOG_TEST_ESDB_URL"
 
-	// StartVariable names a program that starts an empty real server, prints its address as one line, and stops it when it gets a
-	// SIGTERM. It is run for each test that needs a server of its own.
+	// StartVariable names a program that starts an empty real server, prints its address as one line, and stops it on SIGTERM. It is run for
+	// each test that needs its own server.
 	StartVariable = "LEADLOG_TEST_ESDB_START"
 )
 
-// Shared returns the address of a server that others may use too, so the test must keep to a namespace of its own: that of the real
-// server at URLVariable, else that of a new double.
+// Shared returns the address of a server that others may use too, so the test must use its own namespace: the real server at URLVariable,
+// or a new test server if that is not set.
 func Shared(t testing.TB) string {
 	t.Helper()
 	if address := os.Getenv(URLVariable); address != "" {
@@ -28,15 +28,15 @@ func Shared(t testing.TB) string {
 	return Empty(t)
 }
 
-// Empty returns the address of an empty server for this test alone: a real one if StartVariable names a program that starts it, else a
-// double.
+// Empty returns the address of an empty server for this test alone: a real one if StartVariable names a program that starts it, otherwise a
+// test server.
 func Empty(t testing.TB) string {
 	t.Helper()
 	program := os.Getenv(StartVariable)
 	if program == "" {
 		return Start(t).URL()
 	}
-	command := exec.Command(program) //nolint:gosec,noctx // the program that the variable is for; it ends with the test
+	command := exec.Command(program) //nolint:gosec,noctx // the program named by the variable; it ends with the test
 	command.Stderr = t.Output()
 	out, err := command.StdoutPipe()
 	if err == nil {
@@ -47,7 +47,7 @@ func Empty(t testing.TB) string {
 	}
 	t.Cleanup(func() {
 		_ = command.Process.Signal(syscall.SIGTERM)
-		_ = command.Wait() // it ends by the signal
+		_ = command.Wait() // it is terminated by the signal
 	})
 	address, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package esdbtest is a server in the test's own process that speaks EventStoreDB's gRPC protocol, as far as a log
-// needs it: appending with every expectation, reading streams and $all in both directions, filters, subscriptions with
-// their confirmations, checkpoints and word of having caught up, gossip, and which features there are.
+// Package esdbtest is a test server for EventStoreDB's gRPC protocol, as far as a log needs it: appends with every expectation, reads of
+// streams and $all in both directions, filters, subscriptions with confirmations, checkpoints and CaughtUp, gossip, and server features.
 //
-// It does what the server's documentation and sources say that EventStoreDB 24.10 does, also where that is
-// inconvenient: it remembers only so many ids, a checkpoint says no more than it does there, a follower answers reads
-// that do not ask for the leader from what it has. Faults come on demand; see faults.go.
+// It behaves like EventStoreDB 24.10 according to the documentation and sources, also where that is inconvenient: it caches a limited
+// number of ids, checkpoints guarantee no more than those of the server, and a follower serves reads that do not require the leader from
+// its own data. Faults are injected on demand; see faults.go.
 package esdbtest
 
 import (
@@ -32,19 +31,19 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Server is a node. Its log is in memory.
+// Server is a node with an in-memory log.
 type Server struct {
 	streams.UnimplementedStreamsServer
 
 	log      *journal
 	members  *members
 	listener *listener
-	scheme   string // what its address ends with, and whether there is TLS
-	user     string // "name:password" that calls must bring; empty for anyone
+	scheme   string // parameters of its address, which include the TLS settings
+	user     string // required credentials, "name:password"; empty: none
 	faults   faults
 }
 
-// Start starts a node without TLS, alone, and stops it when the test ends.
+// Start starts a single node without TLS, and stops it when the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{log: newJournal(), members: &members{}, scheme: "tls=false"}
@@ -53,8 +52,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// StartSecure starts a node with TLS that answers only a user with this password. Its address names a file with the
-// certificate of its authority.
+// StartSecure starts a node with TLS that requires a user and password. Its address names a file with the certificate of its authority.
 func StartSecure(t testing.TB, name, password string) *Server {
 	t.Helper()
 	certificate, authority := certify(t)
@@ -64,7 +62,7 @@ func StartSecure(t testing.TB, name, password string) *Server {
 	return s
 }
 
-// Follower adds a node that follows this one.
+// Follower adds a follower of this node to the cluster.
 func (s *Server) Follower(t testing.TB) *Server {
 	t.Helper()
 	f := &Server{log: s.log, members: s.members, scheme: s.scheme}
@@ -73,10 +71,10 @@ func (s *Server) Follower(t testing.TB) *Server {
 	return f
 }
 
-// URL is the connection string of the node itself.
+// URL returns the connection string of the node.
 func (s *Server) URL() string { return "esdb://" + s.credentials() + s.Address() + "?" + s.scheme }
 
-// ClusterURL is a connection string that names several nodes as seeds of gossip.
+// ClusterURL returns a connection string with several nodes as gossip seeds.
 func (s *Server) ClusterURL(others ...*Server) string {
 	seeds := s.Address()
 	for _, o := range others {
@@ -85,9 +83,9 @@ func (s *Server) ClusterURL(others ...*Server) string {
 	return "esdb://" + s.credentials() + seeds + "?" + s.scheme
 }
 
-// DiscoverURL is a connection string that finds the node by the name of this machine, and from there the cluster.
+// DiscoverURL returns a connection string that discovers the cluster by the host name of this machine.
 func (s *Server) DiscoverURL() string {
-	_, port, _ := net.SplitHostPort(s.Address()) // it listens there
+	_, port, _ := net.SplitHostPort(s.Address()) // the address is valid
 	return "esdb+discover://" + s.credentials() + "localhost:" + port + "?" + s.scheme
 }
 
@@ -98,7 +96,7 @@ func (s *Server) credentials() string {
 	return s.user + "@"
 }
 
-// Address is where the node listens.
+// Address returns the listening address of the node.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
 func (s *Server) serve(t testing.TB, secure *tls.Config) {
@@ -108,7 +106,7 @@ func (s *Server) serve(t testing.TB, secure *tls.Config) {
 		t.Fatalf("listen: %v", err)
 	}
 	s.listener = &listener{Listener: inner, open: make(map[net.Conn]struct{})}
-	// Clients ping every ten seconds, which servers of EventStoreDB put up with and gRPC's own do not.
+	// Clients ping every ten seconds, which EventStoreDB accepts and gRPC's default policy does not.
 	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
 	options := []grpc.ServerOption{grpc.StreamInterceptor(s.stream), grpc.KeepaliveEnforcementPolicy(pings)}
 	if secure != nil {
@@ -122,7 +120,7 @@ func (s *Server) serve(t testing.TB, secure *tls.Config) {
 	t.Cleanup(server.Stop)
 }
 
-// listener knows its connections, so that they can be dropped, and can refuse new ones.
+// listener tracks its connections, so that they can be dropped, and can reject new ones.
 type listener struct {
 	net.Listener
 	mu   sync.Mutex
@@ -157,7 +155,7 @@ func (l *listener) drop() {
 	clear(l.open)
 }
 
-// tracked is a connection that its listener forgets when it closes.
+// tracked is a connection that its listener untracks when it is closed.
 type tracked struct {
 	net.Conn
 	listener *listener
@@ -170,7 +168,7 @@ func (c *tracked) Close() error {
 	return c.Conn.Close()
 }
 
-// certify makes a certificate for this machine that is its own authority, and a file with it.
+// certify creates a self-signed certificate for this machine, and a file with it.
 func certify(t testing.TB) (tls.Certificate, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
