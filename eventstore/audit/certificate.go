@@ -15,17 +15,17 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErrCertificate means that a text is not a certificate of an erasure, or says something else than its proof.
+// ErrCertificate means that a text is not a certificate of an erasure, or does not match its proof.
 var ErrCertificate = errors.New("not a certificate of an erasure")
 
-// Certificate certifies that a person was erased. What the log proves is in Proof: that lead.erased is on it, with the hashes of the
-// keys that were destroyed. The rest is the word of the service.
+// Certificate certifies that a person was erased. Proof proves that lead.erased is on the log, with the hashes of the destroyed keys. The
+// rest is stated by the service without proof.
 type Certificate struct {
 	LeadID         string                `json:"leadId"`
-	JoinedLeads    []string              `json:"joinedLeads"` // that were erased with it
+	JoinedLeads    []string              `json:"joinedLeads"` // erased together with the lead
 	Erasure        CertifiedErasure      `json:"erasure"`
 	KeyCommitments []event.KeyCommitment `json:"keyCommitments"`
-	// Endpoints are those of the account, with the outcome of lead.erased there. Null: there is no record.
+	// Endpoints are the account's endpoints with the outcome of lead.erased. Null: there is no record.
 	Endpoints []NotifiedEndpoint `json:"endpoints"`
 	// Proof is the receipt of lead.erased.
 	Proof       string   `json:"proof"`
@@ -41,30 +41,30 @@ type CertifiedErasure struct {
 	Revision eventstore.Revision `json:"revision"`
 	At       string              `json:"at"`
 	Actor    string              `json:"actor"`
-	// Stored is the event's metadata and data as they are stored, of which the leaf has the hash. In base64.
+	// Stored is the event's stored metadata and data, whose hash is in the leaf. In base64.
 	Stored []byte `json:"stored"`
 }
 
 // Outcomes of lead.erased at an endpoint.
 const (
 	Acknowledged = "acknowledged"
-	Pending      = "pending" // it will be sent, or sent again
-	Failed       = "failed"  // the schedule is used up
+	Pending      = "pending" // it will be sent or retried
+	Failed       = "failed"  // no retry is left
 	Cancelled    = "cancelled"
-	NotSent      = "not_sent" // the endpoint did not ask for lead.erased, or was disabled
+	NotSent      = "not_sent" // the endpoint was not subscribed to lead.erased, or was disabled
 )
 
-// NotifiedEndpoint is an endpoint, with the outcome of lead.erased there.
+// NotifiedEndpoint is an endpoint with the outcome of lead.erased.
 type NotifiedEndpoint struct {
 	WebhookID      string  `json:"webhookId"`
 	Host           string  `json:"host"`
 	State          string  `json:"state"`
 	AcknowledgedAt *string `json:"acknowledgedAt"`
 	Attempts       int     `json:"attempts"`
-	Status         int     `json:"status"` // of the last answer; 0: there was none
+	Status         int     `json:"status"` // of the last response; 0: none
 }
 
-// cannotProve is what no certificate proves.
+// cannotProve lists facts that no certificate proves.
 func cannotProve() []string {
 	return []string{
 		"That no copy of the key was kept: a key can be copied before it is destroyed. Backups of the key's database from before the erasure have it, until they are deleted.",
@@ -75,7 +75,7 @@ func cannotProve() []string {
 	}
 }
 
-// NewCertificate returns the certificate of an erasure, without endpoints. The event is as it is stored.
+// NewCertificate returns the certificate of an erasure, without endpoints. The event is in stored form.
 func NewCertificate(erased eventstore.Recorded, proof []byte, now time.Time) (c Certificate, err error) {
 	content, err := storedContent(erased)
 	if err != nil {
@@ -105,13 +105,13 @@ func readErasure(content []byte) (fact event.LeadErased, metadata event.Metadata
 	return fact, metadata, err
 }
 
-// named returns what a certificate repeats of the fact. JSON has [] for none.
+// named returns the lists of the fact that a certificate repeats. They are not nil, so that JSON has [].
 func named(fact event.LeadErased) ([]string, []event.KeyCommitment) {
 	return append([]string{}, fact.Leads...), append([]event.KeyCommitment{}, fact.KeyCommitments...)
 }
 
-// OpenCertificate verifies a certificate, or the JSON answer that contains one, without the service: that its proof holds, and is of
-// what the certificate says. The errors are ErrCertificate and those of OpenReceipt.
+// OpenCertificate verifies a certificate, or the JSON response that contains one, without the service: its proof must be valid, and match
+// the certificate. The errors are ErrCertificate and those of OpenReceipt.
 func OpenCertificate(text []byte, trust Trust) (c Certificate, r Receipt, err error) {
 	var answer struct {
 		Data *Certificate `json:"data"`
@@ -133,7 +133,7 @@ func OpenCertificate(text []byte, trust Trust) (c Certificate, r Receipt, err er
 	return c, r, nil
 }
 
-// differs returns the first difference between a certificate and the leaf of its proof.
+// differs returns the first difference between a certificate and the leaf of its proof, or an empty string.
 func (c Certificate) differs(leaf Leaf) string {
 	e := c.Erasure
 	if leaf.Type != (event.LeadErased{}).EventType() {

@@ -16,12 +16,12 @@ import (
 // newest head, and must begin with the tree of each older one.
 type Check struct {
 	Heads    []Head                   // at least one
-	Most     int                      // findings that are returned
+	Most     int                      // maximum number of findings
 	Progress func(events, size int64) // may be nil
 }
 
-// Export reads an export to its end, in constant memory. It returns findings, as sentences that name the events, or
-// how many events it contains if nothing is wrong. The error means that the export could not be read.
+// Export reads an export to its end, in constant memory. It returns findings, as sentences that name the events, or the number of events if
+// there are none. The error means that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
 	checking := checking{Check: c, newest: slices.MaxFunc(c.Heads, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })}
 	if err := checking.compare(); err != nil {
@@ -53,7 +53,7 @@ type checking struct {
 	tree     Edge
 	lines    int64
 	empty    int64 // the first empty line since the last event, or 0
-	next     int64 // the leaf that belongs on the next line
+	next     int64 // the leaf that is expected on the next line
 	wrong    bool
 	findings []string
 }
@@ -71,7 +71,7 @@ func (c *checking) line(line []byte) error {
 		c.empty = cmp.Or(c.empty, c.lines)
 		return nil
 	}
-	if c.empty > 0 { // empty lines at the end, as editors and shells leave them, do not matter
+	if c.empty > 0 { // empty lines at the end, which editors and shells add, are allowed
 		c.find("line %d: is empty", c.empty)
 		c.empty = 0
 	}
@@ -92,7 +92,7 @@ func (c *checking) line(line []byte) error {
 	}
 	c.place(e)
 	if c.wrong {
-		return nil // this was reported already
+		return nil // it was reported
 	}
 	hash, err := e.LeafHash(c.newest.Account)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *checking) line(line []byte) error {
 	return c.compare()
 }
 
-// compare checks the tree so far against the signed head of this size, if there is one.
+// compare checks the current tree against the signed heads of its size.
 func (c *checking) compare() error {
 	for _, head := range c.Heads {
 		if head.Size != c.tree.Size() {
@@ -123,7 +123,7 @@ func (c *checking) compare() error {
 	return nil
 }
 
-// place checks that the event is where it belongs.
+// place checks that the event has the expected leaf index.
 func (c *checking) place(e Entry) {
 	switch missing := e.Leaf - c.next; {
 	case missing == 1:
@@ -138,7 +138,7 @@ func (c *checking) place(e Entry) {
 	c.next = e.Leaf + 1
 }
 
-// end reports what can only be known when all lines have been read.
+// end reports findings that depend on the end of the export.
 func (c *checking) end() {
 	switch size := c.newest.Size; {
 	case c.next == size-1:

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Edge is the right edge of a growing tree: the hashes of its largest whole subtrees, at most one for each power of two.
-// It is all that is needed to add leaves and to know the root. The zero value is the empty tree.
+// Edge is the right edge of a growing tree: the hashes of its largest complete subtrees, at most one for each power of two. They suffice to
+// add leaves and to compute the root. The zero value is the empty tree.
 type Edge struct {
 	size  int64
 	peaks map[int64]tlog.Hash // by stored index
@@ -32,7 +32,7 @@ func Resume(size int64, stored tlog.HashReader) (*Edge, error) {
 	return e, err
 }
 
-// SizeOf returns how many leaves a tree has whose last stored hash is at an index.
+// SizeOf returns the number of leaves of a tree whose last stored hash is at an index.
 func SizeOf(lastStored int64) int64 {
 	level, n := tlog.SplitStoredHashIndex(lastStored)
 	return (n + 1) << level
@@ -41,8 +41,8 @@ func SizeOf(lastStored int64) int64 {
 // Size is how many leaves the tree has.
 func (e *Edge) Size() int64 { return e.size }
 
-// Add adds a leaf. It returns the hashes to store: the leaf's, at tlog.StoredHashIndex(0, size before), and behind it
-// those of the subtrees that it completes.
+// Add adds a leaf. It returns the hashes to store: the leaf's, at tlog.StoredHashIndex(0, size before), and after it those of the subtrees
+// that it completes.
 func (e *Edge) Add(leaf tlog.Hash) ([]tlog.Hash, error) {
 	stored, err := tlog.StoredHashesForRecordHash(e.size, leaf, e.reader())
 	if err != nil {
@@ -52,7 +52,7 @@ func (e *Edge) Add(leaf tlog.Hash) ([]tlog.Hash, error) {
 		e.peaks = map[int64]tlog.Hash{}
 	}
 	top := len(stored) - 1
-	for level := range top { // these are inside the new subtree now
+	for level := range top { // these are now inside the new subtree
 		delete(e.peaks, tlog.StoredHashIndex(level, e.size>>level-1))
 	}
 	e.peaks[tlog.StoredHashIndex(top, e.size>>top)] = stored[top]

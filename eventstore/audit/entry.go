@@ -1,13 +1,13 @@
-// Package audit makes and checks the proofs of the audit trail of API tokens: what an auditor is shown of each event, the Merkle
-// tree over an account's events, its signed heads, and the check of an export against a head.
+// Package audit creates and checks the proofs of the audit trail of API tokens: the form of an event for auditors, the Merkle tree over an
+// account's events, its signed heads, and the check of an export against a head.
 //
-// Each account has its own tree. An auditor of an account has all of its leaves, and so can see that none is missing. A tree over
-// the whole log would prove that each event is on the log, but not which events were left out, and would tell every auditor how
-// much happens in other accounts. There is such a tree too, [Log], for those who run the service.
+// Each account has its own tree. An auditor of an account has all of its leaves, and so can detect a missing one. A tree over the whole log
+// would prove that each event is on the log, but not which events were left out, and would reveal the activity of other accounts to every
+// auditor. There is also such a tree, [Log], for operators of the service.
 //
-// The tree is that of RFC 6962, as golang.org/x/mod/sumdb/tlog implements it. Its leaves are the events that are shown:
-// token.created, token.rotated, token.expiring, token.deleted and token.refused. Samples of successful uses are not leaves: they
-// only say when a token was last used, and would be most of the tree.
+// The tree is that of RFC 6962, as implemented by golang.org/x/mod/sumdb/tlog. Its leaves are the events that auditors see: token.created,
+// token.rotated, token.expiring, token.deleted and token.refused. Samples of successful uses are not leaves: they only show when a token
+// was last used, and would be most of the tree.
 //
 // The package is pure, except that it reads the export that it checks.
 package audit
@@ -27,27 +27,27 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Entry is a token event as auditors see it. Its JSON is a line of an export.
+// Entry is a token event in the form for auditors. Its JSON is a line of an export.
 type Entry struct {
 	ID        string              `json:"id"`
 	TokenID   string              `json:"tokenId"`
 	Type      string              `json:"type"` // public: without version
 	Position  eventstore.Position `json:"position"`
-	At        string              `json:"at"` // as all answers write times
+	At        string              `json:"at"` // in the format of the API
 	Actor     string              `json:"actor"`
 	IP        string              `json:"ip"`
 	UserAgent string              `json:"userAgent"`
 	RequestID string              `json:"requestId"`
 	Data      jsontext.Value      `json:"data"` // without the hash of the token's value
-	// Digest is the SHA-256 of all that the log has of the event, including the hash of the token's value, which is not shown.
+	// Digest is the SHA-256 of all fields of the event on the log, including the hash of the token's value, which is not shown.
 	Digest string `json:"digest"`
-	// Leaf is the event's place in the account's tree, from 0.
+	// Leaf is the event's index in the account's tree, from 0.
 	Leaf int64 `json:"leaf"`
-	// LineHash is the SHA-256 of the line without this member. It proves nothing, but shows which line was changed.
+	// LineHash is the SHA-256 of the line without this member. It is no proof, but shows which line was changed.
 	LineHash string `json:"lineHash,omitzero"`
 }
 
-// What is shown of an event's data.
+// The forms of an event's data for auditors.
 type (
 	created struct {
 		Name          string `json:"name"`
@@ -70,7 +70,7 @@ type (
 	}
 )
 
-// shown is what auditors see of an event's data, or nil when the event is no leaf.
+// shown returns the form of an event's data for auditors, or nil if the event is no leaf.
 func shown(data event.Data) any {
 	switch d := data.(type) {
 	case event.TokenCreated:
@@ -87,18 +87,18 @@ func shown(data event.Data) any {
 	return nil
 }
 
-// Shown returns what auditors see of the data of an event that is a leaf, as JSON: nothing of a token's hash.
+// Shown returns the JSON of the data of a leaf event for auditors, without a token's hash.
 func Shown(data event.Data) (jsontext.Value, error) { return json.Marshal(shown(data)) }
 
-// Moment writes a time as all answers do.
+// Moment formats a time like the API.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 var leafTypes = event.Types(event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.TokenRefused{})
 
-// IsLeaf reports whether an event is a leaf of its account's tree, by its stored type.
+// IsLeaf reports whether events of a stored type are leaves of their account's tree.
 func IsLeaf(eventType string) bool { return slices.Contains(leafTypes, eventType) }
 
-// NewEntry returns the entry of an event that is a leaf, at its place in the tree, without its line hash.
+// NewEntry returns the entry of an event at a leaf index, without its line hash.
 func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error) {
 	encoded, err := json.Marshal(shown(data))
 	if err != nil {
@@ -112,7 +112,7 @@ func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error)
 	}, err
 }
 
-// digest covers everything but the position, which changes when the log is copied to another store.
+// digest covers all fields except the position, which changes when the log is copied to another store.
 func digest(e eventstore.Recorded) (string, error) {
 	whole, err := json.Marshal(struct {
 		ID       string
@@ -129,14 +129,14 @@ func digest(e eventstore.Recorded) (string, error) {
 	return sum(whole), nil
 }
 
-// sum is in hexadecimal: a spreadsheet takes base64 that begins with a plus sign for a formula.
+// sum returns a SHA-256 in hexadecimal: spreadsheets treat base64 that starts with a plus sign as a formula.
 func sum(b []byte) string {
 	hash := sha256.Sum256(b)
 	return hex.EncodeToString(hash[:])
 }
 
-// LeafHash is the entry's hash as a leaf of an account's tree: RFC 6962's of the canonical JSON (RFC 8785) of the account
-// and of what the line says, without position, leaf and lineHash.
+// LeafHash returns the entry's hash as a leaf of an account's tree: the RFC 6962 hash of the canonical JSON (RFC 8785) of the account and
+// the line, without position, leaf and lineHash.
 func (e Entry) LeafHash(account string) (tlog.Hash, error) {
 	leaf, err := json.Marshal(struct {
 		Account   string         `json:"account"`

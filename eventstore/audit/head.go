@@ -24,7 +24,7 @@ type Head struct {
 var (
 	// ErrHead means that a text is not a tree head.
 	ErrHead = errors.New("not a tree head of leadlog")
-	// ErrSignature means that a tree head is not signed by the key that it should be.
+	// ErrSignature means that a tree head is not signed by the expected key.
 	ErrSignature = errors.New("the tree head is not signed by this key")
 	// ErrPublicKey means that a text is not a public key.
 	ErrPublicKey = errors.New("not a public key of leadlog, such as leadlog+1a2b3c4d+AUx…")
@@ -32,8 +32,8 @@ var (
 
 const (
 	keyName      = "leadlog"
-	originPrefix = "leadlog/" // the account comes after it
-	keyPrefix    = "key "     // the public key comes after it
+	originPrefix = "leadlog/" // followed by the account
+	keyPrefix    = "key "     // followed by the public key
 )
 
 // Signer signs tree heads.
@@ -60,7 +60,7 @@ func NewNamedSigner(name string, seed []byte) (*Signer, error) {
 	return &Signer{verifier, public, private}, err
 }
 
-// PublicKey returns the key that others check heads with, in the form of sumdb/note: a name, the key's hash and the key.
+// PublicKey returns the key that verifies heads, in the form of sumdb/note: a name, the key's hash and the key.
 func (s *Signer) PublicKey() string { return s.public }
 
 // Sign implements note.Signer.
@@ -81,8 +81,8 @@ func (s *Signer) SignHead(h Head) (string, error) {
 	return string(signed), err
 }
 
-// OpenHead reads a signed head, or the JSON answer that contains one, and verifies its signature. Without a public key it uses the
-// one that the head names: the head is then intact, but the caller must judge by the returned key who signed it.
+// OpenHead parses a signed head, or the JSON response that contains one, and verifies its signature. Without a public key it uses the one
+// that the head names: the head is then intact, but the caller must decide whether to trust the returned key.
 func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error) {
 	if text, err = unwrapped(text); err != nil {
 		return h, "", err
@@ -120,13 +120,13 @@ func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error
 	return h, publicKey, err
 }
 
-// headKey returns a public key under the name that signs heads: the checkpoints of the log are signed with the same key under the
-// log's name.
+// headKey returns a public key under the name that signs heads. The checkpoints of the log are signed with the same key under the log's
+// name.
 func headKey(publicKey string) (string, error) {
 	if _, err := note.NewVerifier(publicKey); err != nil {
 		return "", err
 	}
-	parts := strings.SplitN(publicKey, "+", 3) // name, hash, and in base64 the algorithm and the key
+	parts := strings.SplitN(publicKey, "+", 3) // name, hash, and base64 of the algorithm and the key
 	key, err := base64.StdEncoding.DecodeString(parts[2])
 	if err != nil {
 		return "", err
@@ -134,7 +134,7 @@ func headKey(publicKey string) (string, error) {
 	return note.NewEd25519VerifierKey(keyName, key[1:])
 }
 
-// unwrapped takes the head out of the JSON answer that it came in.
+// unwrapped extracts the head from a JSON response.
 func unwrapped(text []byte) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(text, " \r\n\t"), []byte("{")) {
 		return text, nil

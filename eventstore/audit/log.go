@@ -15,14 +15,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// WholeLog takes the place of the account in heads of the tree over the whole log. No account can have this name.
+// WholeLog replaces the account in heads of the tree over the whole log. No account can have this name.
 const WholeLog = "*"
 
-// Log is the tree over the whole log. Its leaves are all events of all accounts in the order of the log. To
-// check a head, the log is read from its beginning; [Tiles] are what is stored. The zero value is the tree of an empty log.
+// Log is the tree over the whole log. Its leaves are all events of all accounts in log order. A head is checked by reading the log from its
+// start; [Tiles] is the stored tree. The zero value is the tree of an empty log.
 type Log struct{ edge Edge }
 
-// LogLeaf is the hash of an event as a leaf of that tree: RFC 6962's of its record.
+// LogLeaf returns the hash of an event as a leaf of the tree over the whole log: the RFC 6962 hash of its record.
 func LogLeaf(stored eventstore.Recorded) (tlog.Hash, error) {
 	var h LeafHasher
 	return h.Leaf(&stored)
@@ -32,8 +32,8 @@ func LogLeaf(stored eventstore.Recorded) (tlog.Hash, error) {
 //
 //	{"at":"2026-11-21T07:44:02.556Z","id":"01M7…","revision":0,"stored":"9f86…","stream":"lead-01M7…","type":"lead.created.v1"}
 //
-// stored is the SHA-256, in hexadecimal, of what the log has besides: the metadata as JSON, a newline and the data. The event must be
-// as it is stored, sealed: then the leaf stays the same when a person is forgotten. It has no position, so it also stays the same
+// stored is the SHA-256, in hexadecimal, of the other data on the log: the metadata as JSON, a newline and the data. The event must be in
+// stored form, sealed, so that the leaf does not change when a person is erased. The record has no position, so it does not change either
 // when the log is copied to another store.
 func LogRecord(stored eventstore.Recorded) ([]byte, error) {
 	content, err := storedContent(stored)
@@ -43,17 +43,17 @@ func LogRecord(stored eventstore.Recorded) ([]byte, error) {
 	return appendRecord(nil, &stored, appendTime(nil, stored.At), content)
 }
 
-// LeafHasher hashes the leaves of one event after another, in memory that it keeps. The zero value is ready to use.
+// LeafHasher hashes the leaves of a sequence of events, and reuses its memory. The zero value is ready to use.
 type LeafHasher struct {
-	metadata event.Metadata // of the event before: those of one append share it
+	metadata event.Metadata // of the previous event; events of one append share it
 	encoded  []byte
-	at       time.Time // of the event before, which it shares too
+	at       time.Time // of the previous event, usually shared too
 	moment   []byte
 	content  []byte
 	record   []byte
 }
 
-// Leaf is LogLeaf.
+// Leaf is like LogLeaf.
 func (h *LeafHasher) Leaf(stored *eventstore.Recorded) (leaf tlog.Hash, err error) {
 	if h.encoded == nil || h.metadata != stored.Metadata {
 		h.metadata = stored.Metadata
@@ -71,10 +71,10 @@ func (h *LeafHasher) Leaf(stored *eventstore.Recorded) (leaf tlog.Hash, err erro
 	return sha256.Sum256(h.record), nil
 }
 
-// leafPrefix is what RFC 6962 has before the record of a leaf, in its hash.
+// leafPrefix is the byte that RFC 6962 hashes before the record of a leaf.
 const leafPrefix = 0
 
-// appendRecord appends an event's record, given its time as text and its content.
+// appendRecord appends an event's record, given its formatted time and its content.
 func appendRecord(record []byte, stored *eventstore.Recorded, at, content []byte) (_ []byte, err error) {
 	sum := sha256.Sum256(content)
 	record = append(slices.Grow(record, recordSize), `{"at":"`...)
@@ -95,10 +95,10 @@ func appendRecord(record []byte, stored *eventstore.Recorded, at, content []byte
 	return append(record, '}'), nil
 }
 
-// recordSize is more than most records have.
+// recordSize exceeds the size of most records.
 const recordSize = 320
 
-// storedContent returns what a leaf has the hash of.
+// storedContent returns the data whose hash is in a leaf.
 func storedContent(stored eventstore.Recorded) ([]byte, error) {
 	metadata, err := stored.Metadata.Encode()
 	return appendContent(nil, metadata, stored.Data), err
@@ -108,7 +108,7 @@ func appendContent(content, metadata, data []byte) []byte {
 	return append(append(append(content, metadata...), '\n'), data...)
 }
 
-// appendTime writes a time as answers do, and microseconds only if there are any: the log's times are whole milliseconds.
+// appendTime formats a time like the API, with microseconds only if there are any: the log's times are whole milliseconds.
 func appendTime(b []byte, t time.Time) []byte {
 	const whole, finer = "2006-01-02T15:04:05.000Z", "2006-01-02T15:04:05.000000Z"
 	if t.Nanosecond()/int(time.Microsecond)%1000 == 0 {

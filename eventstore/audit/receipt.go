@@ -23,7 +23,7 @@ import (
 var (
 	// ErrReceipt means that a text is not a receipt.
 	ErrReceipt = errors.New("not a receipt of leadlog")
-	// ErrNotIncluded means that the tree of a receipt's checkpoint does not have the receipt's leaf.
+	// ErrNotIncluded means that the tree of a receipt's checkpoint does not contain the receipt's leaf.
 	ErrNotIncluded = errors.New("the tree of the checkpoint does not have the event at this index")
 	// ErrCosignatures means that too few of the trusted witnesses have cosigned a receipt's checkpoint.
 	ErrCosignatures = errors.New("too few witnesses have cosigned the checkpoint")
@@ -34,12 +34,12 @@ var (
 // receiptHeader is the first line of a receipt.
 const receiptHeader = "c2sp.org/tlog-proof@v1"
 
-// Leaf is the record of an event in the tree over the whole log, as [LogRecord] writes it.
+// Leaf is the record of an event in the tree over the whole log, in the form of [LogRecord].
 type Leaf struct {
 	At       string              `json:"at"`
 	ID       string              `json:"id"`
 	Revision eventstore.Revision `json:"revision"`
-	Stored   string              `json:"stored"` // SHA-256, in hexadecimal, of the metadata and the data as they are stored
+	Stored   string              `json:"stored"` // SHA-256, in hexadecimal, of the stored metadata and data
 	Stream   string              `json:"stream"`
 	Type     string              `json:"type"` // with its version
 }
@@ -59,14 +59,14 @@ func ParseLeaf(record []byte) (l Leaf, err error) {
 	return l, nil
 }
 
-// moment returns the leaf's time as answers write it.
+// moment returns the leaf's time in the format of the API.
 func (l Leaf) moment() string {
 	at, _ := time.Parse(time.RFC3339Nano, l.At) // checked by ParseLeaf
 	return Moment(at)
 }
 
-// Receipt proves that an event is on the log: a C2SP transparency log proof (c2sp.org/tlog-proof), whose extra data is the leaf that
-// was hashed.
+// Receipt proves that an event is on the log: a C2SP transparency log proof (c2sp.org/tlog-proof), with the record of the leaf as extra
+// data.
 type Receipt struct {
 	Leaf         Leaf
 	Index        int64 // of the leaf in the tree
@@ -77,24 +77,24 @@ type Receipt struct {
 // Cosignature is a witness's signature of a checkpoint.
 type Cosignature struct {
 	Witness  string
-	At       time.Time // zero unless it was verified
+	At       time.Time // zero if it was not verified
 	Verified bool      // with a key that the caller trusts
 }
 
-// Trust is what a checkpoint must be signed by.
+// Trust is the keys that must have signed a checkpoint.
 type Trust struct {
 	PublicKey string   // of the log, or of the heads of its accounts
-	Witnesses []string // their keys
-	Quorum    int      // how many of them must have cosigned
+	Witnesses []string // keys of the witnesses
+	Quorum    int      // number of witnesses that must have cosigned
 }
 
-// FormatReceipt writes the receipt of a leaf. Its path leads to the tree of the signed checkpoint.
+// FormatReceipt formats the receipt of a leaf. Its path leads to the tree of the signed checkpoint.
 func FormatReceipt(leaf []byte, index int64, path tlog.RecordProof, checkpoint []byte) []byte {
 	return torchwood.FormatProofWithExtraData(index, leaf, path, checkpoint)
 }
 
-// OpenReceipt verifies a receipt without the service: that the checkpoint is signed by the log's key and a quorum of witnesses, and
-// that its tree has the leaf. Of a text, exactly one form is accepted. The errors are ErrReceipt, ErrPublicKey, ErrWitnessKey,
+// OpenReceipt verifies a receipt without the service: the checkpoint must be signed by the log's key and a quorum of witnesses, and its
+// tree must contain the leaf. Only the canonical form of a receipt is accepted. The errors are ErrReceipt, ErrPublicKey, ErrWitnessKey,
 // ErrSignature, ErrCosignatures and ErrNotIncluded.
 func OpenReceipt(text []byte, trust Trust) (r Receipt, err error) {
 	leaf, index, path, checkpoint, err := splitReceipt(text)
@@ -136,7 +136,7 @@ func splitReceipt(text []byte) (leaf []byte, index int64, path tlog.RecordProof,
 		}
 		path = append(path, hash)
 	}
-	if !bytes.Equal(FormatReceipt(leaf, index, path, checkpoint), text) { // base64 and numbers have other spellings
+	if !bytes.Equal(FormatReceipt(leaf, index, path, checkpoint), text) { // base64 and numbers have several encodings
 		return nil, 0, nil, nil, fmt.Errorf("%w: it is not in canonical form", ErrReceipt)
 	}
 	return leaf, index, path, checkpoint, nil
@@ -200,8 +200,8 @@ func (t Trust) open(text []byte) (c torchwood.Checkpoint, cosigned []Cosignature
 	return c, cosigned, nil
 }
 
-// verifier returns the verifier of a log's checkpoints. One key signs these, under the name of the log, and the heads of accounts:
-// given under the name of the heads, it is taken for that of the log that the checkpoint is of.
+// verifier returns the verifier of a log's checkpoints. One key signs the checkpoints, under the name of the log, and the heads of
+// accounts. If it is given under the name of the heads, it is used under the name of the checkpoint's log.
 func (t Trust) verifier(origin string) (note.Verifier, error) {
 	vkey := t.PublicKey
 	if name, rest, _ := strings.Cut(vkey, "+"); name == keyName && !strings.HasPrefix(origin, originPrefix) {
@@ -213,33 +213,33 @@ func (t Trust) verifier(origin string) (note.Verifier, error) {
 		if err != nil {
 			return nil, err
 		}
-		if vkey, err = note.NewEd25519VerifierKey(origin, key[1:]); err != nil { // behind the algorithm
+		if vkey, err = note.NewEd25519VerifierKey(origin, key[1:]); err != nil { // after the algorithm
 			return nil, err
 		}
 	}
 	return note.NewVerifier(vkey)
 }
 
-// canonical reports whether a signature is written in the one form of its bytes: base64 has others.
+// canonical reports whether a signature is in canonical base64.
 func canonical(s note.Signature) bool {
 	decoded, err := base64.StdEncoding.DecodeString(s.Base64)
 	return err == nil && base64.StdEncoding.EncodeToString(decoded) == s.Base64
 }
 
-// shownEvent is an event as the list of a lead's events shows it, as far as a leaf has it.
+// shownEvent is an event in the list of a lead's events, with the fields that a leaf has.
 type shownEvent struct {
 	ID       *string              `json:"id"`
-	Stream   *string              `json:"stream"` // only the change feed shows it
+	Stream   *string              `json:"stream"` // only in the change feed
 	Revision *eventstore.Revision `json:"revision"`
 	Type     *string              `json:"type"`
 	At       *string              `json:"at"`
 }
 
-// ErrEvent means that a text is not an event as the service lists it.
+// ErrEvent means that a text is not an event from a list of the service.
 var ErrEvent = errors.New("not an event of a list of the service")
 
-// Compare compares the receipt with an event as the service lists it, in JSON. It returns the first difference, as a sentence, or
-// nothing. The error is ErrEvent.
+// Compare compares the receipt with an event from a list of the service, in JSON. It returns the first difference, as a sentence, or an
+// empty string. The error is ErrEvent.
 func (r Receipt) Compare(shown []byte) (difference string, err error) {
 	var e shownEvent
 	if err := json.Unmarshal(shown, &e); err != nil {

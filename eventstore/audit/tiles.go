@@ -14,28 +14,28 @@ const (
 	TileWidth  = 1 << TileHeight // hashes of a full tile
 )
 
-// Tile is a hash tile: at most TileWidth hashes of one level of the tree's multiples of TileHeight. Level 0 has the leaves.
+// Tile is a hash tile: at most TileWidth hashes of a level that is a multiple of TileHeight. Level 0 has the leaves.
 type Tile struct {
 	Level  int
 	Number int64
 	Hashes []byte // of tlog.HashSize each
 }
 
-// Width is how many hashes the tile has.
+// Width returns the number of hashes in the tile.
 func (t Tile) Width() int { return len(t.Hashes) / tlog.HashSize }
 
-// Tiles is a growing tree, of which it holds the last tile of each level. The zero value is the empty tree.
+// Tiles is a growing tree in tiles, of which it keeps the last tile of each level. The zero value is the empty tree.
 type Tiles struct {
 	size  int64
-	edge  [][]byte // by level: the hashes of the tile that is not full
+	edge  [][]byte // by level: the hashes of the partial tile
 	dirty []bool   // by level: edge has changed since Changed
-	full  []Tile   // since Changed
+	full  []Tile   // tiles that were filled since the last call of Changed
 }
 
-// ErrTiles means that tiles are not those of a tree of that size.
+// ErrTiles means that tiles do not belong to a tree of that size.
 var ErrTiles = errors.New("not the tiles of a tree of this size")
 
-// EdgeOf returns which tiles a tree of a size ends with: on each level the one that is not full, if it has any hashes.
+// EdgeOf returns the partial tiles of a tree of a size, at most one on each level.
 func EdgeOf(size int64) (edge []tlog.Tile) {
 	for level := 0; size>>(level*TileHeight) > 0; level++ {
 		n := size >> (level * TileHeight)
@@ -46,7 +46,7 @@ func EdgeOf(size int64) (edge []tlog.Tile) {
 	return edge
 }
 
-// ResumeTiles returns the tree of a size, given the tiles of its edge. They may have more hashes.
+// ResumeTiles returns the tree of a size from its partial tiles, which may have more hashes.
 func ResumeTiles(size int64, edge []Tile) (*Tiles, error) {
 	t := &Tiles{size: size}
 	for _, wanted := range EdgeOf(size) {
@@ -69,7 +69,7 @@ func (t *Tiles) grow(level int) {
 	}
 }
 
-// Size is how many leaves the tree has.
+// Size returns the number of leaves of the tree.
 func (t *Tiles) Size() int64 { return t.size }
 
 // Add adds a leaf.
@@ -90,7 +90,7 @@ func (t *Tiles) Add(leaf tlog.Hash) {
 	}
 }
 
-// rootOf is the root of the subtree over the hashes of a full tile.
+// rootOf returns the root of the subtree over the hashes of a full tile.
 func rootOf(hashes []byte) tlog.Hash {
 	level := make([]tlog.Hash, len(hashes)/tlog.HashSize)
 	for i := range level {
@@ -105,7 +105,7 @@ func rootOf(hashes []byte) tlog.Hash {
 	return level[0]
 }
 
-// Changed returns the tiles that have changed since it was called last, in the order in which they were filled.
+// Changed returns the tiles that have changed since its last call, in the order in which they were filled.
 func (t *Tiles) Changed() []Tile {
 	changed := t.Filled()
 	for level, hashes := range t.edge {
@@ -117,14 +117,14 @@ func (t *Tiles) Changed() []Tile {
 	return changed
 }
 
-// Filled is Changed without the tiles that are not full.
+// Filled is Changed without the partial tiles.
 func (t *Tiles) Filled() []Tile {
 	full := t.full
 	t.full = nil
 	return full
 }
 
-// Root is the tree's hash.
+// Root returns the tree's hash.
 func (t *Tiles) Root() (tlog.Hash, error) {
 	return tlog.TreeHash(t.size, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		hashes := make([]tlog.Hash, len(indexes))
