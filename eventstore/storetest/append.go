@@ -91,7 +91,7 @@ func severalStreamsTests() []test {
 			require.Equal(t, position, l.requireStream(t, anyhow, events[3:]...)[1].Position)
 		}},
 		{"order of events", func(t *testing.T, l log) {
-			// Names in falling order: a store that sorted streams would show.
+			// Names in descending order detect a store that sorts streams.
 			prefix, events := newStream(), newEvents(6)
 			before, err := l.Head(l.context(t))
 			require.NoError(t, err)
@@ -122,7 +122,7 @@ func severalStreamsTests() []test {
 		{"first conflict is reported", func(t *testing.T, l log) {
 			one, _ := l.grow(t, 1)
 			two, _ := l.grow(t, 2)
-			// Both orders: a store that sorted by name, or looked for the missing streams first, would show.
+			// Both orders detect a store that sorts by name, or searches the missing streams first.
 			a := write(one, eventstore.NoStream, newEvents(1)...)
 			b := write(two, eventstore.At(7), newEvents(1)...)
 			conflictA := eventstore.ConflictError{Stream: one, Expected: eventstore.NoStream, Actual: eventstore.At(0)}
@@ -400,7 +400,7 @@ func invalidTests() []test {
 	}
 }
 
-// refused says that an append is the caller's mistake, and that none of it was written.
+// refused returns a test that an append is invalid, and that nothing of it was written.
 func refused(what string, writes func(good string) []eventstore.Write) test {
 	return test{what, func(t *testing.T, l log) {
 		good := newStream()

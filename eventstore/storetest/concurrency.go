@@ -82,14 +82,14 @@ func raceTests() []test {
 	}
 }
 
-// answer is what became of an append.
+// answer is the result of an append.
 type answer struct {
 	writes   []eventstore.Write
 	position eventstore.Position
 	err      error
 }
 
-// simultaneously sends n appends at once and waits for their answers.
+// simultaneously sends n appends concurrently and returns their results.
 func simultaneously(ctx context.Context, store eventstore.Store, n int, writes func(i int) []eventstore.Write) []answer {
 	answers := make([]answer, n)
 	start := make(chan struct{})
@@ -106,7 +106,7 @@ func simultaneously(ctx context.Context, store eventstore.Store, n int, writes f
 	return answers
 }
 
-// appendRetried appends, and retries what a busy machine did not answer in time.
+// appendRetried appends, and retries while the store is unavailable or contended on a busy machine.
 func appendRetried(ctx context.Context, store eventstore.Store, writes ...eventstore.Write) (eventstore.Position, error) {
 	for {
 		position, err := store.Append(ctx, writes...)
@@ -116,7 +116,7 @@ func appendRetried(ctx context.Context, store eventstore.Store, writes ...events
 	}
 }
 
-// race sends many appends of one event each, of which one must win, and returns the event that did.
+// race sends many concurrent appends of one event each, of which exactly one must succeed, and returns its event.
 func (l log) race(t *testing.T, conflict eventstore.ConflictError, writes func(eventstore.Event) []eventstore.Write) eventstore.Event {
 	t.Helper()
 	var won []eventstore.Event
@@ -131,7 +131,7 @@ func (l log) race(t *testing.T, conflict eventstore.ConflictError, writes func(e
 	return won[0]
 }
 
-// requireAt requires that an append's answer is the position of its last event.
+// requireAt requires that an append's result is the position of its last event.
 func requireAt(t *testing.T, a answer, recorded []eventstore.Recorded) {
 	t.Helper()
 	events := a.writes[len(a.writes)-1].Events
@@ -144,8 +144,8 @@ func requireAt(t *testing.T, a answer, recorded []eventstore.Recorded) {
 	t.Errorf("the event of an accepted append is not there")
 }
 
-// checksAgainstMove races captures, which check a token, against its rotation: all that get through come before it.
-// Each captures until it is refused, so that some are on their way at every moment of the rotation.
+// checksAgainstMove races captures, which check a token, with its rotation: all successful captures must precede it. Each caller captures
+// until it is refused, so that some captures are in flight at every moment of the rotation.
 func checksAgainstMove(t *testing.T, l log) {
 	for range 20 {
 		watched, _ := l.grow(t, 1)
@@ -165,7 +165,7 @@ func checksAgainstMove(t *testing.T, l log) {
 	}
 }
 
-// captureUntilRefused begins stream after stream under a check, and returns the last position it was given.
+// captureUntilRefused creates new streams under a check until one is refused, and returns the last position.
 func captureUntilRefused(ctx context.Context, store eventstore.Store, check eventstore.Write) (eventstore.Position, error) {
 	var newest eventstore.Position
 	for {
@@ -256,8 +256,7 @@ func thousands(t *testing.T, l log) {
 	}
 }
 
-// writeMany appends a writer's share: runs of events on streams of its own, some together with an event on a
-// stream that all writers share.
+// writeMany appends a writer's share: batches of events on its own streams, some together with an event on a stream that all writers share.
 func writeMany(ctx context.Context, store eventstore.Store, shared []string, total int) ([]answer, error) {
 	var accepted []answer
 	own, end := newStream(), eventstore.NoStream
@@ -281,7 +280,7 @@ func writeMany(ctx context.Context, store eventstore.Store, shared []string, tot
 	return accepted, nil
 }
 
-// requireAll says that the log is exactly what was accepted. Each failure is told by itself, not as two long lists.
+// requireAll requires that the log has exactly the accepted events. Failures are reported one by one, not as two long lists.
 func requireAll(t *testing.T, can Capabilities, accepted []answer, seen []eventstore.Recorded) {
 	t.Helper()
 	at := make(map[string]eventstore.Recorded, len(seen))
@@ -314,13 +313,13 @@ func requireAll(t *testing.T, can Capabilities, accepted []answer, seen []events
 	require.Len(t, seen, total, "there are events that were not appended")
 }
 
-// often is more than the size of any pool, so that a leak exhausts it.
+// often exceeds the size of any pool, so that a leak exhausts it.
 const often = 50
 
-// longest is how long the rounds of a test may take together. A store whose rounds wait for a server makes fewer.
+// longest bounds the total time of a test's rounds. A store whose rounds wait for a server runs fewer.
 const longest = 10 * time.Second
 
-// rounds counts to n, and ends early after longest.
+// rounds counts to n, and stops early after longest.
 func rounds(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		begun := time.Now()
@@ -465,7 +464,7 @@ func interruptionTests() []test {
 	}
 }
 
-// cutOff appends and, at the same time, cancels.
+// cutOff appends and cancels the append at the same time.
 func cutOff(ctx context.Context, store eventstore.Store, writes ...eventstore.Write) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -15,13 +15,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// noted is the type of events whose type does not matter.
+// noted is the type of events in tests that do not depend on the type.
 const noted = "test.noted.v1"
 
-// newStream names a stream that no other test uses.
+// newStream returns the name of a new stream.
 func newStream() string { return "test-" + ulid.Make().String() }
 
-// newEvent makes an event of a type.
+// newEvent returns a new event of a type.
 func newEvent(eventType string) eventstore.Event {
 	id := ulid.Make()
 	return eventstore.Event{
@@ -33,7 +33,7 @@ func newEvent(eventType string) eventstore.Event {
 	}
 }
 
-// newEvents makes n events.
+// newEvents returns n new events.
 func newEvents(n int) []eventstore.Event {
 	events := make([]eventstore.Event, n)
 	for i := range events {
@@ -46,7 +46,7 @@ func write(stream string, expect eventstore.Expected, events ...eventstore.Event
 	return eventstore.Write{Stream: stream, Expect: expect, Events: events}
 }
 
-// Append appends, and fails the test when the store refuses.
+// Append appends, and fails the test on an error.
 func Append(t testing.TB, store eventstore.Store, writes ...eventstore.Write) eventstore.Position {
 	t.Helper()
 	position, err := store.Append(t.Context(), writes...)
@@ -54,7 +54,7 @@ func Append(t testing.TB, store eventstore.Store, writes ...eventstore.Write) ev
 	return position
 }
 
-// Head is the position of the last event.
+// Head returns the position of the last event.
 func Head(t testing.TB, store eventstore.Store) eventstore.Position {
 	t.Helper()
 	head, err := store.Head(t.Context())
@@ -62,7 +62,7 @@ func Head(t testing.TB, store eventstore.Store) eventstore.Position {
 	return head
 }
 
-// Events returns what is on a log now.
+// Events returns all events that are on a log now.
 func Events(t testing.TB, store eventstore.Store, filter eventstore.Filter) (all []eventstore.Recorded) {
 	t.Helper()
 	for page, err := range eventstore.ReadTo(t.Context(), store, 0, Head(t, store), filter) {
@@ -80,7 +80,7 @@ func (l log) append(t testing.TB, writes ...eventstore.Write) eventstore.Positio
 	return position
 }
 
-// grow makes a new stream of n events.
+// grow creates a new stream of n events.
 func (l log) grow(t testing.TB, n int) (stream string, events []eventstore.Event) {
 	t.Helper()
 	stream, events = newStream(), newEvents(n)
@@ -121,7 +121,7 @@ func collect(ctx context.Context, store eventstore.Store, stream string, from ev
 	return all, nil
 }
 
-// requireStream requires that a stream has exactly these events, at revisions from 0 and at growing positions.
+// requireStream requires that a stream has exactly these events, at revisions from 0 and at increasing positions.
 func (l log) requireStream(t testing.TB, stream string, events ...eventstore.Event) []eventstore.Recorded {
 	t.Helper()
 	recorded := l.read(t, stream, 0)
@@ -137,7 +137,7 @@ func (l log) requireStream(t testing.TB, stream string, events ...eventstore.Eve
 	return recorded
 }
 
-// requireEvents compares what was appended with what was read. Ids go first, for readable failures.
+// requireEvents compares appended events with read ones. Ids are compared first, for readable failures.
 func requireEvents(t testing.TB, events []eventstore.Event, recorded []eventstore.Recorded) {
 	t.Helper()
 	require.Equal(t, ids(events), recordedIDs(recorded))
@@ -162,7 +162,7 @@ func recordedIDs(recorded []eventstore.Recorded) []string {
 	return out
 }
 
-// follow subscribes after a position until the log was read up to another, and returns the events up to there.
+// follow subscribes after a position until the log was read up to another, and returns the events up to that position.
 func (l log) follow(t testing.TB, after eventstore.Position, filter eventstore.Filter, until eventstore.Position) []eventstore.Recorded {
 	t.Helper()
 	events, err := tail(l.context(t), l, after, filter, func(page eventstore.Page) bool { return page.Position >= until })
@@ -170,8 +170,8 @@ func (l log) follow(t testing.TB, after eventstore.Position, filter eventstore.F
 	return slices.DeleteFunc(events, func(r eventstore.Recorded) bool { return r.Position > until })
 }
 
-// tail reads a subscription until done accepts a page, and returns its events. The error is about an event at or before what was
-// reported as read, one that the filter does not select, or an end without an error.
+// tail reads a subscription until done accepts a page, and returns its events. It fails on an event at or before a position that was
+// reported as read, on an event that the filter does not select, and on an end without an error.
 func tail(
 	ctx context.Context, store eventstore.Store, after eventstore.Position, filter eventstore.Filter,
 	done func(eventstore.Page) bool,

@@ -10,10 +10,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Memory returns a store in memory, for tests with more cases than an engine can run in time.
+// Memory returns an in-memory store, for tests with more cases than an engine can run in time.
 func Memory() eventstore.Store { return newMemory(faithful{}) }
 
-// memory is a store made of the model.
+// memory is a store on top of the model.
 type memory struct {
 	mu      sync.Mutex
 	model   model
@@ -25,14 +25,14 @@ type memory struct {
 
 var _ eventstore.Store = (*memory)(nil)
 
-// manner is how a memory store answers: as the model does, or with a fault.
+// manner is the behaviour of a memory store: that of the model, or with a fault.
 type manner interface {
 	append(m *memory, writes []eventstore.Write) (eventstore.Position, error)
 	read(r eventstore.Recorded) eventstore.Recorded
 	pages(read []eventstore.Recorded, after, head eventstore.Position, filter eventstore.Filter) []eventstore.Page
 }
 
-// faithful is the manner without a fault.
+// faithful is the behaviour without faults.
 type faithful struct{}
 
 func (faithful) append(m *memory, writes []eventstore.Write) (eventstore.Position, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// model is a store as a list of events, without engine, durability or concurrent callers. It follows the comments of
-// eventstore.Store as plainly as it can.
+// model is a store as a list of events, without an engine, durability or concurrency. It implements the comments of eventstore.Store as
+// plainly as possible.
 type model struct {
 	base    eventstore.Position // of the log before the first event of the model
 	all     []eventstore.Recorded
@@ -73,7 +73,7 @@ func (m *model) put(w eventstore.Write) eventstore.Position {
 	return m.head()
 }
 
-// stored reports whether all events of an append are stored at their places, and the position of the last.
+// stored reports whether all events of an append are stored at their revisions, and the position of the last one.
 func (m *model) stored(writes []eventstore.Write) (eventstore.Position, bool) {
 	var position eventstore.Position
 	for _, w := range writes {
@@ -94,7 +94,7 @@ func (m *model) stored(writes []eventstore.Write) (eventstore.Position, bool) {
 	return position, position > 0
 }
 
-// after lists what a subscription yields: positions grow, so it begins at a known place.
+// after returns the events of a subscription. Positions increase, so it searches the first one.
 func (m *model) after(position eventstore.Position, filter eventstore.Filter) []eventstore.Recorded {
 	from, _ := slices.BinarySearchFunc(m.all, position+1, func(r eventstore.Recorded, p eventstore.Position) int {
 		return int(r.Position) - int(p)
@@ -112,7 +112,7 @@ func modelTests() []test {
 	return []test{
 		{"any sequence of calls", func(t *testing.T, l log) {
 			rapid.Check(t, func(check *rapid.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), timeout) // each has its own: there are a hundred
+				ctx, cancel := context.WithTimeout(t.Context(), timeout) // each has its own context: there are a hundred
 				defer cancel()
 				againstModel(ctx, check, l)
 			})
@@ -120,8 +120,7 @@ func modelTests() []test {
 	}
 }
 
-// run is one sequence against the store and the model. All runs share a store: each begins where the log ends,
-// on streams of its own.
+// run is one sequence of calls of the store and the model. All runs share a store: each starts at the end of the log, on its own streams.
 type run struct {
 	t       *rapid.T
 	ctx     context.Context
@@ -174,7 +173,7 @@ func (r *run) append(writes []eventstore.Write) {
 	r.samePosition(want, got)
 }
 
-// samePosition compares positions: to the number where there are no gaps, else each with what it was before.
+// samePosition compares positions: for equality in a store without gaps, otherwise with the earlier position of the same event.
 func (r *run) samePosition(want, got eventstore.Position) {
 	if r.store.can.GapFree {
 		require.Equal(r.t, want, got)
@@ -211,7 +210,7 @@ func (r *run) sameEvents(want, got []eventstore.Recorded) {
 	}
 }
 
-// compareLogs reads the log of this run, whole and through a filter.
+// compareLogs reads the log of this run, without and with a filter on types.
 func (r *run) compareLogs() {
 	end, err := r.store.Head(r.ctx)
 	require.NoError(r.t, err)
@@ -233,7 +232,7 @@ func (r *run) drawWrites() []eventstore.Write {
 	streams := rapid.Permutation(r.streams).Draw(r.t, "order")
 	streams = slices.Clone(streams[:rapid.SampledFrom([]int{1, 1, 1, 2, 2, 3}).Draw(r.t, "streams")])
 	if rapid.IntRange(0, 30).Draw(r.t, "twice") == 0 {
-		streams = append(streams, streams[0]) // not well formed
+		streams = append(streams, streams[0]) // invalid
 	}
 	writes := make([]eventstore.Write, len(streams))
 	for i, stream := range streams {
@@ -245,7 +244,7 @@ func (r *run) drawWrites() []eventstore.Write {
 	return writes
 }
 
-// drawExpected is right more often than not, lest the streams stay empty.
+// drawExpected mostly draws the right expectation, so that the streams do not stay empty.
 func (r *run) drawExpected(stream string) eventstore.Expected {
 	switch rapid.IntRange(0, 9).Draw(r.t, "expect") {
 	case 0:

@@ -44,7 +44,7 @@ func rangeTests() []test {
 	}
 }
 
-// requireRange reads a range to its end, in as many reads as it takes, and compares it with what is on the log.
+// requireRange reads a range to its end, in as many reads as needed, and compares it with the log.
 func requireRange(t *testing.T, l log, r eventstore.Range, all []eventstore.Recorded) {
 	t.Helper()
 	var want, got []eventstore.Recorded

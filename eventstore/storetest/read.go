@@ -111,7 +111,7 @@ func roundTripTests() []test {
 			stream, events := newStream(), newEvents(6)
 			end := eventstore.NoStream
 			for i := range events {
-				// Halfway to the limit, at it, and one below: the sizes of toast chunks and frames in between.
+				// Half of the limit, the limit, and one byte less: they cover the sizes of toast chunks and frames.
 				size := []int{eventstore.MaxEventData / 2, eventstore.MaxEventData, eventstore.MaxEventData - 1}[i%3]
 				events[i].Data = largeJSON(size, byte('a'+i))
 				require.Len(t, events[i].Data, size)
@@ -143,7 +143,7 @@ func roundTripTests() []test {
 	}
 }
 
-// fullEvent has a value in every field, and in its text what stores stumble over.
+// fullEvent has a value in every field, with texts that stores often mishandle.
 func fullEvent() eventstore.Event {
 	e := newEvent("test.everything.v12")
 	e.At = time.Date(2025, 3, 30, 1, 2, 3, 45e6, time.UTC)
@@ -166,7 +166,7 @@ func largeJSON(size int, fill byte) []byte {
 	return fmt.Appendf(nil, `{"fill":%q}`, strings.Repeat(string(fill), size-len(`{"fill":""}`)))
 }
 
-// unusualNames are names that look alike to a store that folds, trims, escapes or matches patterns.
+// unusualNames are names that are equal for a store that folds, trims, escapes or matches patterns.
 func unusualNames() []string {
 	return []string{
 		"größe-Ω-日本語-🦊",
@@ -211,7 +211,7 @@ func nameTests() []test {
 		{"longest name", func(t *testing.T, l log) {
 			stream := newStream()
 			stream += strings.Repeat("n", eventstore.MaxStreamName-len(stream))
-			twin := stream[:len(stream)-1] + "m" // a store that cut names would take it for the same
+			twin := stream[:len(stream)-1] + "m" // a store that truncates names would treat it as the same
 			events := newEvents(2)
 			l.append(t, write(stream, eventstore.NoStream, events[0]))
 			position := l.append(t, write(twin, eventstore.NoStream, events[1]))

@@ -6,11 +6,10 @@
 //		storetest.Run(t, open, storetest.Capabilities{GapFree: true})
 //	}
 //
-// Tests of one group share a store and use streams of their own, so that they also show that callers on the same log do not
-// disturb each other. Tests that look at the whole log have a store each. Nothing sleeps: an event that a subscription skips shows
-// when a later one arrives.
+// Tests of one group share a store and use their own streams, which also tests that callers on one log do not disturb each other. Tests of
+// the whole log have their own stores. No test sleeps: an event that a subscription skips is detected when a later one arrives.
 //
-// The suite itself is tested with [Memory], a store in memory, and with faults that are built into it.
+// The suite itself is tested with [Memory], an in-memory store, and with faults injected into it.
 package storetest
 
 import (
@@ -24,19 +23,19 @@ import (
 // Capabilities are the differences between engines.
 type Capabilities struct {
 	GapFree bool // positions are 1, 2, 3, …
-	Events  int  // of many writers; 0 is 10,000
+	Events  int  // written by many writers; 0 means 10,000
 }
 
-// timeout is how long a test waits for what must happen. Only a broken store makes it wait that long.
+// timeout is the timeout of a test. Only a broken store reaches it.
 const timeout = 3 * time.Minute
 
-// Run tests a store. Every call of open gives an empty store of its own, and cleans up by t.
+// Run tests a store. Each call of open returns a new empty store, which is closed with t.
 func Run(t *testing.T, open func(t testing.TB) eventstore.Store, can Capabilities) {
 	t.Helper()
 	suite{open: open, can: can, timeout: timeout}.run(t)
 }
 
-// RunConcurrent tests what callers do at the same time: the part of Run that needs the race detector.
+// RunConcurrent runs the tests of Run with concurrent callers, which need the race detector.
 func RunConcurrent(t *testing.T, open func(t testing.TB) eventstore.Store, can Capabilities) {
 	t.Helper()
 	suite{open: open, can: can, timeout: timeout}.runConcurrent(t)
@@ -91,7 +90,7 @@ func (s suite) together(t *testing.T, group string, tests []test) {
 	})
 }
 
-// apart runs each test on a store of its own.
+// apart runs each test on its own store.
 func (s suite) apart(t *testing.T, group string, tests []test) {
 	t.Run(group, func(t *testing.T) {
 		t.Parallel()
@@ -115,7 +114,7 @@ type log struct {
 	timeout time.Duration
 }
 
-// context ends with the test, and after its timeout.
+// context is done when the test ends, and after its timeout.
 func (l log) context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), l.timeout)
 	t.Cleanup(cancel)

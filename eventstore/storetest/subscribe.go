@@ -186,7 +186,7 @@ func last(page eventstore.Page) bool {
 	return slices.ContainsFunc(page.Events, func(r eventstore.Recorded) bool { return r.Type == lastType })
 }
 
-// fill makes n appends, of one to three events, now on one stream and now on another.
+// fill makes n appends of one to three events, alternating between streams.
 func (l log) fill(t testing.TB, n int) []eventstore.Event {
 	t.Helper()
 	var all []eventstore.Event
@@ -199,7 +199,7 @@ func (l log) fill(t testing.TB, n int) []eventstore.Event {
 	return all
 }
 
-// followsLive appends the next event whenever the one before has arrived, so that each is live.
+// followsLive appends each event after the previous one has arrived, so that each is live.
 func followsLive(t *testing.T, l log) {
 	const rounds = 20
 	stream, events := newStream(), newEvents(rounds)
@@ -219,14 +219,14 @@ func followsLive(t *testing.T, l log) {
 	requireEvents(t, events, got)
 }
 
-// marksProgress requires marks up to the head for what is on the log, and for what is appended while the subscription waits,
+// marksProgress requires progress up to the head for recorded events, and for events that are appended while the subscription waits,
 // whether or not the newest event matches.
 func marksProgress(filter eventstore.Filter) func(*testing.T, log) {
 	return func(t *testing.T, l log) {
 		l.fill(t, 10)
 		until, rounds := l.head(t), 0
 		_, err := tail(l.context(t), l, 0, filter, func(page eventstore.Page) bool {
-			// A checkpoint beyond the head counts as one of another log.
+			// A consumer would treat a checkpoint beyond the head as one of another log.
 			require.LessOrEqual(t, page.Position, l.head(t), "a page beyond the head")
 			if page.Position < until {
 				return false
@@ -294,7 +294,7 @@ func filterTests() []test {
 	}
 }
 
-// mixed appends events of several types to streams of several kinds, below a root of its own.
+// mixed appends events of several types to streams of several kinds, under a new root.
 func (l log) mixed(t *testing.T) (root string, before, end eventstore.Position) {
 	t.Helper()
 	root, before = newStream()+"/", l.head(t)
