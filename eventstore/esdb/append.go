@@ -247,7 +247,7 @@ func (a *appending) findEnd(ctx context.Context, w *target, holder string) error
 			case w.tail.pending == nil:
 				return nil
 			}
-			if err := a.settle(ctx, w.tail.pending, holder, a.failed); err != nil {
+			if err := a.awaitDecision(ctx, w.tail.pending, holder, a.failed); err != nil {
 				return err
 			}
 		}

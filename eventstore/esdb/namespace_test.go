@@ -14,6 +14,6 @@ import (
 func TestStore_ConformanceOnSharedServer(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
-	server.NoiseBeside()
+	server.NoiseAfterAppends()
 	storetest.Run(t, func(t testing.TB) eventstore.Store { return open(t, namespaced(server.URL())) }, storetest.Capabilities{})
 }

@@ -345,8 +345,8 @@ func (s *Store) grace(pending, holder string, failed int) time.Duration {
 	return grace
 }
 
-// settle waits until another append's transaction is decided. After the grace it closes the transaction's slot.
-func (s *Store) settle(ctx context.Context, pending *record, holder string, failed int) error {
+// awaitDecision waits until another append's transaction is decided. After the grace it closes the transaction's slot.
+func (s *Store) awaitDecision(ctx context.Context, pending *record, holder string, failed int) error {
 	grace := s.grace(pending.lock.Transaction, holder, failed)
 	until := time.Now().Add(grace)
 	for pause := time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {

@@ -114,8 +114,8 @@ func (s *Server) Noise(n int) {
 	}
 }
 
-// NoiseBeside writes system events after every further append.
-func (s *Server) NoiseBeside() { s.faults.noisy.Store(true) }
+// NoiseAfterAppends writes system events after every further append.
+func (s *Server) NoiseAfterAppends() { s.faults.noisy.Store(true) }
 
 // Calls returns how many stream calls the node has received.
 func (s *Server) Calls() int { return int(s.faults.calls.Load()) }

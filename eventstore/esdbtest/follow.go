@@ -34,7 +34,7 @@ func (s *Server) follow(o *streams.ReadReq_Options, out streams.Streams_ReadServ
 		f.after = at.Position.GetCommitPosition()
 		next = v.from(f.after + 1)
 	}
-	if err := f.say(&streams.ReadResp{Content: &streams.ReadResp_Confirmation{
+	if err := f.send(&streams.ReadResp{Content: &streams.ReadResp_Confirmation{
 		Confirmation: &streams.ReadResp_SubscriptionConfirmation{SubscriptionId: uuid.NewString()},
 	}}); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (f *follower) run(next int) error {
 func (f *follower) pass(r *record) error {
 	if r.position > f.after && f.matches(r) {
 		f.after = r.position
-		if err := f.say(&streams.ReadResp{Content: &streams.ReadResp_Event{Event: encode(r)}}); err != nil {
+		if err := f.send(&streams.ReadResp{Content: &streams.ReadResp_Event{Event: encode(r)}}); err != nil {
 			return err
 		}
 	}
@@ -100,16 +100,16 @@ func (f *follower) caughtUp(v view) error {
 			return err
 		}
 	}
-	return f.say(&streams.ReadResp{Content: &streams.ReadResp_CaughtUp_{CaughtUp: &streams.ReadResp_CaughtUp{}}})
+	return f.send(&streams.ReadResp{Content: &streams.ReadResp_CaughtUp_{CaughtUp: &streams.ReadResp_CaughtUp{}}})
 }
 
 func (f *follower) checkpoint(position uint64) error {
-	return f.say(&streams.ReadResp{Content: &streams.ReadResp_Checkpoint_{
+	return f.send(&streams.ReadResp{Content: &streams.ReadResp_Checkpoint_{
 		Checkpoint: &streams.ReadResp_Checkpoint{CommitPosition: position, PreparePosition: position},
 	}})
 }
 
-func (f *follower) say(r *streams.ReadResp) error {
+func (f *follower) send(r *streams.ReadResp) error {
 	if f.server.faults.dropEvery.burnt() {
 		f.server.Drop()
 	}

@@ -88,7 +88,7 @@ func (j *journal) append(stream string, expected int64, events []proposal) verdi
 	case expected > current:
 		return verdict{wrong: true, current: current}
 	case expected < current:
-		return same(j.standing(stream, expected, events), current)
+		return same(j.storedAfter(stream, expected, events), current)
 	}
 	written := j.put(stream, events)
 	if len(written) == 0 {
@@ -118,8 +118,8 @@ func (j *journal) seen(stream string, events []proposal) (last *record, known bo
 	return last, last != nil
 }
 
-// standing returns the last of the given events if they are stored right after a revision, and otherwise nil.
-func (j *journal) standing(stream string, expected int64, events []proposal) (last *record) {
+// storedAfter returns the last of the given events if they are stored right after a revision, and otherwise nil.
+func (j *journal) storedAfter(stream string, expected int64, events []proposal) (last *record) {
 	there := j.streams[stream]
 	for i, e := range events {
 		at := expected + 1 + int64(i)

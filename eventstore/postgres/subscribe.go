@@ -181,7 +181,7 @@ func matching(filter eventstore.Filter, after, end eventstore.Position) (string,
 	}
 	var begins []string
 	for _, prefix := range filter.StreamPrefixes {
-		if past, ok := behind(prefix); ok {
+		if past, ok := upperBound(prefix); ok {
 			arguments = append(arguments, prefix, past)
 			begins = append(begins, fmt.Sprintf(`stream >= $%d AND stream < $%d`, len(arguments)-1, len(arguments)))
 		} else {
@@ -195,10 +195,10 @@ func matching(filter eventstore.Filter, after, end eventstore.Position) (string,
 	return query, arguments
 }
 
-// behind returns the exclusive upper bound of the texts that start with a prefix, in the byte order of collation "C". Comparing with two
-// bounds takes PostgreSQL a quarter of the time of ^@, which counts characters. (IS TRUE prevents the use of the index on streams, so that
-// a range of positions is scanned.)
-func behind(prefix string) (past string, ok bool) {
+// upperBound returns the exclusive upper bound of the texts that start with a prefix, in the byte order of collation "C". Comparing with
+// two bounds takes PostgreSQL a quarter of the time of ^@, which counts characters. (IS TRUE prevents the use of the index on streams, so
+// that a range of positions is scanned.)
+func upperBound(prefix string) (past string, ok bool) {
 	last := len(prefix) - 1
 	if last < 0 || prefix[last] >= 0x7f { // the next byte is not valid text
 		return "", false

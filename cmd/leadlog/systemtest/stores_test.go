@@ -48,7 +48,7 @@ func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 	t.Parallel()
 	settings := emptySettings(t)
 	server := esdbtest.Start(t)
-	server.NoiseBeside()
+	server.NoiseAfterAppends()
 	settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
 	jwt := provision(t, settings)
 	for i := range 3 {
