@@ -73,16 +73,16 @@ func (c *conversions) Pending() bool { return c.behind }
 
 // Run implements projection.Maintenance.
 func (c *conversions) Run(ctx context.Context, tx pgx.Tx) error {
-	more, err := makeConversions(ctx, tx)
+	more, err := buildConversions(ctx, tx)
 	if err == nil && !more {
 		c.behind, c.looked = false, time.Now()
 	}
 	return err
 }
 
-// makeConversions builds some of the missing conversions, and moves the state. It reports whether others are missing. New events wait for a
-// second, so that under load there is not one such transaction for each batch.
-func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
+// buildConversions builds some of the missing conversions, and moves the state. It reports whether others are missing. New events wait for
+// a second, so that under load there is not one such transaction for each batch.
+func buildConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	// Few rows of large tables are read and written, and some tables may have no statistics yet.
 	if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)`); err != nil {
 		return false, err
@@ -119,7 +119,7 @@ func makeConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	}
 	slices.Sort(leads) // so that rows with near times are written together
 	for part := range slices.Chunk(leads, conversionLeads) {
-		if err := remakeConversions(ctx, tx, part); err != nil {
+		if err := rebuildConversions(ctx, tx, part); err != nil {
 			return false, err
 		}
 	}
@@ -145,7 +145,7 @@ func (s conversionState) sweep(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := remakeConversions(ctx, tx, leads); err != nil {
+	if err := rebuildConversions(ctx, tx, leads); err != nil {
 		return err
 	}
 	if len(leads) < conversionLeads {
@@ -172,8 +172,8 @@ var conversionColumns = []string{
 	"lead_id", "since", "until", "account", "at", "value", "touches", "source", "medium", "campaign", "utm_source", "intake", "credential",
 }
 
-// remakeConversions rebuilds all rows of leads.
-func remakeConversions(ctx context.Context, tx pgx.Tx, leads []string) error {
+// rebuildConversions rebuilds all rows of leads.
+func rebuildConversions(ctx context.Context, tx pgx.Tx, leads []string) error {
 	if err := deleteLeads(ctx, tx, "conversion", leads); err != nil || len(leads) == 0 {
 		return err
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/leadlog/leadlog/query/attribution"
 )
 
-// Touch has a row for each arrival of a lead, and for each visit from a campaign. A row keeps its values, so that a report as of any position
-// can be repeated: joins have rows of their own, and an erasure deletes the personal data, which is in another table. The view also has the
-// other inputs of attribution: changes of a lead's stage and value, and which stages are won.
+// Touch has a row for each arrival of a lead, and for each visit from a campaign. A row keeps its values, so that a report as of any
+// position can be repeated: joins have rows of their own, and an erasure deletes the personal data, which is in another table. The view
+// also has the other inputs of attribution: changes of a lead's stage and value, and which stages are won.
 //
 // The source history is read from this view: the first arrival of a lead from a source is flagged. Only a join changes a flag, if both
 // leads had the source.
