@@ -105,7 +105,7 @@ func (c *Courier) save(ctx context.Context, results []result) (failing []Verdict
 	saveAttempts(batch, results)
 	var retried []string
 	finish(batch, results, &retried)
-	putBack(batch, results)
+	requeue(batch, results)
 	if len(lanes) > 0 {
 		batch.Queue(`SELECT delivery.advance($1, $2)`, webhooks, lanes)
 	}
@@ -177,9 +177,9 @@ func finish(batch *pgx.Batch, results []result, retried *[]string) {
 		})
 }
 
-// putBack returns unfinished deliveries to the queue, with the same due time if they need not wait. A delivery does not wait if its owner
+// requeue returns unfinished deliveries to the queue, with the same due time if they need not wait. A delivery does not wait if its owner
 // requested a retry after it was claimed.
-func putBack(batch *pgx.Batch, results []result) {
+func requeue(batch *pgx.Batch, results []result) {
 	var ids []string
 	var attempts []int32
 	var waits, claimed []int64

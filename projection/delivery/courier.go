@@ -529,7 +529,7 @@ func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 	case errors.Is(err, errForgotten):
 		return result{row: r, state: cancelled, forgotten: true}
 	case errors.Is(err, errSecretLost), errors.Is(err, errHeadersLost):
-		return c.later(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: err}})
+		return c.scheduleRetry(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: err}})
 	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read the event from this log
 		c.log.Error("event of a delivery is not on the log", slog.String("deliveryId", r.id))
 		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
@@ -552,11 +552,11 @@ func (c *Courier) judge(ctx context.Context, done result) result {
 		done.state, done.wait = queued, c.schedule[0] // the retry will get the same response
 		return done
 	}
-	return c.later(done)
+	return c.scheduleRetry(done)
 }
 
-// later schedules the retry of a failed attempt. Without a retry left, the delivery has failed.
-func (c *Courier) later(done result) result {
+// scheduleRetry schedules the retry of a failed attempt. Without a retry left, the delivery has failed.
+func (c *Courier) scheduleRetry(done result) result {
 	wait, again := next(c.schedule, done.attempts+1, done.outcome, time.Now(), rand.Float64())
 	if done.state, done.wait = failed, wait; again {
 		done.state = queued

@@ -45,11 +45,11 @@ func (d Days) Turn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	over, err := d.over(ctx)
+	expired, err := d.expired(ctx)
 	if err != nil {
 		return err
 	}
-	for _, day := range over {
+	for _, day := range expired {
 		dropped, err := d.drop(ctx, day)
 		if err != nil {
 			return fmt.Errorf("deliveries of %s: %w", day.Format(time.DateOnly), err)
@@ -61,9 +61,9 @@ func (d Days) Turn(ctx context.Context) error {
 	return nil
 }
 
-// over lists the days to drop: more than 30 days old, with nothing queued. A delivery that was queued again may finish long after its
+// expired lists the days to drop: more than 30 days old, with nothing queued. A delivery that was queued again may finish long after its
 // event: its day is kept for 30 days after that.
-func (d Days) over(ctx context.Context) ([]time.Time, error) {
+func (d Days) expired(ctx context.Context) ([]time.Time, error) {
 	rows, err := d.Pool.Query(ctx, `
 		SELECT day
 		  FROM pg_inherits
@@ -78,7 +78,7 @@ func (d Days) over(ctx context.Context) ([]time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	var over []time.Time
+	var expired []time.Time
 	for _, day := range old {
 		var kept bool
 		err := d.Pool.QueryRow(ctx, `
@@ -88,10 +88,10 @@ func (d Days) over(ctx context.Context) ([]time.Time, error) {
 			return nil, err
 		}
 		if err == nil && !kept {
-			over = append(over, day)
+			expired = append(expired, day)
 		}
 	}
-	return over, nil
+	return expired, nil
 }
 
 // pending is whether a delivery of day $1 is queued.

@@ -148,7 +148,7 @@ func (r Replayer) advance(ctx context.Context, conn *pgx.Conn, p openReplay) (mo
 		return false, nil
 	}
 	moved, err = r.step(ctx, conn, p.replay)
-	if failure, never := permanent(err); never && ctx.Err() == nil {
+	if failure, permanent := permanentFailure(err); permanent && ctx.Err() == nil {
 		r.Log.Error("replay failed", slog.String("webhookId", p.webhookID), slog.Int("generation", p.generation), slog.Any("error", err))
 		return true, r.end(ctx, conn, p.replay, failure)
 	}
@@ -160,8 +160,8 @@ type unreadable struct{ error }
 
 func (u unreadable) Unwrap() error { return u.error }
 
-// permanent reports whether an error of the log is permanent, with the text for the endpoint's owner.
-func permanent(err error) (failure string, never bool) {
+// permanentFailure reports whether an error of the log is permanent, with the text for the endpoint's owner.
+func permanentFailure(err error) (failure string, permanent bool) {
 	var log unreadable
 	switch {
 	case !errors.As(err, &log), errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, eventstore.ErrDiverged):
