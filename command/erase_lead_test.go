@@ -97,7 +97,7 @@ func (f fakeKeysAndViews) Commitments(_ context.Context, streams ...string) (map
 	})
 }
 
-func (f fakeKeysAndViews) Expel(context.Context, ...string) error { return f.do(func() {}) }
+func (f fakeKeysAndViews) DestroyReturned(context.Context, ...string) error { return f.do(func() {}) }
 
 func (f fakeKeysAndViews) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
 
@@ -120,7 +120,7 @@ func (f fakeKeysAndViews) Arrivals(_ context.Context, _ string, leads []string) 
 	})
 }
 
-func (f fakeKeysAndViews) Sweep(_ context.Context, forgotten forget.Forgotten) error {
+func (f fakeKeysAndViews) DeleteFromCopies(_ context.Context, forgotten forget.Forgotten) error {
 	return f.do(func() {
 		for _, id := range slices.AppendSeq(slices.Clone(forgotten.Leads), maps.Keys(forgotten.Visitors)) {
 			delete(f.copied, id)

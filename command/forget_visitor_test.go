@@ -31,11 +31,11 @@ func (k faultyKeyStore) Destroy(ctx context.Context, streams ...string) error {
 	return k.Store.Destroy(ctx, streams...)
 }
 
-func (k faultyKeyStore) Expel(ctx context.Context, streams ...string) error {
+func (k faultyKeyStore) DestroyReturned(ctx context.Context, streams ...string) error {
 	if err := k.step(); err != nil {
 		return err
 	}
-	return k.Store.Expel(ctx, streams...)
+	return k.Store.DestroyReturned(ctx, streams...)
 }
 
 func (k faultyKeyStore) Await(context.Context, eventstore.Position) error { return k.step() }

@@ -181,7 +181,7 @@ func (hookedKeyStore) Linked(_ context.Context, _ string, streams []string, _ ev
 
 func (hookedKeyStore) Arrivals(context.Context, string, []string) ([]string, error) { return nil, nil }
 
-func (hookedKeyStore) Sweep(context.Context, forget.Forgotten) error { return nil }
+func (hookedKeyStore) DeleteFromCopies(context.Context, forget.Forgotten) error { return nil }
 
 func TestRecordActivity_DuringForgetting(t *testing.T) {
 	t.Parallel()

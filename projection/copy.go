@@ -70,20 +70,20 @@ const (
 )
 
 func makeCopy(ctx context.Context, db execer, from, to, table string) error {
-	return perform(ctx, db, copyTable, from, to, table)
+	return execGenerated(ctx, db, copyTable, from, to, table)
 }
 
-func grantAlike(ctx context.Context, db execer, from, to, table string) error {
-	return perform(ctx, db, copyGrants, from, to, table)
+func grantTable(ctx context.Context, db execer, from, to, table string) error {
+	return execGenerated(ctx, db, copyGrants, from, to, table)
 }
 
-func openAlike(ctx context.Context, db execer, from, to string) error {
-	return perform(ctx, db, copyUsage, from, to, "")
+func grantSchema(ctx context.Context, db execer, from, to string) error {
+	return execGenerated(ctx, db, copyUsage, from, to, "")
 }
 
-// perform executes the statements that a query yields.
-func perform(ctx context.Context, db execer, query, from, to, table string) error {
-	statements, err := propose(ctx, db, query, from, to, table)
+// execGenerated executes the statements that a query yields.
+func execGenerated(ctx context.Context, db execer, query, from, to, table string) error {
+	statements, err := generateStatements(ctx, db, query, from, to, table)
 	for _, statement := range statements {
 		if _, err := db.Exec(ctx, statement); err != nil {
 			return err
@@ -92,7 +92,7 @@ func perform(ctx context.Context, db execer, query, from, to, table string) erro
 	return err
 }
 
-func propose(ctx context.Context, db execer, query, from, to, table string) (statements []string, err error) {
+func generateStatements(ctx context.Context, db execer, query, from, to, table string) (statements []string, err error) {
 	rows, err := db.Query(ctx, query, from, to, table)
 	if err != nil {
 		return nil, err

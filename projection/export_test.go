@@ -2,8 +2,8 @@ package projection
 
 import "time"
 
-// Hasten shortens the intervals of a runner.
-func (r *Runner) Hasten() {
+// ShortenIntervals shortens the intervals of a runner.
+func (r *Runner) ShortenIntervals() {
 	for _, w := range r.workers {
 		w.pace.stall = 50 * time.Millisecond
 		w.pace.takeover, w.pace.stale = 10*time.Millisecond, 10*time.Millisecond
@@ -11,15 +11,15 @@ func (r *Runner) Hasten() {
 	}
 }
 
-// Resigned makes a runner's backoff endless.
-func (r *Runner) Resigned() {
+// DisableRetries makes a runner's backoff endless.
+func (r *Runner) DisableRetries() {
 	for _, w := range r.workers {
 		w.pace.longest = 1000 * time.Hour
 	}
 }
 
-// Impolite makes a replay terminate the sessions that read a view at its first attempt to replace it.
-func (r Replay) Impolite() Replay {
+// EndReadersAtOnce makes a replay terminate the sessions that read a view at its first attempt to replace it.
+func (r Replay) EndReadersAtOnce() Replay {
 	r.polite = 1
 	return r
 }

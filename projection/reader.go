@@ -91,7 +91,7 @@ func gather(ctx context.Context, store eventstore.Store, r logRange, rest time.D
 			return err
 		}
 		if follows {
-			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(rest, len(b.events))))); err != nil {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(pauseAfter(rest, len(b.events))))); err != nil {
 				return err
 			}
 			began = time.Now()

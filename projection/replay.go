@@ -105,8 +105,8 @@ func (r Replay) run(ctx context.Context) error {
 		return err
 	}
 	var reporting sync.Mutex
-	err = atOnce(ctx, builders, func(ctx context.Context, b *builder) error {
-		position, err := b.settle(ctx)
+	err = forEachBuilder(ctx, builders, func(ctx context.Context, b *builder) error {
+		position, err := b.complete(ctx)
 		if err != nil {
 			return err
 		}
@@ -118,10 +118,10 @@ func (r Replay) run(ctx context.Context) error {
 	if err != nil || r.Into == "" || len(builders) == 0 {
 		return err
 	}
-	if err := forget.SweepErased(ctx, r.Store, builders[0].conn); err != nil {
+	if err := forget.DeleteErasedFromCopies(ctx, r.Store, builders[0].conn); err != nil {
 		return err
 	}
-	return openAlike(ctx, builders[0].conn, r.Live, r.Into)
+	return grantSchema(ctx, builders[0].conn, r.Live, r.Into)
 }
 
 func (r Replay) withDefaults() Replay {
@@ -243,8 +243,8 @@ func (r Replay) missing(builders []*builder) logRange {
 	return s
 }
 
-// settle finishes a copy. It replaces the live view with it, or grants the roles of the live view access to a copy that is kept.
-func (b *builder) settle(ctx context.Context) (eventstore.Position, error) {
+// complete finishes a copy. It replaces the live view with it, or grants the roles of the live view access to a copy that is kept.
+func (b *builder) complete(ctx context.Context) (eventstore.Position, error) {
 	if err := b.finishCopy(ctx); err != nil {
 		return 0, err
 	}
@@ -252,14 +252,14 @@ func (b *builder) settle(ctx context.Context) (eventstore.Position, error) {
 		return b.replace(ctx)
 	}
 	for _, table := range b.projector.Tables() {
-		if err := grantAlike(ctx, b.conn, b.Live, b.schema, table); err != nil {
+		if err := grantTable(ctx, b.conn, b.Live, b.schema, table); err != nil {
 			return 0, err
 		}
 	}
 	return b.checkpoint.position, nil
 }
 
-func atOnce(ctx context.Context, builders []*builder, do func(context.Context, *builder) error) error {
+func forEachBuilder(ctx context.Context, builders []*builder, do func(context.Context, *builder) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, b := range builders {
 		group.Go(func() error {
@@ -410,7 +410,7 @@ func (b *builder) save(ctx context.Context, part prepared) error {
 func (b *builder) cut(whole batch) (part batch, err error) {
 	part.position = min(whole.position, b.end)
 	for i := range whole.events {
-		if !b.counts(&whole.events[i]) {
+		if !b.selects(&whole.events[i]) {
 			continue
 		}
 		if err := whole.events[i].err; err != nil {
@@ -424,7 +424,7 @@ func (b *builder) cut(whole batch) (part batch, err error) {
 	return part, nil
 }
 
-func (b *builder) counts(e *Event) bool {
+func (b *builder) selects(e *Event) bool {
 	return e.Position > b.from && e.Position <= b.end && b.filter.Matches(e.Stream, e.Type) &&
 		(b.Until.Time.IsZero() || !e.At.After(b.Until.Time))
 }
@@ -563,7 +563,7 @@ func (b *builder) finishCopy(ctx context.Context) error {
 		if _, err := b.conn.Exec(ctx, `ANALYZE `+pgx.Identifier{b.schema, table}.Sanitize()); err != nil {
 			return err
 		}
-		more, err := propose(ctx, b.conn, copyIndexes, b.Live, b.schema, table)
+		more, err := generateStatements(ctx, b.conn, copyIndexes, b.Live, b.schema, table)
 		if err != nil {
 			return err
 		}

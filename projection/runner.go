@@ -399,7 +399,7 @@ func (s *session) follow(ctx context.Context) error {
 			s.maintenance.Note(batch.events)
 		}
 		if behind = len(batch.events) >= s.limit; !behind {
-			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(pauseAfter(s.pace.rest, len(batch.events))))); err != nil {
 				return err
 			}
 		}
@@ -466,9 +466,9 @@ func (s *session) wake() <-chan time.Time {
 	return time.After(max(MaintenancePause, time.Until(s.maintainAt)))
 }
 
-// crowded returns the pause after a batch of so many events: up to five times rest. A read or a transaction costs about the same for any
+// pauseAfter returns the pause after a batch of so many events: up to five times rest. A read or a transaction costs about the same for any
 // number of events, so a few events are applied soon, and many are applied together, later.
-func crowded(rest time.Duration, events int) time.Duration {
+func pauseAfter(rest time.Duration, events int) time.Duration {
 	const crowd = 20
 	return rest * time.Duration(min(1+events/crowd, 5))
 }

@@ -79,7 +79,7 @@ func upTo(last eventstore.Position) []int64 {
 func hastened(t *testing.T, w *projectiontest.World, projectors ...projection.Projector) *projection.Runner {
 	t.Helper()
 	runner := w.Runner(t, projectors...)
-	runner.Hasten()
+	runner.ShortenIntervals()
 	return runner
 }
 
@@ -133,7 +133,7 @@ func TestRunner_KilledSessions(t *testing.T) {
 			w := newWorld(t)
 			runners := []*projection.Runner{w.RunnerOf(t, 7, &witness{}), w.RunnerOf(t, 7, &witness{})}
 			for _, runner := range runners {
-				runner.Hasten()
+				runner.ShortenIntervals()
 				projectiontest.Run(t, runner)
 			}
 			killed, last := int64(0), eventstore.Position(0)
@@ -202,7 +202,7 @@ func TestRunner_StaleViewIsUntouched(t *testing.T) {
 
 			configure(t, w, 5)
 			runner = hastened(t, w, &witness{version: c.version})
-			runner.Resigned() // a stale view is retried without the backoff
+			runner.DisableRetries() // a stale view is retried without the backoff
 			projectiontest.Run(t, runner)
 			var stopped error // the state is Standby for a moment at each retry
 			eventually(t, runner, "it stops, however often it looks again", func(s projection.Status) bool {

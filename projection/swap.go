@@ -108,7 +108,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	}
 	quoted := pgx.Identifier{b.schema}.Sanitize()
 	for _, table := range b.projector.Tables() {
-		if err := grantAlike(ctx, tx, b.Live, b.schema, table); err != nil {
+		if err := grantTable(ctx, tx, b.Live, b.schema, table); err != nil {
 			return 0, err
 		}
 		name := pgx.Identifier{table}.Sanitize()

@@ -80,11 +80,11 @@ func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eve
 
 // close ends the reading of a follower.
 func (f *follower) close() {
-	f.endOwn()
+	f.stopReading()
 	f.tail.leave(f)
 }
 
-func (f *follower) endOwn() {
+func (f *follower) stopReading() {
 	if f.own == nil {
 		return
 	}
@@ -126,7 +126,7 @@ func (f *follower) next(ctx context.Context, events []Event, limit int, due <-ch
 		f.rest = batch{}
 	}
 	if f.tail.moved(f, b.position) && taken && b.position >= f.catchUpTo {
-		f.endOwn()
+		f.stopReading()
 	}
 	return b, nil
 }

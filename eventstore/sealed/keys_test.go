@@ -99,7 +99,7 @@ func TestDestroy_VisitorReturns(t *testing.T) {
 }
 
 // A restored backup has the destroyed key of a visitor who was forgotten and has returned.
-func TestExpel_RestoredKey(t *testing.T) {
+func TestDestroyReturned_RestoredKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		appendFact := func(data event.Data) {
@@ -121,7 +121,7 @@ func TestExpel_RestoredKey(t *testing.T) {
 		require.False(t, returned())
 		pgtest.Exec(t, p.pool, `INSERT INTO person.key TABLE person.backup`)
 		require.True(t, returned())
-		require.NoError(t, store.Expel(t.Context(), stream))
+		require.NoError(t, store.DestroyReturned(t.Context(), stream))
 		require.False(t, returned())
 		all := read(t, p.open(), stream)
 		require.True(t, all[0].Erased)
@@ -129,12 +129,12 @@ func TestExpel_RestoredKey(t *testing.T) {
 		p.pool.Close()
 		_, err := store.Returned(t.Context(), stream)
 		require.ErrorIs(t, err, eventstore.ErrUnavailable, "a failed lookup is an error")
-		require.ErrorIs(t, store.Expel(t.Context(), stream), eventstore.ErrUnavailable)
+		require.ErrorIs(t, store.DestroyReturned(t.Context(), stream), eventstore.ErrUnavailable)
 	})
 }
 
 // A visitor returned after a key was lost, and only the events of that key were declared lost.
-func TestExpel_KeyNamedByFact(t *testing.T) {
+func TestDestroyReturned_KeyNamedByFact(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream, acted := event.VisitorStream("acme", "aa"), event.VisitorActed{VisitorID: "v", Kind: "click"}
 		appendFact := func(data event.Data) {
@@ -155,7 +155,7 @@ func TestExpel_KeyNamedByFact(t *testing.T) {
 		require.False(t, returned())
 		pgtest.Exec(t, p.pool, `INSERT INTO person.key TABLE person.backup`)
 		require.True(t, returned())
-		require.NoError(t, p.open().Expel(t.Context(), stream))
+		require.NoError(t, p.open().DestroyReturned(t.Context(), stream))
 		require.False(t, returned())
 		all := read(t, p.open(), stream)
 		require.True(t, all[0].Erased)

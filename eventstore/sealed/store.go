@@ -99,8 +99,8 @@ func (s *Store) Returned(ctx context.Context, streams ...string) (bool, error) {
 	return false, nil
 }
 
-// Expel destroys the keys that Returned reports.
-func (s *Store) Expel(ctx context.Context, streams ...string) error {
+// DestroyReturned destroys the keys that Returned reports.
+func (s *Store) DestroyReturned(ctx context.Context, streams ...string) error {
 	for _, stream := range streams {
 		ids, err := s.returned(ctx, stream)
 		if err == nil && len(ids) > 0 {

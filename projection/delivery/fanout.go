@@ -121,7 +121,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err := o.asked.save(ctx, tx); err != nil {
 		return err
 	}
-	return forget.SweepDeliveries(ctx, tx, o.forgotten)
+	return forget.EraseDeliveries(ctx, tx, o.forgotten)
 }
 
 // changes collects the changes of a batch.
@@ -161,7 +161,7 @@ func (o *changes) evolve(id string, e projection.Event) {
 // queue adds a row for each endpoint that is subscribed to an event.
 func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	if erased, ok := e.Data.(event.LeadErased); ok {
-		o.forgotten = append(o.forgotten, o.forgets(e.Stream, erased)...)
+		o.forgotten = append(o.forgotten, o.forgetBodies(e.Stream, erased)...)
 	}
 	name, sent := webhook.SentAs(e.Data)
 	if !sent || e.Erased || e.Position <= o.origin {
@@ -191,8 +191,8 @@ func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	return nil
 }
 
-// forgets returns the streams whose deliveries are deleted with an erasure, and removes their cached bodies.
-func (f FanOut) forgets(stream string, erased event.LeadErased) []string {
+// forgetBodies removes the cached bodies of erased leads, and returns the streams whose deliveries must be erased.
+func (f FanOut) forgetBodies(stream string, erased event.LeadErased) []string {
 	streams := []string{stream}
 	for _, id := range erased.Leads {
 		streams = append(streams, event.LeadStream(id))

@@ -264,7 +264,7 @@ func (f *Fetcher) Pending(ctx context.Context) (n int, err error) {
 func (f *Fetcher) attempt(ctx context.Context, p pending) {
 	a, state, err := f.read(ctx, p)
 	if err != nil || a.State != arrival.Received {
-		f.settle(ctx, p, err)
+		f.recordOutcome(ctx, p, err)
 		return
 	}
 	if a.Lost { // its key was destroyed, and the fact that should follow is not on the log
@@ -279,7 +279,7 @@ func (f *Fetcher) attempt(ctx context.Context, p pending) {
 	switch {
 	case ctx.Err() != nil:
 	case result.err != nil: // the attempt could not be made
-		f.settle(ctx, p, result.err)
+		f.recordOutcome(ctx, p, result.err)
 	case result.wrong == "":
 		f.finish(ctx, p, result, Finished{Fetched: result.raw})
 	case result.permanent:
@@ -303,8 +303,8 @@ func (f *Fetcher) read(ctx context.Context, p pending) (a arrival.Arrival, s int
 	return a, s, err
 }
 
-// settle marks an arrival as finished, or schedules a retry if the attempt could not be made.
-func (f *Fetcher) settle(ctx context.Context, p pending, err error) {
+// recordOutcome marks an arrival as finished, or schedules a retry if the attempt could not be made.
+func (f *Fetcher) recordOutcome(ctx context.Context, p pending, err error) {
 	var head eventstore.Position
 	if err == nil {
 		_, err = f.Pool.Exec(ctx, `DELETE FROM delivery.fetch WHERE arrival_id = $1`, p.arrivalID)
@@ -328,7 +328,7 @@ func (f *Fetcher) settle(ctx context.Context, p pending, err error) {
 func (f *Fetcher) finish(ctx context.Context, p pending, r result, finished Finished) {
 	finished.Account, finished.ArrivalID = p.account, p.arrivalID
 	if err := f.Finish(ctx, finished); err != nil {
-		f.settle(ctx, p, err)
+		f.recordOutcome(ctx, p, err)
 		return
 	}
 	if r.wrong != "" {
@@ -341,7 +341,7 @@ func (f *Fetcher) finish(ctx context.Context, p pending, r result, finished Fini
 		batch.Queue(`DELETE FROM delivery.fetch_failure WHERE intake_id = $1`, p.intakeID)
 	}
 	f.send(ctx, p, batch)
-	f.settle(ctx, p, nil)
+	f.recordOutcome(ctx, p, nil)
 }
 
 func (f *Fetcher) log(p pending, r result) {

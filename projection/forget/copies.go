@@ -96,9 +96,9 @@ func (t table) remove(condition string) string {
 	return `DELETE FROM ` + t.name + ` AS c WHERE ` + condition
 }
 
-// SweepCopies deletes leads and visitors from all copies of views in the database. A copy that is started later does not get their rows,
-// because they are erased on the log.
-func SweepCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
+// DeleteFromCopies deletes leads and visitors from all copies of views in the database. A copy that is started later does not get their
+// rows, because they are erased on the log.
+func DeleteFromCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	return eachTable(ctx, tx, func(tx pgx.Tx, t table) error {
 		condition, arguments := gone.rows(t)
 		if _, err := tx.Exec(ctx, t.remove(condition), arguments...); err != nil || t.wins == "" {
@@ -158,9 +158,9 @@ func withdraw(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Po
 	return eachTable(ctx, tx, remove)
 }
 
-// SweepErased deletes all leads and visitors that are erased on the log from all copies. A copy as of a day, or one that took long to
-// build, may have rows of persons who were erased since.
-func SweepErased(ctx context.Context, store eventstore.Store, conn *pgx.Conn) error {
+// DeleteErasedFromCopies deletes all leads and visitors that are erased on the log from all copies. A copy as of a day, or one that took
+// long to build, may have rows of persons who were erased since.
+func DeleteErasedFromCopies(ctx context.Context, store eventstore.Store, conn *pgx.Conn) error {
 	head, err := store.Head(ctx)
 	if err != nil {
 		return err
@@ -189,5 +189,5 @@ func SweepErased(ctx context.Context, store eventstore.Store, conn *pgx.Conn) er
 	if len(gone.Leads)+len(gone.Visitors) == 0 {
 		return nil
 	}
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return SweepCopies(ctx, tx, gone) })
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return DeleteFromCopies(ctx, tx, gone) })
 }

@@ -101,9 +101,9 @@ func (d Database) Linked(ctx context.Context, account string, visitors []string,
 	return linked, schema.Unavailable(err)
 }
 
-// Sweep implements Views. It covers copies as of a day, and copies left by an interrupted replay.
-func (d Database) Sweep(ctx context.Context, gone Forgotten) error {
-	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return SweepCopies(ctx, tx, gone) }))
+// DeleteFromCopies implements Views. It covers copies as of a day, and copies left by an interrupted replay.
+func (d Database) DeleteFromCopies(ctx context.Context, gone Forgotten) error {
+	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return DeleteFromCopies(ctx, tx, gone) }))
 }
 
 // Copied implements Views.

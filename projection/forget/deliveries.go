@@ -11,13 +11,13 @@ import (
 // ErasedType is the type of the only event of an erased lead that is still delivered to webhook endpoints.
 var ErasedType = event.PublicName(event.LeadErased{}.EventType())
 
-// SweepDeliveries cancels the queued deliveries of erased leads, given by their streams, and empties the recorded responses of their other
+// EraseDeliveries cancels the queued deliveries of erased leads, given by their streams, and empties the recorded responses of their other
 // deliveries: an endpoint may have echoed the lead, and the error of a failed attempt quotes the response. When an attempt in flight ends
 // later, its delivery is cancelled and its response is not recorded.
 //
 // The fan-out calls it at the end of its transaction, which blocks the deliveries of all accounts. So it uses the index on streams, and
 // scans neither all deliveries nor the whole queue.
-func SweepDeliveries(ctx context.Context, tx pgx.Tx, streams []string) error {
+func EraseDeliveries(ctx context.Context, tx pgx.Tx, streams []string) error {
 	if len(streams) == 0 {
 		return nil
 	}

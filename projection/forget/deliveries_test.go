@@ -15,7 +15,7 @@ import (
 )
 
 // It blocks the deliveries of all accounts.
-func TestSweepDeliveries_UsesIndex(t *testing.T) {
+func TestEraseDeliveries_UsesIndex(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const others = 3000
@@ -41,7 +41,7 @@ func TestSweepDeliveries_UsesIndex(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path = delivery`); err != nil {
 			return err
 		}
-		if err := forget.SweepDeliveries(t.Context(), tx, []string{"lead-1"}); err != nil {
+		if err := forget.EraseDeliveries(t.Context(), tx, []string{"lead-1"}); err != nil {
 			return err
 		}
 		return tx.QueryRow(t.Context(), `SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)

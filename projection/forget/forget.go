@@ -54,9 +54,9 @@ type Keys interface {
 	Commitments(ctx context.Context, streams ...string) (map[string][]string, error)
 	// Destroy deletes the keys of streams. Their personal data cannot be read without them.
 	Destroy(ctx context.Context, streams ...string) error
-	// Expel deletes keys that were restored, for example from a backup, and that open events from before the streams were forgotten. Returned
-	// reports whether such keys exist.
-	Expel(ctx context.Context, streams ...string) error
+	// DestroyReturned deletes keys that were restored, for example from a backup, and that open events from before the streams were forgotten.
+	// Returned reports whether such keys exist.
+	DestroyReturned(ctx context.Context, streams ...string) error
 	Returned(ctx context.Context, streams ...string) (bool, error)
 	// HasKeys reports whether any of the streams has a key.
 	HasKeys(ctx context.Context, streams ...string) (bool, error)
@@ -70,8 +70,8 @@ type Views interface {
 	Arrivals(ctx context.Context, account string, leads []string) (ids []string, err error)
 	// Linked returns, for each visitor with shown activity from before a position, whether a lead is linked with the visitor.
 	Linked(ctx context.Context, account string, visitors []string, before eventstore.Position) (map[string]bool, error)
-	// Sweep deletes leads and visitors from copies of the views. Copied reports whether copies have such rows.
-	Sweep(ctx context.Context, gone Forgotten) error
+	// DeleteFromCopies deletes leads and visitors from copies of the views. Copied reports whether copies have such rows.
+	DeleteFromCopies(ctx context.Context, gone Forgotten) error
 	Copied(ctx context.Context, gone Forgotten) (bool, error)
 	// Withdraw deletes activities of a visitor, by their positions, from the views and their copies.
 	Withdraw(ctx context.Context, visitor string, at []eventstore.Position) error
@@ -126,7 +126,7 @@ func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done
 		return done, err
 	}
 	if again {
-		if err := e.Keys.Expel(ctx, erased.Visitors...); err != nil {
+		if err := e.Keys.DestroyReturned(ctx, erased.Visitors...); err != nil {
 			return done, err
 		}
 	}
@@ -149,7 +149,7 @@ func (e Eraser) EraseLead(ctx context.Context, facts Facts, leadID string) (done
 
 	// 7. Copies of the views, which do not follow the log.
 	done.Position = last
-	return done, e.Views.Sweep(ctx, Forgotten{Leads: leads})
+	return done, e.Views.DeleteFromCopies(ctx, Forgotten{Leads: leads})
 }
 
 // eraseArrivals erases the arrivals of leads, each with a key and a fact, until the view has none. It returns the position of the last
@@ -226,7 +226,7 @@ func (e Eraser) forgetUnlinked(ctx context.Context, facts Facts, visitors []stri
 			return err
 		}
 	}
-	return e.Views.Sweep(ctx, Forgotten{Visitors: gone})
+	return e.Views.DeleteFromCopies(ctx, Forgotten{Visitors: gone})
 }
 
 // ErrNotLost means that all activities of a visitor can be read, so that ForgetVisitor has nothing to forget.
@@ -251,7 +251,7 @@ func (e Eraser) ForgetVisitor(ctx context.Context, facts Facts, stream string, f
 		return VisitorForgotten{}, ErrNotLost
 	}
 	// 2. Keys that were restored, for example from a backup.
-	if err := e.Keys.Expel(ctx, stream); err != nil {
+	if err := e.Keys.DestroyReturned(ctx, stream); err != nil {
 		return done, err
 	}
 	// 3. The views. They cannot tell the lost activities from others, since the fact names keys and rows have none.

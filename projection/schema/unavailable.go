@@ -16,13 +16,13 @@ import (
 // Unavailable marks an error of the database with eventstore.ErrUnavailable when the database cannot be reached, is overloaded, too slow or
 // failing. Other errors, such as those of an invalid statement or a cancelled context, are returned unchanged.
 func Unavailable(err error) error {
-	if err == nil || errors.Is(err, eventstore.ErrUnavailable) || !outOfReach(err) {
+	if err == nil || errors.Is(err, eventstore.ErrUnavailable) || !isUnavailable(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
 }
 
-func outOfReach(err error) bool {
+func isUnavailable(err error) bool {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
 		return !errors.Is(err, context.Canceled) // for any error with which the server refused the connection

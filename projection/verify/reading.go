@@ -179,16 +179,16 @@ func (r *reading) count(e eventstore.Recorded, data event.Data) {
 // claims records the claims, and which holders exist.
 func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	if claim, came := r.owing[e.ID]; came && r.owed[claim].stream == e.Stream {
-		r.settle(claim)
+		r.resolve(claim)
 	}
 	switch d := data.(type) {
 	case event.ClaimTaken:
 		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, int64(e.Revision), d.Kind, d.Holder})
 	case event.ClaimReleased:
 		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, int64(e.Revision), d.Kind, ""})
-		r.settle(e.Stream)
+		r.resolve(e.Stream)
 	case event.ClaimBound:
-		r.settle(e.Stream)
+		r.resolve(e.Stream)
 		if id, err := ulid.ParseStrict(d.EventID); err == nil {
 			r.owed[e.Stream], r.owing[id] = owed{d.Stream, id}, e.Stream
 		}
@@ -204,7 +204,7 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	}
 }
 
-func (r *reading) settle(claim string) {
+func (r *reading) resolve(claim string) {
 	delete(r.owing, r.owed[claim].id)
 	delete(r.owed, claim)
 }

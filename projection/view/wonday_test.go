@@ -155,7 +155,7 @@ func TestWonDay_ForgottenInCopies(t *testing.T) {
 
 	for range 2 { // the second call changes nothing
 		require.NoError(t, pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
-			return forget.SweepCopies(t.Context(), tx, forget.Forgotten{Leads: []string{won[1]}})
+			return forget.DeleteFromCopies(t.Context(), tx, forget.Forgotten{Leads: []string{won[1]}})
 		}))
 		for _, place := range []string{"replay_lead", "before"} {
 			require.Equal(t, counted(t, w, place), w.DumpTable(t, place, "won_day"), place)
