@@ -35,9 +35,9 @@ func On(below eventstore.Store) *Store {
 	return &Store{Store: below, streams: map[string]*stream{}}
 }
 
-// Append implements eventstore.Store, except that a repeated append conflicts: the result of an append to a draft is never lost. A check of
-// a stream that the draft has not changed always passes: the stream was just read, and concurrent appends of others are not part of the
-// draft.
+// Append implements eventstore.Store, except that repeated appends are not idempotent: the result of an append to a draft is never lost. A
+// check of a stream that the draft has not changed always passes: the stream was just read, and concurrent appends of others are not part
+// of the draft.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
