@@ -28,11 +28,20 @@ type silence struct {
 	silent   atomic.Int64 // intakes at the latest turn
 }
 
+// run logs the first failure and the first success after it. While views are rebuilt, turns may fail for hours.
 func (s *silence) run(ctx context.Context) {
+	failing := false
 	for ctx.Err() == nil {
-		if err := s.turn(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("silent intakes not reported", slog.Any("error", err))
+		err := s.turn(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			s.log.Warn("silent intakes not reported, retrying", slog.Any("error", err))
+		case err == nil && failing:
+			s.log.Info("silent intakes are reported again")
 		}
+		failing = err != nil
 		_ = eventstore.Sleep(ctx, silenceInterval)
 	}
 }
