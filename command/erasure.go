@@ -21,7 +21,7 @@ import (
 var ErrNoVisitor = errors.New("the account has no such visitor")
 
 // Erasure decides and appends the facts of erasures for one caller. Package projection/forget has the steps of an erasure in order,
-// and does the others: it destroys keys and removes what was derived from the log.
+// and does the rest: it destroys keys and deletes derived data.
 type Erasure struct {
 	h      *Handlers
 	caller Caller
@@ -147,9 +147,9 @@ func (e Erasure) erasureOfLive(ctx context.Context, leadID string, held loadedLe
 	return fact, releases, nil
 }
 
-// erasureOfLost decides the fact of a lead that cannot be read although no fact on the log erased it: the log was restored from a
-// backup of before the erasure. Which leads were joined into it can still be read, but not its values: its claims go on naming it,
-// and count as free.
+// erasureOfLost decides the fact of a lead that cannot be read although no fact on the log erased it, because the log was restored
+// from a backup of before the erasure. The ids of joined leads can still be read, but not the lead's values. So its claims keep naming
+// it, and count as free.
 func (h *Handlers) erasureOfLost(ctx context.Context, held loadedLead) (erased event.LeadErased, err error) {
 	for recorded, err := range h.store.Read(ctx, held.stream, 0) {
 		if err != nil {
@@ -262,9 +262,9 @@ func (e Erasure) Visitor(ctx context.Context, stream string) (last time.Time, re
 	return found.last, found.Rest, found.lost, err
 }
 
-// ForgetLost appends visitor.forgotten about the activities of a visitor that cannot be read because their key is lost, if no
-// earlier fact is about them. It returns the position of the latest fact, 0 without one; again means that it appended none; rest
-// means that other activities can be read. With finish it appends none. The errors are ErrNoVisitor and those of the store.
+// ForgetLost appends visitor.forgotten for activities of a visitor that cannot be read because their key is lost, unless an earlier fact
+// covers them. It returns the position of the latest fact, or 0. Again reports that it appended none, rest that other activities can be
+// read. With finish it never appends. The errors are ErrNoVisitor and those of the store.
 func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at eventstore.Position, again, rest bool, err error) {
 	err = e.h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		found, err := e.visitor(ctx, stream)
@@ -275,7 +275,7 @@ func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at
 		if again {
 			return nil
 		}
-		// An activity that is recorded meanwhile can be read. It is a conflict, and the fact is decided again without it.
+		// An activity that is recorded concurrently can be read. It causes a conflict, and the next decision leaves it out.
 		write, err := e.h.write(e.caller.withoutOrigin(), stream, found.end, e.h.timestamp(), found.Fact())
 		if err != nil {
 			return err

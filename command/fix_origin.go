@@ -14,8 +14,8 @@ import (
 // defaultOrigin begins the names of logs that were given none.
 const defaultOrigin = "leadlog-log/"
 
-// FixOrigin puts on the log what it is called in its checkpoints, and returns it: the wanted name or, if that is empty, the one that
-// it has, which is made once.
+// FixOrigin records the log's name in its checkpoints, and returns it: the wanted name or, if that is empty, the recorded one. Without
+// either it generates a name.
 func (h *Handlers) FixOrigin(ctx context.Context, wanted string) (origin string, err error) {
 	err = h.transact.Do(ctx, []string{event.OriginStream}, func(ctx context.Context) error {
 		fixed, expect, err := LoadOrigin(ctx, h.store)
@@ -34,7 +34,7 @@ func (h *Handlers) FixOrigin(ctx context.Context, wanted string) (origin string,
 	return origin, err
 }
 
-// LoadOrigin returns what the log is called in its checkpoints; empty when it was never served.
+// LoadOrigin returns the log's name in its checkpoints; empty if the log was never served.
 func LoadOrigin(ctx context.Context, store eventstore.Store) (string, eventstore.Expected, error) {
 	return eventstore.Load(ctx, store, event.OriginStream, func(_ string, fact event.Fact) string {
 		return fact.Data.(event.OriginFixed).Origin

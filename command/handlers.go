@@ -1,5 +1,5 @@
-// Package command carries out what callers ask to change: one file for each command, with its struct and its method. It owns
-// every append to the log that a caller causes. It does not know HTTP, and reads no views.
+// Package command executes the commands of callers, mostly one file each, with its struct and its method. It makes every append to
+// the log that a caller causes. It does not know HTTP, and reads no views.
 //
 // A command loads the streams it decides on, lets the pure deciders in the packages below this one decide, and appends their
 // decision at the revisions they saw. A fact from a cache, such as that a token is live, is checked by the same append, so that a
@@ -30,7 +30,7 @@ import (
 var (
 	// ErrUnauthorized means that a credential does not let its bearer in, or no longer does.
 	ErrUnauthorized = errors.New("missing or invalid token")
-	// ErrLeadsHidden means that a caller who may not read leads asks for what would send or show them.
+	// ErrLeadsHidden means that a caller without leads:read requested something that would send or show leads.
 	ErrLeadsHidden = errors.New("scope leads:read required")
 	// ErrNotProvisioned means that there is no such account.
 	ErrNotProvisioned = errors.New("account is not provisioned")
@@ -52,7 +52,7 @@ type Caller struct {
 
 	// ReadsLeads reports whether the caller may read leads. Others get back only the fields that they set.
 	ReadsLeads bool
-	// FromPage reports whether the request has an Origin: a page in a browser sent it. Its answer shows nothing that was stored before.
+	// FromPage reports whether the request has an Origin: a page in a browser sent it. Its answer shows no data stored before the request.
 	FromPage bool
 }
 
@@ -67,7 +67,7 @@ func (c Caller) metadata() event.Metadata {
 	}
 }
 
-// systemCaller is the caller for what follows from another's command.
+// systemCaller is the caller of appends that follow from another's command.
 func systemCaller(account string) Caller { return Caller{Account: account, Actor: "system:claims"} }
 
 // ownRequestID returns the id that the service gave the request.
@@ -103,7 +103,7 @@ type Handlers struct {
 	windows        *semaphore.Weighted // arrivals under way in all calls of CaptureLeads
 }
 
-// Options are what handlers need. Now and Random default to the system's.
+// Options are the dependencies of handlers. Now and Random default to the system's.
 type Options struct {
 	Store     eventstore.Store
 	Claims    claim.Names
@@ -161,8 +161,8 @@ func (h *Handlers) newIDs(n int) ([]string, error) {
 // timestamp returns the time for the first fact of a stream: now, in whole milliseconds.
 func (h *Handlers) timestamp() time.Time { return h.after(time.Time{}) }
 
-// after returns the time for a fact that follows another on its stream: now, in whole milliseconds, but never earlier than the
-// previous fact, which may come from a process whose clock is ahead.
+// after returns the time of a fact that follows another on its stream: now, in whole milliseconds, but never before the previous fact,
+// whose process may have a clock that is ahead.
 func (h *Handlers) after(previous time.Time) time.Time {
 	now := h.now().UTC().Truncate(time.Millisecond)
 	if now.Before(previous) {

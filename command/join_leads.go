@@ -21,8 +21,8 @@ type JoinLeads struct {
 	Body   map[string]jsontext.Value // members of the request's body: from
 }
 
-// JoinLeads lets one lead of the caller's account depart into another, gives the other what it had, and moves its claims, in one
-// append. The same join asked for again changes nothing. A caller who does not see leads gets the ids alone.
+// JoinLeads joins one lead of the caller's account into another, which gets its missing values, and moves its claims, in one append. A
+// repeated join changes nothing. A caller who does not see leads gets only the ids.
 //
 // The errors are lead.ErrNotFound, *lead.JoinedError, field.Errors and those of the store.
 func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpdated, err error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// PreviewArrival is the query for what a post to an intake would become.
+// PreviewArrival is the query for the outcome that a post to an intake would have.
 type PreviewArrival struct {
 	Account  string
 	IntakeID string
@@ -29,8 +29,8 @@ type ArrivalPreview struct {
 	Wrong   field.Errors // why it would be quarantined
 }
 
-// PreviewArrival maps and parses a post as an arrival would be, and appends nothing. It proves nothing about the sender. The errors
-// are intake.ErrNotFound, field.Errors for a wrong mapping, and those of the store.
+// PreviewArrival maps and parses a post like an arrival, and appends nothing. It does not authenticate the sender. The errors are
+// intake.ErrNotFound, field.Errors for a wrong mapping, and those of the store.
 func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (preview ArrivalPreview, err error) {
 	if !event.ValidID(cmd.IntakeID) {
 		return preview, intake.ErrNotFound
@@ -72,7 +72,7 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 	return preview, nil
 }
 
-// announced is what a post of Meta's webhooks would become.
+// announced adds the leads that a post of Meta's webhooks announces.
 func (p *ArrivalPreview) announced(body []byte) {
 	changes, err := intake.Changes(body)
 	if err != nil {

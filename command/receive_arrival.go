@@ -54,7 +54,7 @@ type ArrivalReceived struct {
 	Position eventstore.Position
 }
 
-// ReceiveArrival appends an arrival and what becomes of it, in one append where nothing is in the way.
+// ReceiveArrival appends an arrival and its outcome, in one append unless there is a conflict.
 //
 // The errors are field.Errors, when the sender is a person who can correct them, ErrIntakeChanged, ErrArrivalTooLarge and those of
 // the store. With any other outcome the arrival is kept.
@@ -110,8 +110,8 @@ func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (answer Arriv
 	return answer, err
 }
 
-// maxRaw bounds a raw arrival, in bytes as they are sealed. Sealing makes four bytes of three, and what becomes of the arrival must
-// fit into the same append.
+// maxRaw bounds a raw arrival, in bytes before sealing. Sealing makes four bytes of three, and the outcome must fit into the same
+// append.
 const maxRaw = 700 << 10
 
 func rawSize(raw event.ArrivalRaw) int {
@@ -223,8 +223,8 @@ type Quarantined struct {
 // Unwrap returns the errors of the fields.
 func (q *Quarantined) Unwrap() error { return q.Errors }
 
-// quarantine keeps an arrival whose fields are wrong, if it is to be kept. It always returns an error: what is wrong, as a
-// *Quarantined when it was kept.
+// quarantine stores an arrival whose fields are wrong, if arrivals are kept. It always returns an error: a *Quarantined if it was
+// stored, else the errors of the fields.
 func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 	if c.kept == nil {
 		if !c.Keep || !c.Admission.Account.State.Quarantine {

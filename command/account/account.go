@@ -311,7 +311,7 @@ func distinct(names []string, foldCase bool) ([]string, bool) {
 	return out, true
 }
 
-// foldRune gives one form to all that strings.EqualFold takes for the same letter; ToLower keeps σ and ς apart.
+// foldRune returns the same rune for all runes that strings.EqualFold considers equal. ToLower does not: it distinguishes σ from ς.
 func foldRune(r rune) rune {
 	least := r
 	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
@@ -331,9 +331,9 @@ func (s State) AdmitsJWT(issued time.Time) bool {
 	return s.JWTNotBefore.IsZero() || !issued.Before(s.JWTNotBefore)
 }
 
-// RevokeJWTs decides that JWTs issued before a time are no longer accepted. The event is nil for the zero time, and for the time
-// that is set already. An earlier time than before takes back a part of a revocation. The error is field.Errors for a time in the
-// future, which would refuse every JWT until then, and for one before the year 1, which RFC 3339 cannot write.
+// RevokeJWTs decides that JWTs issued before a time are no longer accepted. The event is nil for the zero time, and for the present
+// setting. An earlier time than the present one undoes a part of the revocation. The error is field.Errors for a time in the future,
+// which would refuse every JWT until then, and for one before the year 1, which RFC 3339 cannot write.
 func (s State) RevokeJWTs(notBefore, now time.Time) (*event.JWTsRevoked, error) {
 	notBefore = notBefore.UTC().Truncate(time.Millisecond)
 	if notBefore.IsZero() || notBefore.Equal(s.JWTNotBefore) {

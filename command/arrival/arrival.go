@@ -52,7 +52,7 @@ type Arrival struct {
 	Raw        event.ArrivalRaw // zero when it is deleted
 	Fetched    bool             // the raw arrival was fetched, not posted
 	Deleted    bool             // the content was deleted by its owner, by an erasure, or because it expired
-	Lost       bool             // the content cannot be read: its key is gone
+	Lost       bool             // the content cannot be read because its key does not exist
 	Reasons    []event.ArrivalReason
 	Code       string // of a refusal
 	LeadID     string // that it was captured into, or conflicts with

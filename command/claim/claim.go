@@ -1,9 +1,9 @@
-// Package claim decides who owns a value that only one may own: a phone number or an email address of an account's
-// leads, one of its slots for API tokens or webhook endpoints, a key that makes a request safe to repeat.
+// Package claim decides on the owners of unique values: the phone numbers and email addresses of an account's leads, its slots for
+// API tokens and webhook endpoints, the idempotency keys of requests.
 //
-// A claim is a uniqueness constraint kept on the log itself. Its stream is named by a keyed hash of account, kind and value.
-// The first caller appends to it expecting no stream, and every other one meets a conflict. The claim names its holder, and is
-// appended together with what the holder gets by it. A claim counts as free if its holder has ended.
+// A claim is a uniqueness constraint on the log. Its stream is named by a keyed hash of account, kind and value. The first caller
+// appends to it expecting no stream, and all others get a conflict. The claim names its holder, and is appended together with the
+// holder's own events. A claim whose holder has ended counts as free.
 package claim
 
 import (
@@ -34,7 +34,7 @@ const (
 	WebhookSlot Kind = "webhook-slot" // one of the account's places for webhook endpoints
 	IntakeSlot  Kind = "intake-slot"  // one of the account's places for intakes
 	Idempotency Kind = "idempotency"  // a key that a caller gave to a request
-	Delivery    Kind = "delivery"     // an id that a sender gave to what it delivered to an intake
+	Delivery    Kind = "delivery"     // the sender's id of a delivery to an intake
 )
 
 // Names makes the stream names of claims. Its key never rotates: with another key, no claim would be found again.

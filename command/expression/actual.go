@@ -10,8 +10,8 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// actual prices calls that CEL takes for cheap at evaluation and that are not: those of which the types are known at evaluation only,
-// those that put lists together, and regular expressions.
+// actual computes the cost of calls that CEL underestimates at evaluation: calls whose types are known only at evaluation,
+// concatenations of lists, and regular expressions.
 type actual struct{ regexps regexps }
 
 // joined is the type of two lists put together. Such a list reads its parts at each access, and each of these its own.

@@ -1,6 +1,6 @@
 // Package expression compiles and evaluates the expressions that callers write, in CEL (github.com/google/cel-spec). An expression
-// has no side effects, sees the variables it is given and nothing else, and is bounded: at compilation by an estimate of its cost,
-// at evaluation by what it does cost.
+// has no side effects, sees only the given variables, and is bounded: at compilation by an estimate of its cost, at evaluation by its
+// actual cost.
 package expression
 
 import (
@@ -44,7 +44,7 @@ var (
 	ErrAbsent = errors.New("reads a member that is not there")
 	// ErrCost means that an evaluation was stopped because it cost too much.
 	ErrCost = errors.New("costs too much to compute")
-	// errFailed stands for all other errors of evaluations. Their own texts can quote the input, which may be personal.
+	// errFailed replaces all other errors of evaluations. Their own texts can quote the input, which may be personal.
 	errFailed = errors.New("cannot be computed from this input")
 	errType   = errors.New("applies an operator or function to a value of another type")
 	errResult = errors.New("has a result that is not JSON")
@@ -67,8 +67,8 @@ var (
 	Object = Type{cel.MapType(cel.StringType, cel.DynType)}
 )
 
-// Environment is what expressions can refer to: variables, CEL's own functions and macros, those of its extensions for strings and
-// for comprehensions over two variables, optional values, and the functions of this package. It is safe for concurrent use.
+// Environment has the names that expressions can use: variables, CEL's own functions and macros, its extensions for strings and for
+// comprehensions over two variables, optional values, and the functions of this package. It is safe for concurrent use.
 type Environment struct {
 	env   *cel.Env
 	limit uint64 // of the cost of an expression

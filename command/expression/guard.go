@@ -28,7 +28,7 @@ var prices = map[string]func(args []ref.Val) uint64{
 	"lastIndexOf": priceOfSearch,
 }
 
-// guarded replaces the implementations of these functions by ones that return ErrCost instead of costing more than a limit.
+// guarded replaces the implementations of these functions. The new ones return ErrCost for a call that would exceed the limit.
 func guarded(limit uint64) cel.EnvOption {
 	return func(env *cel.Env) (*cel.Env, error) {
 		plain, err := cel.NewEnv(ext.Strings())
@@ -158,7 +158,7 @@ func regexpsOf(checked *cel.Ast) (found regexps, err error) {
 			err = errPattern
 			return
 		}
-		size, _ := types.RegexProgramSize(string(text)) // one that is not valid does not compile
+		size, _ := types.RegexProgramSize(string(text)) // an invalid expression does not compile later
 		found[string(text)] = uint64(size)
 	}))
 	return found, err
@@ -188,7 +188,7 @@ func (r regexps) guarded(limit uint64) cel.ProgramOption {
 		}), nil
 	}
 	var all []*interpreter.RegexOptimization
-	for _, overload := range []string{overloads.Matches, overloads.MatchesString} { // that of an overload goes before CEL's own
+	for _, overload := range []string{overloads.Matches, overloads.MatchesString} { // takes precedence over CEL's own
 		all = append(all, &interpreter.RegexOptimization{Function: overloads.Matches, OverloadID: overload, RegexIndex: 1, Factory: compile})
 	}
 	return cel.OptimizeRegex(all...)

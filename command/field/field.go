@@ -9,7 +9,7 @@ type Error struct {
 	Message string `json:"message"`
 }
 
-// Errors is everything that is wrong with a request. Nothing was written.
+// Errors are all errors of a request. Nothing was written.
 type Errors []Error
 
 func (e Errors) Error() string {
@@ -30,7 +30,7 @@ func (e *Errors) Add(field, message string) {
 	}
 }
 
-// Err is nil when nothing is wrong.
+// Err returns the errors, or nil if there are none.
 func (e Errors) Err() error {
 	if len(e) == 0 {
 		return nil

@@ -106,7 +106,7 @@ func NewSecret(settings event.IntakeSettings, random func() (string, error)) (st
 	case settings.Kind == StandardWebhooks:
 		return webhook.SecretPrefix + key, nil
 	}
-	key = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(key), "=") // some senders take letters and digits only
+	key = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(key), "=") // some senders accept only letters and digits
 	if settings.Signature != nil && settings.Signature.Scheme == SchemeBasic {
 		return "leadlog:" + key, nil
 	}
@@ -140,7 +140,7 @@ func (s State) Change(owner string, c Update, secrets Secrets, privateTargets bo
 	return &event.IntakeChanged{IntakeSettings: settings, Changed: changed}, after, nil
 }
 
-// Rotate decides on another secret of an intake of the account: theirs, or one that newSecret makes. The errors are ErrNotFound and
+// Rotate decides on a new secret of an intake of the account: theirs, or the result of newSecret. The errors are ErrNotFound and
 // field.Errors.
 func (s State) Rotate(owner string, theirs *string, secrets Secrets, newSecret func() (string, error)) (event.IntakeRotated, Secrets, error) {
 	if err := s.ownedBy(owner); err != nil {

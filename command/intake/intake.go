@@ -57,7 +57,7 @@ var (
 	ErrNotFound = errors.New("intake not found")
 	// ErrLimit means that the account's slots are all taken.
 	ErrLimit = errors.New("an account may have at most 50 intakes")
-	// ErrNoSecrets means that the secrets of an intake are lost: nothing proves that a sender may deliver.
+	// ErrNoSecrets means that the secrets of an intake are lost, so that no post can be authenticated.
 	ErrNoSecrets = errors.New("no secrets of this intake")
 )
 
@@ -170,8 +170,8 @@ func (s State) overdue(last, now time.Time) bool {
 	return every > 0 && now.Sub(last) >= every
 }
 
-// FallSilent decides whether to report now that nothing arrives, given the latest arrival; zero: there was none. It is reported
-// once until something arrives. Time for which the intake was disabled does not count.
+// FallSilent decides whether to report now that the intake is silent, given the time of its latest arrival, zero if there was none. A
+// silence is reported once, until the next arrival. Time during which the intake was disabled does not count.
 func (s State) FallSilent(arrived, now time.Time) (event.IntakeSilent, bool) {
 	since := latest(s.CreatedAt, arrived)
 	due := s.Admits() && !s.Silent && s.overdue(latest(since, s.EnabledAt), now)

@@ -65,7 +65,7 @@ func MappingFields() []string {
 	return names
 }
 
-// environment is what the expressions of mappings can refer to.
+// environment has the variables of mappings.
 var environment = expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{
 	"body": expression.Any, "headers": expression.Texts, "query": expression.Texts,
 })
@@ -128,7 +128,7 @@ type Mapped struct {
 	Skip       bool   // the mapping says that it is not to be captured
 	Honeypot   bool   // a form's field that persons leave empty is filled
 	Challenge  string // the response token of a form's challenge
-	Steps      uint64 // what it cost, in the units of expression.CostLimit
+	Steps      uint64 // the cost, in the units of expression.CostLimit
 
 	// Body has the members of a capture's body, for lead.ParseArrival. Its source is that of the intake.
 	Body map[string]jsontext.Value

@@ -31,8 +31,8 @@ var (
 	errChange  = errors.New("is not a change of Meta's webhooks with the leadgen_id of a lead")
 )
 
-// Changes splits a post of kind meta_lead_ads into the leads that it announces. There are none if it is about something else. A change
-// that cannot be read keeps no other from being fetched. The error's text suits the sender.
+// Changes splits a post of kind meta_lead_ads into the leads that it announces; a post about another subject has none. A change that
+// cannot be read does not affect the others. The error's text suits the sender.
 func Changes(body []byte) ([]Change, error) {
 	var post struct {
 		Entry []jsontext.Value `json:"entry"`

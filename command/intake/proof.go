@@ -108,7 +108,7 @@ func signed(header, prefix string, algorithm func() hash.Hash, decode func(strin
 
 func decodeHex(s string) ([]byte, error) { return hex.DecodeString(s) }
 
-// decodeBase64 takes both alphabets, with padding and without.
+// decodeBase64 accepts both alphabets, with and without padding.
 func decodeBase64(s string) ([]byte, error) {
 	s = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(s, "="))
 	return base64.RawStdEncoding.DecodeString(s)
@@ -184,7 +184,7 @@ func algorithm(name string) func() hash.Hash {
 	return sha256.New
 }
 
-// credentials returns what follows the name of an authentication scheme, which has no letter case (RFC 9110, 11.1).
+// credentials returns the text after the name of an authentication scheme, whose case does not matter (RFC 9110, 11.1).
 func credentials(value, scheme string) (string, bool) {
 	name, rest, ok := strings.Cut(value, " ")
 	return strings.TrimSpace(rest), ok && strings.EqualFold(name, scheme)

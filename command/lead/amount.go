@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// maxAmountInput bounds what is parsed at all, in bytes.
+	// maxAmountInput is the maximum size of input, in bytes.
 	maxAmountInput = 100
 
 	// maxAmountDigits keeps every amount exact in a reader's float64, which
@@ -18,8 +18,8 @@ const (
 	maxAmountDecimals = 4
 
 	// maxExponent bounds an exponent before anything is computed with it. With
-	// at most 100 bytes of mantissa, none beyond it yields an amount we take,
-	// unless the mantissa is 0.
+	// at most 100 bytes of mantissa, none beyond it yields a valid amount, unless
+	// the mantissa is 0.
 	maxExponent = 200
 )
 
@@ -93,8 +93,8 @@ func cutExponent(s string) (mantissa string, exponent int, err error) {
 	}
 }
 
-// newAmount makes the amount whole.fraction × 10^exponent of strings of digits.
-// It checks the bounds before it writes out any zero the exponent stands for.
+// newAmount returns the amount whole.fraction × 10^exponent of strings of digits.
+// It checks the bounds before it writes out the zeros of the exponent.
 func newAmount(whole, fraction string, exponent int) (Amount, error) {
 	all := whole + fraction
 	significant := strings.TrimLeft(all, "0")

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Limits of what an arrival may carry. Characters are Unicode code points after NFC.
+// Limits of an arrival. Characters are Unicode code points after NFC.
 const (
 	MaxName          = 200
 	MaxVisitorID     = 200
@@ -138,7 +138,7 @@ func (r *reader) name(Rules) string {
 	return name
 }
 
-// phone also takes a JSON number, because some forms send the digits as one.
+// phone also accepts a JSON number, because some forms send the digits as one.
 func (r *reader) phone(rules Rules) string {
 	v := r.body["phone"]
 	raw := string(v)
@@ -238,7 +238,7 @@ func (r *reader) visitorID() string {
 	return id
 }
 
-// metadata reads the attribution: what was given, without nulls, and the source, IP address and user agent that result from it.
+// metadata reads the attribution: the given members without nulls, and the source, IP address and user agent derived from them.
 func (r *reader) metadata(client Client) (given map[string]jsontext.Value, source, ip, userAgent string) {
 	source, ip, userAgent = DefaultSource, client.IP, client.UserAgent
 	if !r.present("metadata") {

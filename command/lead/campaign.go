@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Campaign returns the campaign that a touch names, of its values by the names of utm parameters. A value that could name the person
-// is left out: one with an @, and one that contains the phone. It stays among the personal data.
+// Campaign returns the campaign of a touch from its utm parameters. It omits values that could identify the person: those with an @,
+// and those that contain the phone. They stay among the personal data.
 func Campaign(value func(name string) string, phone string) event.Campaign {
 	plain := func(name string) string {
 		given := value(name)
@@ -30,7 +30,7 @@ func (a Arrival) campaign() event.Campaign {
 	return Campaign(func(name string) string { return Scalar(a.Metadata[name]) }, a.Phone)
 }
 
-// Origin is what a touch shows of where the person came from. What is absent is nil.
+// Origin has the campaign, click ids, landing page and referrer of a touch. Missing values are nil.
 type Origin struct {
 	UTMSource   *string           `json:"utmSource"`
 	UTMMedium   *string           `json:"utmMedium"`
@@ -46,7 +46,7 @@ type Origin struct {
 // clickIDs are the parameters by which ad platforms name a click.
 var clickIDs = []string{"gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id"}
 
-// NewOrigin returns the origin of a touch. What the event seals of a campaign is in the metadata alone.
+// NewOrigin returns the origin of a touch. Sealed values of a campaign are only in the metadata.
 func NewOrigin(plain event.Campaign, metadata map[string]jsontext.Value) Origin {
 	given := func(name string) *string {
 		if value := Scalar(metadata[name]); !Blank(value) {

@@ -58,7 +58,7 @@ func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decisi
 	known := target.HasSource(a.Source)
 	if !isSelfService(a.Source) && (clash || known && isCurated(a.Source)) {
 		if err := a.badStatus(*target, rules); err != nil {
-			return Decision{}, err // errors in the request come before conflicts
+			return Decision{}, err // errors of the request take precedence over conflicts
 		}
 		if clash {
 			return refuse(a, CodeDuplicateEmail, byEmail.ID, target.ID)
@@ -90,7 +90,7 @@ func refuse(a Arrival, code, leadID, other string) (Decision, error) {
 	return Decision{}, &Refusal{event.LeadRefused{Source: a.Source, Code: code, LeadID: leadID, Other: other}}
 }
 
-// open decides on a new lead. Defaults for what was not given are filled in here, once, and are part of the fact.
+// open decides on a new lead. The fact has the defaults of missing values, so that a later change of a default does not affect it.
 func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
 	if a.UnknownStatus != "" {
 		return Decision{}, field.Errors{{Field: "status", Message: unknownStatus(rules.Stages)}}

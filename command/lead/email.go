@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// maxEmailInput bounds what is parsed at all, in bytes. The canonical form has
-	// at most 254, but a domain in its own script may take more before it is
-	// encoded: four bytes for what becomes one or two.
+	// maxEmailInput is the maximum size of input, in bytes. The canonical form has
+	// at most 254, but a domain in its own script may be longer before it is
+	// encoded: four bytes for a character that becomes one or two.
 	maxEmailInput = 1024
 
 	// RFC 5321, 4.5.3.1, and its erratum 1690: octets.
@@ -28,9 +28,9 @@ var (
 // case, the domain in ASCII. Dots and "+tag" in the local part stay, for only
 // the domain's owner knows whether they mean the same mailbox.
 //
-// It takes what a person types into a form: atoms, an @ and a domain with a dot.
-// Display names, quotes, comments and address literals, legal in a mail header,
-// are refused here.
+// It accepts the addresses that people type into forms: atoms, an @ and a domain
+// with a dot. It refuses display names, quotes, comments and address literals,
+// which are legal in a mail header.
 //
 // The error's text suits the caller and never holds the address.
 func ParseEmail(raw string) (string, error) {
@@ -83,9 +83,9 @@ func isLocalPart(s string) bool {
 	return true
 }
 
-// asciiDomain maps an internationalized domain to its ASCII form and validates
-// what its labels say in Unicode, hyphens at their ends included, which the ASCII
-// form would hide. It overlooks empty labels: isMailDomain has the last word.
+// asciiDomain maps an internationalized domain to its ASCII form. It validates
+// the labels in Unicode, because the ASCII form would hide a hyphen at an end of
+// one. It accepts empty labels, which isMailDomain refuses.
 func asciiDomain(domain string) (string, error) {
 	profile := idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false))
 	ascii, err := profile.ToASCII(domain)
@@ -93,7 +93,7 @@ func asciiDomain(domain string) (string, error) {
 		return "", err
 	}
 	// The first pass encodes some input that is not text at all (a stray byte
-	// becomes U+FFFD); the second reads what was encoded and refuses it.
+	// becomes U+FFFD); the second pass reads that encoding and refuses it.
 	again, err := profile.ToASCII(ascii)
 	if err == nil && again != ascii {
 		err = errEmail

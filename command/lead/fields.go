@@ -93,7 +93,7 @@ type Change struct {
 	Old, New   string
 }
 
-// Changes lists how a lead differs from what it was before.
+// Changes lists the differences between two states of a lead.
 func Changes(before, after *State) (list []Change) {
 	for _, field := range fields {
 		if old, latest := *field.of(&before.LeadFields), *field.of(&after.LeadFields); old != latest {
@@ -151,7 +151,7 @@ func (s *State) Record() Record {
 	return r
 }
 
-// copyOnWrite is a map that is copied only when a member changes: most arrivals of a person bring nothing new.
+// copyOnWrite is a map that is copied only when a member changes, because most arrivals of a known person change none.
 type copyOnWrite struct {
 	members map[string]jsontext.Value
 	own     bool // a copy, or new

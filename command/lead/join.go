@@ -47,8 +47,8 @@ func JoinFrom(body map[string]jsontext.Value) (string, error) {
 
 // Join decides that another lead is the same person and becomes part of this one.
 //
-// The error is ErrNotFound or a *JoinedError about either lead, or field.Errors: a lead cannot be joined to itself, and what
-// both have must fit into one lead.
+// The error is ErrNotFound or a *JoinedError about either lead, or field.Errors: a lead cannot be joined to itself, and the values of
+// both must fit into one lead.
 func (s State) Join(account string, from State) (event.LeadJoinedInto, event.LeadJoined, error) {
 	for _, of := range []State{s, from} {
 		if err := of.Present(account); err != nil {

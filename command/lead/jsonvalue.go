@@ -28,13 +28,13 @@ func text(v jsontext.Value) (string, bool) {
 // literal reports whether the content of a JSON string is valid UTF-8 without escapes.
 func literal(content []byte) bool { return bytes.IndexByte(content, '\\') < 0 && utf8.Valid(content) }
 
-// quote returns a text as a JSON string. What is not UTF-8 becomes U+FFFD.
+// quote returns a text as a JSON string, with U+FFFD for invalid UTF-8.
 func quote(s string) jsontext.Value {
 	v, _ := jsontext.AppendQuote(make([]byte, 0, len(s)+len(`""`)), s) // the only error is about invalid UTF-8, which it replaces
 	return v
 }
 
-// quotes reports whether a value is quote(s), without allocating. With escapes it may return false for one that is.
+// quotes reports whether a value is quote(s), without allocating. It may return false for an equal value with escapes.
 func quotes(v jsontext.Value, s string) bool {
 	return len(v) == len(s)+2 && v[0] == '"' && string(v[1:len(v)-1]) == s && literal(v[1:len(v)-1])
 }

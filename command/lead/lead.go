@@ -206,8 +206,8 @@ func withVisitor(visitors []string, id string) []string {
 	return with(visitors, id)
 }
 
-// overlay puts an arrival's metadata over the lead's, key by key. That of the first arrival is kept as given; of later ones, empty
-// values change nothing. The source is left out because it has its own field, and IP address and user agent are those resolved.
+// overlay merges an arrival's metadata into the lead's, key by key. Metadata of the first arrival are kept as given; empty values of
+// later ones change nothing. The source is left out because it has its own field, and ip and userAgent replace the given ones.
 func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[string]jsontext.Value {
 	first := old == nil
 	l := copyOnWrite{members: old}

@@ -91,8 +91,8 @@ const (
 	dollarPrefixes = " US U A AU C CA NZ HK S SG NT MX R "
 )
 
-// isMark reports whether s is nothing, a currency symbol, an ISO 4217 code or a
-// local mark, or a symbol after the code or letters that say whose it is.
+// isMark reports whether s is empty, a currency symbol, an ISO 4217 code or a
+// local mark, or a symbol after the code or letters of its country.
 func isMark(s string) bool {
 	if s == "" {
 		return true

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxPhoneInput bounds what is parsed at all, in bytes: 15 digits with
-	// any punctuation, and an extension, in the widest script fit with room.
+	// maxPhoneInput is the maximum size of input, in bytes: enough for 15 digits
+	// with any punctuation and an extension, in any script.
 	maxPhoneInput = 200
 
 	// maxExtension is the longest run of digits taken for an extension. After
@@ -116,8 +116,8 @@ func KnownRegion(region string) bool {
 
 // canonical reports whether raw is an Indian mobile or a North American number
 // that is E.164 already. Neither begins with a prefix that a numbering plan
-// strips, so it comes out as it went in whether or not it is valid, and the
-// costly part of parsing can be left out.
+// strips, so parsing would not change it, valid or not, and the costly part of
+// parsing can be skipped.
 func canonical(raw string) bool {
 	switch {
 	case len(raw) == len("+919876543210") && strings.HasPrefix(raw, "+91"):
@@ -147,7 +147,7 @@ func preparePhone(raw string) (string, bool) {
 			return "", false
 		}
 	}
-	// A plus stands once, before every digit. The parser reads past any other.
+	// A plus is allowed once, before all digits. The parser would ignore others.
 	if plus := strings.LastIndexByte(number, '+'); plus >= 0 && strings.ContainsAny(number[:plus], "+0123456789") {
 		return "", false
 	}

@@ -13,7 +13,7 @@ import (
 var ErrLastContact = errors.New("the lead's last contact")
 
 // Release decides that a phone or email which the lead has, or ever had, is no longer this person's; the body names one of them.
-// If it is the current one, the latest remaining phone or email takes its place.
+// If it is the current one, the latest remaining phone or email replaces it.
 //
 // The error is ErrNotFound, a *JoinedError, field.Errors or ErrLastContact.
 func (s State) Release(account string, body map[string]jsontext.Value, rules Rules) (event.LeadReleased, error) {
@@ -99,7 +99,7 @@ func (s *State) release(fact *event.Fact, data *event.LeadReleased) {
 	s.UpdatedAt = fact.At
 }
 
-// except returns a copy of a list without a value; nil when nothing is left, as for a list that never had anything.
+// except returns a copy of a list without a value; nil if that leaves no value.
 func except(list []string, gone string) (left []string) {
 	for _, value := range list {
 		if value != gone {

@@ -17,8 +17,8 @@ func Length(s string) int {
 	return utf8.RuneCountInString(s)
 }
 
-// Blank reports whether nothing is left of s once Unicode white space is
-// trimmed. Zero-width characters are not white space to Unicode, nor here.
+// Blank reports whether s consists of Unicode white space only. Zero-width
+// characters are not white space in Unicode.
 func Blank(s string) bool {
 	return strings.TrimSpace(s) == ""
 }
@@ -55,7 +55,7 @@ func isASCII(s string) bool {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// digits reports whether s is one ASCII digit or more, and nothing else.
+// digits reports whether s consists of one or more ASCII digits.
 func digits(s string) bool {
 	for i := range len(s) {
 		if !isDigit(s[i]) {

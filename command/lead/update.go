@@ -41,7 +41,7 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 			r.wrong.Add(field.name, "is changed by a capture alone")
 		}
 	}
-	// An empty body is valid, and changes nothing. No body, and one without any of these members, are mistakes.
+	// An empty object is valid, and changes nothing. A missing body, and an object without any of these members, are errors.
 	if empty := body != nil && len(body) == 0; !empty && len(r.body) == 0 && r.wrong == nil {
 		r.wrong.Add("body", "must give "+strings.Join(changeableNames[:len(changeableNames)-1], ", ")+" or customFields")
 	}
@@ -49,7 +49,7 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 	return updated, r.wrong.Err()
 }
 
-// stage reads a status: a stage of the account, or the one that the lead is at, which the account may have removed.
+// stage reads a status: a stage of the account, or the lead's present one, which the account may have removed.
 func (r *reader) stage(s State, rules Rules) string {
 	known, unknown := r.status(rules.Stages)
 	if unknown == "" {

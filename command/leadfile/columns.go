@@ -65,7 +65,7 @@ type Columns struct {
 }
 
 // MapColumns finds the field of each column by the column's name. Given, from the name of a column to a field, takes precedence.
-// A column whose name is not known is a custom field; one without a name is left out.
+// A column with an unknown name is a custom field; a column without a name is left out.
 func MapColumns(header []string, given map[string]string) (Columns, error) {
 	c := Columns{Header: header, Fields: make([]string, len(header))}
 	rank := make([]int, len(header)) // among the names of a field; columns of given come first
@@ -235,7 +235,7 @@ func quoted(text string) jsontext.Value {
 	return value
 }
 
-// armed removes the apostrophes by which exports, ours too, keep spreadsheets from reading a cell, or a part of it, as a formula.
+// armed removes the apostrophes that exports, such as leadlog's, add so that no spreadsheet reads a cell or a part of it as a formula.
 func armed(cell string) string {
 	if !strings.Contains(cell, "'") {
 		return cell

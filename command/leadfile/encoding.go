@@ -38,7 +38,7 @@ func EncodingNamed(name string) (Encoding, error) {
 }
 
 // Detect reads a whole file to find its encoding: by its byte order mark, by the zero bytes that UTF-16 has between Latin letters,
-// and then UTF-8 if all of it is valid. Anything else is taken for Windows-1252, which Excel writes in western countries.
+// and then UTF-8 if all of it is valid. Any other file is read as Windows-1252, which Excel writes in western countries.
 func Detect(r io.Reader) (Encoding, error) {
 	in := bufio.NewReaderSize(r, chunk)
 	head, err := in.Peek(chunk)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// maxRecord is how long a row may be. An unclosed quote makes the rest of a file one row.
+// maxRecord is the maximum size of a row. An unclosed quote makes the rest of a file one row.
 const maxRecord = 2 << 20 // bytes
 
 // ErrNoHeader means that a table has no first row to name its columns.
@@ -117,7 +117,7 @@ func endsInReturns(head []byte) bool {
 	return found
 }
 
-// returns turns carriage returns into line feeds: encoding/csv knows no other end of a line, and would take the whole file for the
+// returns replaces carriage returns by line feeds, the only line end that encoding/csv knows. Without it, the whole file would be the
 // header.
 type returns struct{ r io.Reader }
 

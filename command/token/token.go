@@ -1,5 +1,5 @@
-// Package token decides on API tokens: what one is, when it lets a caller in, and what may be done to it. It is pure; the values
-// of tokens, the secrets themselves, are made and parsed here and kept nowhere.
+// Package token decides on API tokens: their state, when they authenticate a caller, and their changes. It is pure. The values of
+// tokens, the secrets themselves, are generated and parsed here, and not stored.
 package token
 
 import (
@@ -30,7 +30,7 @@ var (
 // Phase is a stage in the life of a token.
 type Phase int
 
-// A token's phases. Expiry is not a phase, because it comes with time and not with a fact.
+// A token's phases. Expiry is not a phase, because no event records it.
 const (
 	NotCreated Phase = iota
 	Live
@@ -107,8 +107,8 @@ func (s State) Delete(account string) (event.TokenDeleted, error) {
 
 func expiry(now time.Time, days int) time.Time { return now.Add(time.Duration(days) * 24 * time.Hour) }
 
-// Notice is how long before a token expires this is announced. For a token with a lifetime no longer than this nothing is
-// announced.
+// Notice is the time before a token's expiry at which the expiry is announced. It is not announced for a token whose lifetime is no
+// longer than this.
 const Notice = 7 * 24 * time.Hour
 
 // Expiring decides whether to announce now that the token expires. It is announced once per expiry; a rotation sets a new one.

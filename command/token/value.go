@@ -82,7 +82,7 @@ func (v Value) TokenID() string {
 // Prefix returns the beginning of the value, by which people recognise it.
 func (v Value) Prefix() string { return v.Reveal()[:shownLength] }
 
-// Hash returns what is stored of the value. A secret of 190 random bits needs no slow hash.
+// Hash returns the stored form of the value. A secret of 190 random bits needs no slow hash.
 func (v Value) Hash() [32]byte {
 	return sha256.Sum256(append(make([]byte, 0, valueLength), v.Reveal()...)) // on the stack: every capture has one hashed
 }

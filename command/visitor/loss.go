@@ -18,7 +18,7 @@ type Loss struct {
 	before []string
 }
 
-// Unread takes note of an event that cannot be opened without a key.
+// Unread adds an event that cannot be opened because a key is lost.
 func (l *Loss) Unread(key int64) {
 	id := strconv.FormatInt(key, 10)
 	if !slices.Contains(l.before, id) && !slices.Contains(l.Keys, id) {
@@ -26,7 +26,7 @@ func (l *Loss) Unread(key int64) {
 	}
 }
 
-// Forgotten takes note of the fact.
+// Forgotten applies the record that the visitor was forgotten.
 func (l *Loss) Forgotten(fact event.VisitorForgotten) {
 	if len(fact.Keys) == 0 {
 		l.before = append(l.before, l.Keys...)

@@ -1,7 +1,7 @@
 // Package visitor parses and validates activities of visitors of a web site, and decides which of them are forgotten. It is pure.
 //
 // No decision depends on an activity, so any number of them may be recorded at once. The id that a page gave to its visitor links
-// an activity to the leads with the same id, whichever came first. It never decides who a person is.
+// an activity to the leads with the same id, in any order. It never identifies a person.
 package visitor
 
 import (

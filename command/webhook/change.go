@@ -21,8 +21,8 @@ type Change struct {
 	Enabled     *bool
 }
 
-// Update decides on a change of an endpoint of the account. There are no events when nothing changes. Headers are to be stored
-// when they are not nil. The error is ErrNotFound or field.Errors.
+// Update decides on a change of an endpoint of the account. There are no events if nothing changes. The caller stores headers if they
+// are not nil. The error is ErrNotFound or field.Errors.
 func (s State) Update(account string, c Change, privateTargets bool) (decided []event.Data, headers map[string]string, err error) {
 	if err := s.ownedBy(account); err != nil {
 		return nil, nil, err

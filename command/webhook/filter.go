@@ -48,8 +48,8 @@ func FilterInput(body []byte) (map[string]any, error) {
 	return input, nil
 }
 
-// Matches reports whether a delivery is made. The error, of a filter that reads what a body does not have, for example, quotes nothing
-// of the body.
+// Matches reports whether a delivery is made. The error, for example of a filter that reads a missing member, quotes nothing of the
+// body.
 func (f *Filter) Matches(input map[string]any) (bool, error) {
 	matches, _, err := f.program.Bool(input)
 	return matches, err

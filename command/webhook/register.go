@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Registration is what a caller asks for with a new endpoint.
+// Registration has the settings of a new endpoint.
 type Registration struct {
 	URL         string
 	Events      []string // public type names; empty, or "*" among them, is all

@@ -19,8 +19,8 @@ const maxURL = 2048
 // PublicPorts are the ports that deliveries to public hosts may use.
 var PublicPorts = []uint16{443, 8443}
 
-// WrongURL returns why the form of a target is invalid, or "". Names are not resolved here: a name may mean another address
-// at each dial, where it is checked, and an answer at registration would show what our name server knows.
+// WrongURL returns why the form of a target is invalid, or "". Names are not resolved here: a name may have another address at each
+// dial, where it is checked, and an answer at registration would reveal internal names.
 func WrongURL(raw string, privateTargets bool) string {
 	if raw == "" {
 		return "is required"

@@ -1,5 +1,5 @@
-// Package webhook decides on webhook endpoints: which URLs and event types may be registered, and what may be done to an endpoint.
-// It is pure. It does not send anything: package projection/delivery does.
+// Package webhook decides on webhook endpoints: valid URLs and event types, and changes of an endpoint. It is pure. Package
+// projection/delivery sends the webhooks.
 package webhook
 
 import (
@@ -41,8 +41,8 @@ const (
 	Failing = "failing" // every delivery has failed for days
 )
 
-// EventTypes returns the public types that an endpoint may ask for by name; "*" asks for all of them. A webhook.test is not among
-// them: it goes to the endpoint that it tests, whatever types that asked for.
+// EventTypes returns the public types that an endpoint may subscribe to by name; "*" stands for all of them. A webhook.test is not one of
+// them: it is sent to the endpoint that it tests, whatever types the endpoint subscribes to.
 func EventTypes() []string {
 	return []string{
 		"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased",
@@ -109,7 +109,7 @@ type State struct {
 	DisabledReason string // empty: enabled
 	DisabledAt     time.Time
 	Since          time.Time // since when it has been enabled with this URL; failures that began earlier do not count
-	Replays        int       // asked for so far
+	Replays        int       // number of requested replays
 	Replaying      bool      // the latest of them has not ended
 	PreviousUntil  time.Time // until when the secret before the current one signs; zero: it is the first
 }
