@@ -141,7 +141,7 @@ func ask(ctx context.Context, pool *pgxpool.Pool, reader *query.Reader, by attri
 	return err
 }
 
-// measure returns the median of the rounds, after one that is not counted.
+// measure returns the median of the rounds. A first one is not counted.
 func (b *attributionBenchmark) measure(do func() error) (time.Duration, error) {
 	var took []time.Duration
 	for range b.Rounds + 1 {
@@ -154,7 +154,7 @@ func (b *attributionBenchmark) measure(do func() error) (time.Duration, error) {
 	return median(took[1:]), nil
 }
 
-// makeConversions does what the view does in the background.
+// makeConversions builds the conversions, as the view does in the background.
 func makeConversions(ctx context.Context, address string) error {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {

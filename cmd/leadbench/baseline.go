@@ -87,7 +87,7 @@ func (r *rig) pgbench(ctx context.Context, address, script string, clients int, 
 	return strconv.ParseFloat(string(rate[1]), 64)
 }
 
-// pgbenchLatencies runs a script so many times a second. A transaction that starts late takes longer by its delay.
+// pgbenchLatencies runs a script rate times a second. The latency of a transaction includes the delay of its start.
 func (r *rig) pgbenchLatencies(ctx context.Context, address, script string, clients int, duration time.Duration, rate float64) (l load, err error) {
 	logs := filepath.Join(r.scratch, "transactions")
 	if _, err := r.runPgbench(ctx, address, script, clients, duration, fmt.Sprintf("--rate=%g", rate), "--log", "--log-prefix="+logs); err != nil {
@@ -121,7 +121,7 @@ func (r *rig) pgbenchLatencies(ctx context.Context, address, script string, clie
 	return l, nil
 }
 
-// runPgbench runs a script with prepared statements, after a checkpoint, and returns what pgbench prints.
+// runPgbench runs a script with prepared statements, after a checkpoint, and returns the output of pgbench.
 func (r *rig) runPgbench(ctx context.Context, address, script string, clients int, duration time.Duration, options ...string) ([]byte, error) {
 	if err := r.checkpoint(ctx); err != nil {
 		return nil, err

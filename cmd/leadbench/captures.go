@@ -17,7 +17,7 @@ type capturesBenchmark struct {
 	Past        int           `placeholder:"EVENTS" help:"Events that are on the log before, and a third as many leads in the table of plain rows."`
 }
 
-// captureRun is the state of a run: what is measured and the figures of each round.
+// captureRun is the state of a run: the measured programs and the figures of each round.
 type captureRun struct {
 	*capturesBenchmark
 	rig     *rig

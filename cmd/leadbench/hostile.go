@@ -171,7 +171,7 @@ func (a *attacker) Run(ctx context.Context) error {
 			}
 			return "", fmt.Appendf(nil, "name=x%d&email=junk%d@example.com&message=buy+now", n, n)
 		}
-	case "compute": // what processor time alone does to the captures
+	case "compute": // the effect of processor time alone on the captures
 	case "bodies":
 		large := []byte(`{"email":"junk@example.com","x":[` + strings.Repeat(`[],`, 1<<20/3-20) + `1]}`)
 		next = func() (string, []byte) { return "", large }

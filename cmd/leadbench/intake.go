@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// intakeBenchmark measures what an arrival at an intake costs beside the same capture by the API, in turn: both with a key that makes
-// them safe to repeat, and both without.
+// intakeBenchmark compares the cost of an arrival at an intake with that of the same capture by the API, in turn: both with a key that
+// makes them safe to repeat, and both without.
 type intakeBenchmark struct {
 	settings    `embed:""`
 	Connections int           `default:"32"`
@@ -59,7 +59,7 @@ func (b *intakeBenchmark) Run(ctx context.Context) error {
 	return nil
 }
 
-// intake creates an intake that takes the same bodies as the API, with an expression for the delivery id or none.
+// intake creates an intake that accepts the same bodies as the API, with an expression for the delivery id or none.
 func (s *service) intake(ctx context.Context, deliveryID string) (target, error) {
 	const secret = "a-secret-of-the-benchmark"
 	mapping := ""

@@ -104,7 +104,7 @@ func post(
 	return drive(ctx, duration, rate, workers)
 }
 
-// people are a range of those who were made up.
+// people are a range of generated persons.
 type people struct{ first, last uint64 }
 
 // madeUp counts the people that this process has made up.

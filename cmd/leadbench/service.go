@@ -223,7 +223,7 @@ func (p *process) stop() {
 
 var mostResident = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// memory is the most resident memory of the process so far, in MiB.
+// memory is the peak resident memory of the process, in MiB.
 func (p *process) memory() (float64, error) {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "status"))
 	if err != nil {

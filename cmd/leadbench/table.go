@@ -40,7 +40,7 @@ func median[T float64 | time.Duration](figures []T) T {
 	return slices.Sorted(slices.Values(figures))[len(figures)/2]
 }
 
-// ratio is the median of the ratios within each round: what slowed down one measurement of a round slowed down the other too.
+// ratio is the median of the ratios within each round, because other load slows down both measurements of a round.
 func ratio[T float64 | time.Duration](numerators, denominators []T) float64 {
 	ratios := make([]float64, min(len(numerators), len(denominators)))
 	for i := range ratios {

@@ -21,8 +21,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// webhooksBenchmark measures how fast events reach a webhook endpoint, and what that costs. The receiver runs in this process,
-// on the same processors.
+// webhooksBenchmark measures the rate and the cost of deliveries to a webhook endpoint. The receiver runs in this process, on the same
+// processors.
 type webhooksBenchmark struct {
 	settings `embed:""`
 	Burst    int           `default:"5000" help:"Leads that are appended at once."`
@@ -106,8 +106,7 @@ func (b *webhooksBenchmark) Run(ctx context.Context) error {
 	return nil
 }
 
-// burst appends leads as fast as the log takes them. The rate is that of the deliveries, from the first append to the last
-// receipt.
+// burst appends leads as fast as possible. The rate is that of the deliveries, from the first append to the last receipt.
 func (b *webhooksBenchmark) burst(ctx context.Context, store eventstore.Store, receiver *receiver) (rate float64, err error) {
 	receiver.reset()
 	const together = 100

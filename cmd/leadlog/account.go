@@ -90,8 +90,8 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 	return nil
 }
 
-// named returns the names that a repeated flag gave: nil, which changes nothing, when the flag was not given, and an empty list
-// when it was given one empty name.
+// named returns the names of a repeated flag: nil, which changes nothing, if the flag was not given, and an empty list if it was given
+// one empty name.
 func named(given []string) []string {
 	if len(given) == 1 && given[0] == "" {
 		return []string{}

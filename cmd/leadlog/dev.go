@@ -99,8 +99,8 @@ func (d *devCommand) demo(ctx context.Context, app *service.App) (welcome, error
 	return w, err
 }
 
-// demoToken returns the API token of the last start if it still works, or else a new one. It is empty when the account has as
-// many tokens as it may have.
+// demoToken returns the API token of the last start if it is still valid, or else a new one. It is empty if the account has the maximum
+// number of tokens.
 func (d *devCommand) demoToken(ctx context.Context, app *service.App, caller command.Caller) (string, error) {
 	keys := d.KeyDir()
 	kept, err := keys.Get(service.APITokenFile)
@@ -126,7 +126,7 @@ func (d *devCommand) demoToken(ctx context.Context, app *service.App, caller com
 	return issued.Value.Reveal(), keys.Put(service.APITokenFile, issued.Value.Reveal())
 }
 
-// welcome is what dev prints once it is ready.
+// welcome is the text that dev prints once it is ready.
 type welcome struct{ data, apiToken, jwt, code string }
 
 func (w welcome) print(c cli.Output, base string) {

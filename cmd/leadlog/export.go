@@ -85,7 +85,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	reader := query.New(h.Pool, h.Store, query.WithErasedForm(sealed.AsErased))
-	if view, reads := exportedViews[e.What]; reads { // else the log
+	if view, reads := exportedViews[e.What]; reads { // other lists are read from the log
 		if err := upToDate(ctx, h, reader, view); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ type forgetCommand struct {
 
 var errNotConfirmed = errors.New("not confirmed: nothing was erased")
 
-// Run is leadlog forget. It does what DELETE of a lead does over HTTP, whether or not a service is running.
+// Run is leadlog forget. It has the effect of DELETE of a lead over HTTP, whether or not a service is running.
 func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	keys, err := f.Keys(f.ClaimKey)
 	if err != nil {
@@ -97,7 +97,7 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 
 const certifyPause = 200 * time.Millisecond // between looks for a checkpoint
 
-// certify writes the certificate of the erasure, when a checkpoint covers it. The fan-out has queued lead.erased by now.
+// certify writes the certificate of the erasure once a checkpoint covers it. The fan-out has queued lead.erased before.
 func (f *forgetCommand) certify(ctx context.Context, c cli.Output, h *service.Stores) error {
 	tree, err := h.LogTree(ctx)
 	if err != nil {

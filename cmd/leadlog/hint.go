@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// hint returns what to try after an error, or "".
+// hint returns a remedy for an error, or "".
 func hint(err error) string {
 	switch {
 	case errors.Is(err, command.ErrFeatureDisabled):

@@ -29,7 +29,7 @@ type importCommand struct {
 	ClaimKey      string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
 
-// Run is leadlog import. Rows take the same path as captures over HTTP, without the rate limit.
+// Run is leadlog import. Rows are processed like captures over HTTP, without the rate limit.
 func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	source, err := i.File.Open()
 	if err != nil {

@@ -37,7 +37,7 @@ func (j *jwtCommand) Run(c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	if j.JWTSecret == "" { // the one that dev made
+	if j.JWTSecret == "" { // use the secret that dev generated
 		secret, err := j.KeyDir().Get(service.JWTSecretFile)
 		if err != nil {
 			return err

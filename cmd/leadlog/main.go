@@ -53,8 +53,8 @@ func main() {
 // process. A second SIGHUP does not, because a terminal that closes may send several; and under nohup, which ignores SIGHUP,
 // it stays ignored.
 //
-// SIGPIPE comes when the reader of stdout or stderr is gone. It would kill the process at once and leave its private
-// PostgreSQL running, so it is ignored, and the write returns an error instead.
+// SIGPIPE is sent when the reader of stdout or stderr has exited. It would kill the process at once and leave its private PostgreSQL
+// running, so it is ignored, and the write returns an error instead.
 func interruptible() (context.Context, func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	endings := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, c cli.Output) int {
 	case errors.As(err, &usage):
 		fmt.Fprintln(c.Err, "leadlog:", err)
 		return exitUsage
-	case ctx.Err() != nil && errors.Is(err, context.Canceled): // what it was waiting for does not matter
+	case ctx.Err() != nil && errors.Is(err, context.Canceled): // the operation that was interrupted does not matter
 		fmt.Fprintln(c.Err, "leadlog: interrupted")
 		return exitFailed
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// proofFlags are the flags of verify that check what the service has issued, without its database.
+// proofFlags are the flags of verify that check files which the service has issued, without its database.
 type proofFlags struct {
 	Receipt     string   `type:"existingfile" placeholder:"FILE" help:"Receipt of an event: check it without the database, with --event."`
 	Event       string   `type:"existingfile" placeholder:"FILE" help:"With --receipt: the event, as GET /api/v1/crm/leads/{leadId}/events lists it."`
@@ -93,7 +93,7 @@ func (v *verifyCommand) checkReceipt(text []byte, trust audit.Trust) (audit.Rece
 	return r, err
 }
 
-// checkCertificate opens a certificate, and prints what it says besides its proof.
+// checkCertificate opens a certificate, and prints its content without the proof.
 func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Receipt, error) {
 	certificate, r, err := audit.OpenCertificate(text, trust)
 	if err != nil {
@@ -126,7 +126,7 @@ func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Recei
 	return r, nil
 }
 
-// printProof prints what a receipt proves, and who vouches for it.
+// printProof prints the event that a receipt proves, and the signers.
 func printProof(c cli.Output, r audit.Receipt) {
 	fmt.Fprintf(c.Out, "event %s of stream %s at revision %d is number %d of the %d events of the log %s\n",
 		r.Leaf.ID, r.Leaf.Stream, r.Leaf.Revision, r.Index+1, r.Checkpoint.N, r.Checkpoint.Origin)

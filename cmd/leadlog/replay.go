@@ -24,7 +24,7 @@ type replayCommand struct {
 	Into  *string `placeholder:"SCHEMA" help:"Build a copy in this schema, and leave the live view alone."`
 }
 
-// Run is leadlog replay. It reads the log and writes views, and nothing else: it sends no webhooks.
+// Run is leadlog replay. It only reads the log and writes views: it sends no webhooks.
 func (r *replayCommand) Run(ctx context.Context, c cli.Output) error {
 	projectors, into, until, err := r.parse()
 	if err != nil {

@@ -117,7 +117,7 @@ func reading(c cli.Output, h *service.Stores, task string) report.Reading {
 	}
 }
 
-// readReport reads a report's file. One that is not a report is an error of the call.
+// readReport reads a report's file. A file that is not a report is a usage error.
 func readReport(file string) (report.File, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -32,7 +32,7 @@ type tailCommand struct {
 
 // Run is leadlog tail.
 func (t *tailCommand) Run(ctx context.Context, c cli.Output) error {
-	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would wait for ever and print nothing
+	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would never print an event
 		return cli.Usagef("--type=%q: must be a type of event or a pattern such as token.*, and no type is like this", t.Type)
 	}
 	start, err := t.start()
@@ -112,7 +112,7 @@ func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from e
 				if e.At.Before(since) {
 					continue
 				}
-				since = time.Time{} // all that comes later on the log
+				since = time.Time{} // all later events of the log
 				if !t.selects(e.Type) {
 					continue
 				}

@@ -7,18 +7,16 @@ import (
 	"time"
 )
 
-// timerSlack is how much longer than asked for Linux may let a thread sleep; the default is 50 µs. The monitor thread of Go's runtime
-// sleeps 20 µs at a time while requests come and go. With the default slack it wakes up 5,000 times a second, and each wake-up may
-// push another thread off its processor. The larger slack saves 6 to 25 % of the processor time of a capture. All timers of this
-// program are longer than it.
+// timerSlack is the time by which Linux may delay the end of a thread's sleep; the default is 50 µs. The monitor thread of Go's runtime
+// sleeps 20 µs at a time under load. With the default slack it wakes up 5,000 times a second, and each wake-up may preempt another
+// thread. The larger slack saves 6 to 25 % of the processor time of a capture. All timers of this program are longer than it.
 const timerSlack = time.Millisecond
 
 // slackened is set in the environment of a process that slackenTimers has started again.
 const slackened = "LEADLOG_TIMERS_SLACKENED"
 
-// slackenTimers sets the slack and executes the program again in the same process. A thread inherits the slack of the thread
-// that creates it, and the runtime creates its own threads before any code of ours runs. Where this fails, the program runs
-// with the default slack.
+// slackenTimers sets the slack and executes the program again in the same process. A thread inherits the slack of the thread that
+// creates it, and the runtime creates its own threads before main. If this fails, the program runs with the default slack.
 func slackenTimers() {
 	if os.Getenv(slackened) != "" {
 		_ = os.Unsetenv(slackened) // it is not for the processes that this one starts

@@ -88,7 +88,7 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 	return sign(found.head)
 }
 
-// validate refuses flags that do not go together, and finds the keys that --heal needs.
+// validate refuses combinations of flags that exclude each other, and finds the keys that --heal needs.
 func (v *verifyCommand) validate() (keys service.Keys, err error) {
 	if v.Most < 1 {
 		return keys, cli.Usagef("--most=%d: must be 1 or more", v.Most)

@@ -1,4 +1,4 @@
-// Package cli has what subcommands share on the terminal: output, usage errors, and progress.
+// Package cli has the terminal functions that subcommands share: output, usage errors, and progress.
 package cli
 
 import (
@@ -67,13 +67,13 @@ func (c *Checker) Err() error {
 	return nil
 }
 
-// Logger returns the logger of commands that people run by hand: text, and only what they should look at.
+// Logger returns the logger of commands that people run by hand. It writes text, and only warnings and errors.
 func Logger(c Output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Printable escapes what could control a terminal in text that a caller or a file wrote. Control characters and those that
-// change the direction of text are written as Go writes them: \x1b or \u202e.
+// Printable escapes text of a caller or a file, so that it cannot control a terminal. Control characters and those that change the
+// direction of text are written as Go writes them: \x1b or \u202e.
 func Printable(text string) string {
 	var b strings.Builder
 	for _, r := range text {

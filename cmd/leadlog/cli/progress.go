@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Progress shows on stderr how far a long command has come: on a terminal in one line that is redrawn, elsewhere in a new line
-// every few seconds.
+// Progress shows the progress of a long command on stderr: on a terminal in one line that is redrawn, elsewhere in a new line every few
+// seconds.
 type Progress struct {
 	w        io.Writer
 	terminal bool
@@ -19,7 +19,7 @@ type Progress struct {
 	width    int       // of the line on the terminal
 }
 
-// NewProgress starts the progress of what, which each line begins with.
+// NewProgress starts a Progress. Each line begins with what.
 func NewProgress(w io.Writer, what string) *Progress {
 	return &Progress{w: w, terminal: IsTerminal(w), what: what, began: time.Now(), shown: time.Now()}
 }

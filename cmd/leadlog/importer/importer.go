@@ -23,8 +23,8 @@ import (
 // errRows ends an import of which some rows were refused. The reasons are in the outcome or were printed.
 var errRows = errors.New("some rows were not imported")
 
-// Run captures every row of the source, adds each result to the ledger, and shows its progress. Rows take the same path as
-// captures over HTTP.
+// Run captures every row of the source, adds each result to the ledger, and shows its progress. Rows are processed like captures over
+// HTTP.
 func Run(
 	ctx context.Context, progress io.Writer, handlers *command.Handlers, source *Source, admission command.Admission, into Ledger,
 ) error {
@@ -78,8 +78,8 @@ type Ledger interface {
 	name() string // for the progress line
 	rows() *tally
 	add(command.Arrived) error // an error ends the import
-	flush()                    // writes what was added
-	again() string             // what running an interrupted import again does: the end of a sentence
+	flush()                    // writes the added results
+	again() string             // the effect of repeating an interrupted import: the end of a sentence
 	end() string               // where the outcome is
 }
 
@@ -180,7 +180,7 @@ func (o *Outcomes) add(arrived command.Arrived) error {
 // flush leaves its error to close.
 func (o *Outcomes) flush() { o.table.Flush() }
 
-// Close writes what was added, and closes the file.
+// Close writes the added results, and closes the file.
 func (o *Outcomes) Close() error {
 	o.table.Flush()
 	return errors.Join(o.table.Error(), o.file.Close())

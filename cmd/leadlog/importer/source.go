@@ -245,9 +245,9 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 
 // rows yields the rows of the file as bodies of captures, each with its key.
 //
-// The idempotency key is made from the row's content and from how many equal rows came before it, and not from the file's name
-// or the row's place. So when a file is imported again, because the import was interrupted, rows were added or bad rows were
-// corrected, only what is new has an effect; and two equal rows in one file are two arrivals.
+// The idempotency key is derived from the row's content and the number of equal rows before it, not from the file's name or the row's
+// number. So when a file is imported again, because the import was interrupted, rows were added or bad rows were corrected, only new
+// rows have an effect. Two equal rows in one file are two arrivals.
 func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}

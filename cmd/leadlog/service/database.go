@@ -20,7 +20,7 @@ import (
 )
 
 // Open returns the URLs of the views' database and of the log. Without LEADLOG_DATABASE_URL it starts the private PostgreSQL
-// of the data directory, or joins the one that is running; the caller leaves it with StopPrivate.
+// of the data directory, or uses the running one; the caller releases it with StopPrivate.
 func (d Database) Open(ctx context.Context, log *slog.Logger) (views, events string, private *pgdev.Server, err error) {
 	views = d.DatabaseURL
 	if views == "" {
@@ -42,13 +42,13 @@ func LogAddress(address string) string {
 	return withConnectDefaults(address)
 }
 
-// connectSeconds bounds how long connecting may take, over all hosts of an address, which are tried one after the other. An
-// append waits as long, so that it finds a database that has moved to the next host.
+// connectSeconds is the timeout of connecting to all hosts of an address, which are tried one after the other. An append waits as long,
+// so that it survives a failover to the next host.
 const connectSeconds = 5
 
-// withConnectDefaults adds two parameters to an address of PostgreSQL, unless it or the environment has them. connect_timeout:
-// otherwise nothing ends the wait for a server that accepts connections and is silent, or that has vanished. And of several
-// hosts, the primary: the former primary may come back after a failover as a standby, which answers and takes no write.
+// withConnectDefaults adds two parameters to an address of PostgreSQL, unless it or the environment has them. connect_timeout, because
+// the wait for a server that does not answer would never end. And the primary of several hosts, because the former primary may return
+// after a failover as a standby, which accepts no writes.
 func withConnectDefaults(address string) string {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil { // it was checked before
@@ -59,7 +59,7 @@ func withConnectDefaults(address string) string {
 		hosts[net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port)))] = true
 	}
 	place, given := splitPostgres(address)
-	var parameters []string // before those of the address: when a parameter comes twice, the last one counts
+	var parameters []string // before those of the address, because the last of two equal parameters takes effect
 	unlessSet := func(variable, parameter, value string) {
 		if os.Getenv(variable) == "" {
 			parameters = append(parameters, parameter+"="+value)

@@ -25,7 +25,7 @@ const (
 )
 
 // expiry announces API tokens that expire soon, forgets visitors without a lead who have been inactive for long, and deletes the
-// content of arrivals whose time is over. Any number of processes may run it: each of these has one effect.
+// content of expired arrivals. Several processes may run it: each change is made once.
 type expiry struct {
 	query    *query.Reader
 	handlers *command.Handlers
@@ -74,8 +74,8 @@ func (e expiry) announceTokens(ctx context.Context) error {
 	return failed
 }
 
-// forgetVisitors forgets all visitors that have expired at a time. What a failure or a killed process leaves undone is found by
-// the next turn.
+// forgetVisitors forgets all visitors that have expired at a time. The next turn completes those that a failure or a killed process
+// left.
 func (e expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 	forgotten := 0
 	var failed error // of one visitor: the others are forgotten all the same
@@ -99,8 +99,7 @@ func (e expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 	return failed
 }
 
-// deleteArrivals deletes the content of all arrivals whose time is over. What a failure or a killed process leaves undone is found by
-// the next turn.
+// deleteArrivals deletes the content of all expired arrivals. The next turn completes those that a failure or a killed process left.
 func (e expiry) deleteArrivals(ctx context.Context, now time.Time) error {
 	deleted := 0
 	var failed error // of one arrival: the others are deleted all the same

@@ -114,8 +114,8 @@ func (k KeyDir) makeDataDir() error {
 	return errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711))
 }
 
-// Fill takes missing keys from the data directory. With generate, which dev sets, it creates those that are not there either.
-// Without generate it takes them only for the private PostgreSQL, so that no service runs with keys that were not configured.
+// Fill reads missing keys from the data directory. With generate, which dev sets, it creates those that do not exist there. Without
+// generate it reads them only for the private PostgreSQL, so that no service runs with keys that were not configured.
 func (s *Settings) Fill(generate bool) error {
 	if s.DatabaseURL != "" && !generate {
 		return nil
@@ -164,7 +164,7 @@ func (d Database) ReadClaimKey(check *cli.Checker, given string) ([]byte, error)
 	return parseKey(check, "LEADLOG_CLAIM_KEY", key), nil
 }
 
-// sealKeys returns the keys that open what is sealed, the current one first; nil when there is none.
+// sealKeys returns the keys that seal and open data, the current one first; nil if there is none.
 func (d SealedDatabase) sealKeys(check *cli.Checker) ([][]byte, error) {
 	key, err := d.orKept(d.SealKey, sealKeyFile)
 	if key == "" {
@@ -173,8 +173,7 @@ func (d SealedDatabase) sealKeys(check *cli.Checker) ([][]byte, error) {
 	return parseKeys(check, "LEADLOG_SEAL_KEY", key), nil
 }
 
-// Keys are the keys that a command needs to append to the log as the service does: the one that names claims, and those
-// that open what is sealed.
+// Keys are the keys that a command needs to append to the log like the service: the key that names claims, and the seal keys.
 type Keys struct {
 	Claim []byte
 	Seal  [][]byte

@@ -21,8 +21,8 @@ type EventLog interface {
 	Close()
 }
 
-// OpenLog opens the log at an address, which must have been checked: in EventStoreDB if the scheme says so, else in PostgreSQL,
-// where the schema must be of this program's version. It fails when the log cannot be reached.
+// OpenLog opens the log at a checked address: in EventStoreDB or in PostgreSQL, by the scheme. The schema in PostgreSQL must be of this
+// program's version. It fails if the log cannot be reached.
 func OpenLog(ctx context.Context, address string, log *slog.Logger) (EventLog, error) {
 	return openWatchedLog(ctx, address, log, nil)
 }
@@ -102,7 +102,7 @@ func (l *SealedLog) Close() {
 	}
 }
 
-// rewrap seals again with the current key what older keys sealed. It does so once, and only if there are older keys.
+// rewrap seals data of older keys again with the current key. It runs once, and only if there are older keys.
 func (a *App) rewrap(ctx context.Context) {
 	if len(a.config.sealKeys) == 1 {
 		return

@@ -64,7 +64,7 @@ func memory(read func(string) ([]byte, error)) int64 {
 // limits returns the files with the limits of the process's control group and of the groups above it.
 func limits(read func(string) ([]byte, error)) []string {
 	files := []string{path.Join(groups, groupMemory), path.Join(oldGroups, oldGroupMemory)}
-	own, _ := read(ownGroups) // one line for each hierarchy: its number, what it controls (the second version: nothing), the group
+	own, _ := read(ownGroups) // one line per hierarchy: its number, its controllers (none in version 2), the group
 	for line := range strings.Lines(string(own)) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(fields) != 3 {
@@ -89,6 +89,6 @@ const (
 	mostBodies  = 256 << 20
 )
 
-// bodyBudget returns how many bytes the bodies of all requests together may take under a memory limit. Those of batches may take
-// the same again. It is a small part of the limit, because decoding takes several times as much memory as the body.
+// bodyBudget returns the maximum size of the bodies of all requests together under a memory limit. Batches have the same again. It is a
+// small part of the limit, because decoding needs several times the memory of the body.
 func bodyBudget(limit int64) int64 { return min(max(limit/16, leastBodies), mostBodies) }

@@ -34,7 +34,7 @@ func goodPostgres(address string) bool {
 // escaped is a hint about the most frequent mistake in an address that looks right.
 const escaped = ", with %40 for an @ and %2F for a / in a password"
 
-// CheckLogURL refuses what is not the address of a log. The message does not show the address, which may hold a password.
+// CheckLogURL refuses an invalid address of a log. The message does not show the address, which may contain a password.
 func CheckLogURL(c *cli.Checker, name, address string) {
 	switch {
 	case esdb.Understands(address):
@@ -46,7 +46,7 @@ func CheckLogURL(c *cli.Checker, name, address string) {
 	}
 }
 
-// plainPath matches a path that has one way to be written: what is escaped in a URL has more, and the routes know one.
+// plainPath matches a path without characters that a URL may escape, because the routes know only one spelling.
 var plainPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
 
 func parseBasePath(c *cli.Checker, value string) string {

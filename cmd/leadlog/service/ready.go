@@ -39,7 +39,7 @@ func (a *App) ready(ctx context.Context) []httpapi.Component {
 	return append(append(components, projections(views)...), a.logTreeReady(ctx)...)
 }
 
-// logTreeReady reports what keeps the log from being published. It makes no process unready: captures go on.
+// logTreeReady reports why the log is not published. It makes no process unready, because captures do not depend on it.
 func (a *App) logTreeReady(ctx context.Context) []httpapi.Component {
 	status, err := a.logTree.Status(ctx)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/leadlog/leadlog/projection/resubmit"
 )
 
-// WatchLog stops the service when its log has lost events that this process has seen, as after a failover to a standby that
-// was behind. What the process remembers of them is wrong then: cached tokens, events on their way to the views, and more.
+// WatchLog stops the service when its log has lost events that this process has seen, as after a failover to a standby that was
+// behind. The state of the process is then wrong: cached tokens, events that are being applied to views, and more.
 func (a *App) WatchLog(ctx context.Context, stop context.CancelCauseFunc) {
 	if a.appends.store == nil {
 		return
@@ -30,8 +30,8 @@ func (a *App) WatchLog(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// divergedTimeout is how long requests may take to finish when the log has diverged. Those that wait for the log are answered
-// at once, and a client that sends or reads slowly must not delay the restart that all others wait for.
+// divergedTimeout is the time in which requests may finish when the log has diverged. Requests that wait for the log are answered at
+// once, and a slow client must not delay the restart for all others.
 const divergedTimeout = 2 * time.Second
 
 // Serve answers requests, brings the views forward and sends webhooks until the context ends. Then it drains, stops accepting
@@ -90,8 +90,8 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	return err
 }
 
-// drain makes /readyz fail, and returns when the load balancer has had time to notice. Requests that still come are answered.
-// Views and deliveries are not drained: another process takes them over at once.
+// drain makes /readyz fail, and returns when the load balancer has had time to notice. Further requests are answered. Views and
+// deliveries are not drained, because another process takes them over at once.
 func (a *App) drain() {
 	a.draining.Store(true)
 	if a.config.drain > 0 {

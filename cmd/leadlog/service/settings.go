@@ -26,7 +26,7 @@ type Database struct {
 	DataDir       string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
 }
 
-// SealedDatabase is a database together with the key that opens what its log has sealed.
+// SealedDatabase is a database together with the key that seals its log.
 type SealedDatabase struct {
 	Database `embed:""`
 
@@ -257,7 +257,7 @@ func (d Database) Check(c *cli.Checker) {
 	}
 }
 
-// shutdownTimeout is how long what is running at shutdown, such as requests and deliveries, may take to finish.
+// shutdownTimeout is the time in which running requests and deliveries may finish at shutdown.
 const shutdownTimeout = 20 * time.Second
 
 // Logger builds the service's log from its settings.

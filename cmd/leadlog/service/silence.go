@@ -17,8 +17,8 @@ import (
 // silenceInterval is the time between two queries of an index that has few intakes.
 const silenceInterval = 5 * time.Second
 
-// silence reports intakes at which nothing arrives for longer than their owners expect, and those at which something arrives again.
-// Any number of processes may run it: each silence is reported once, and so is its end.
+// silence reports intakes without an arrival for longer than their owners expect, and the next arrival after that. Several processes may
+// run it: each silence is reported once, and so is its end.
 type silence struct {
 	query    *query.Reader
 	handlers *command.Handlers

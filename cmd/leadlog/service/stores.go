@@ -32,7 +32,7 @@ type Stores struct {
 	Store    *SealedLog
 	Sparse   bool // positions of the log may have gaps
 	Pool     *pgxpool.Pool
-	SealKeys [][]byte // keys that open what is sealed; nil when there is none
+	SealKeys [][]byte // the current one first; nil if there is none
 	Log      *slog.Logger
 	private  *pgdev.Server // nil: the database is another
 }

@@ -28,8 +28,8 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
-// openTracing sends spans to where OpenTelemetry's own environment variables say. Unless they name an endpoint or the exporter
-// otlp, it returns nil, and nothing is traced. Everything else, such as the sampler, is read from them by OpenTelemetry itself.
+// openTracing starts tracing as OpenTelemetry's own environment variables configure it. Unless they name an endpoint or the exporter
+// otlp, it returns nil, and nothing is traced. OpenTelemetry itself reads the other variables, such as the sampler.
 func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	on, err := tracingWanted(os.Getenv)
 	if err != nil || !on {
@@ -68,7 +68,7 @@ func tracingWanted(env func(string) string) (bool, error) {
 		given := env(name)
 		endpoint += given
 		if u, err := url.Parse(given); given != "" && (err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "") {
-			c.Refuse(name, given, "an https or http URL") // the exporter would take its default instead
+			c.Refuse(name, given, "an https or http URL") // the exporter would use its default instead
 		}
 	}
 	exporter := env("OTEL_TRACES_EXPORTER")
@@ -91,7 +91,7 @@ func tracingWanted(env func(string) string) (bool, error) {
 	return on && !strings.EqualFold(env("OTEL_SDK_DISABLED"), "true"), c.Err()
 }
 
-// tracingGrace is how long the last spans may take to be sent when the service ends.
+// tracingGrace is the time in which the last spans may be sent when the service ends.
 const tracingGrace = 5 * time.Second
 
 // Close sends the last spans.
@@ -101,7 +101,7 @@ func (t *tracing) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tracingGrace)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // the error handler logs what could not be sent
+	_ = t.provider.Shutdown(ctx) // the error handler logs a failure
 }
 
 // tracing follows a request through its append into the views and the deliveries. They are joined by the traceparent in the
@@ -114,7 +114,7 @@ type tracing struct {
 	tracer   trace.Tracer
 }
 
-// requests, log, batches and attempts return the hooks that trace each of them; without tracing, hooks that do nothing.
+// requests, log, batches and attempts return the hooks that trace each of them. Without tracing the hooks do nothing.
 func (t *tracing) requests() httpapi.Trace {
 	if t == nil {
 		return nil

@@ -2,7 +2,7 @@ package service
 
 import "runtime/debug"
 
-// Build returns what the Go tool recorded in the binary.
+// Build returns the version and commit that the Go tool recorded in the binary.
 func Build() (version, commit string) {
 	version, commit = "devel", "unknown"
 	info, ok := debug.ReadBuildInfo()

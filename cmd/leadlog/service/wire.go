@@ -123,7 +123,7 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 	if err := a.store.Vault.Known(ctx); err != nil {
 		return err
 	}
-	// After copy-log has moved the views, what is still appended to the old log would never be read.
+	// After copy-log has moved the views, further appends to the old log would never be read.
 	return projection.Belong(ctx, a.pool, a.store)
 }
 
@@ -142,7 +142,7 @@ func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) 
 	return a.wireLogTree(ctx)
 }
 
-// wireLogTree prepares what keeps the tree of the whole log, which has leaves of events as they are stored.
+// wireLogTree builds the publisher of the tree of the whole log, whose leaves are events in stored form.
 func (a *App) wireLogTree(ctx context.Context) error {
 	origin, err := a.Handlers.FixOrigin(ctx, a.config.logOrigin)
 	if err != nil {
@@ -174,8 +174,7 @@ func (a *App) wireViews(views string, claims claim.Names) (err error) {
 	return err
 }
 
-// wireHTTP builds the handler. Budget is how many bytes the bodies of all requests together may take; those of batches have
-// the same budget again.
+// wireHTTP builds the handler. Budget is the maximum size of the bodies of all requests together; batches have the same budget again.
 func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget int64) error {
 	signer, err := audit.NewSigner(a.config.treeKey)
 	if err != nil {
@@ -201,7 +200,7 @@ func openPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	return newPool(ctx, address, schema.Bound)
 }
 
-// OpenLong prepares connections for what people run by hand, which takes as long as it takes.
+// OpenLong opens a pool for commands that people run by hand. Its statements have no timeout.
 func OpenLong(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	return newPool(ctx, address, schema.Session)
 }
@@ -212,7 +211,7 @@ func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig))
 		return nil, err
 	}
 	session(config.ConnConfig)
-	config.PingTimeout = connectSeconds * time.Second // else a connection whose server has vanished keeps its place in the pool for ever
+	config.PingTimeout = connectSeconds * time.Second // without it, a connection to an unreachable server would stay in the pool for ever
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
@@ -220,8 +219,8 @@ func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig))
 // receiver waits for the event.
 const deliveryRest = 5 * time.Millisecond
 
-// wireDeliveries builds what sends events to webhook endpoints. It also fixes the position of the log where deliveries begin,
-// which must happen before the first request is answered.
+// wireDeliveries builds the fan-out and the courier of webhooks. It also fixes the position of the log at which deliveries begin, before
+// the first request is answered.
 func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	if err := delivery.Begin(ctx, a.pool, a.store); err != nil {
 		return err
@@ -284,7 +283,7 @@ func (a *App) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
 // resubmissions is the queue of requests to capture arrivals again.
 func (a *App) resubmissions() resubmit.Queue { return resubmit.Queue{Pool: a.pool, Store: a.store} }
 
-// resubmit captures an arrival again for a request. What becomes of the arrival is on the log.
+// resubmit captures an arrival again for a request. The outcome is recorded on the log.
 func (a *App) resubmit(ctx context.Context, r resubmit.Request, arrivalID string) error {
 	caller := command.Caller{Account: r.Account, Actor: r.Actor, Credential: r.Credential, RequestID: r.RequestID}
 	admission, err := a.Directory.Admit(ctx, caller)
@@ -303,7 +302,7 @@ func (a *App) resubmit(ctx context.Context, r resubmit.Request, arrivalID string
 // replayShare is how many deliveries of replays an account has for each capture that its limits allow.
 const replayShare = 10
 
-// replayBudget takes deliveries of a replay out of the bucket that the account has for these, in all processes together.
+// replayBudget takes deliveries of a replay out of the account's bucket for replays, which all processes share.
 func (a *App) replayBudget(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error) {
 	settings, err := a.Directory.ConfirmAccount(ctx, account)
 	if err != nil {
@@ -321,7 +320,7 @@ func (a *App) replayBudget(ctx context.Context, account string, wanted int) (gra
 	return lease.Granted, time.Duration(float64(missing) / limit.Rate * float64(time.Second)), nil
 }
 
-// paceEndpoint takes attempts out of the bucket of an endpoint, in all processes together.
+// paceEndpoint takes attempts out of the bucket of an endpoint, which all processes share.
 func (a *App) paceEndpoint(ctx context.Context, webhookID string, rate float64, wanted int) (int, error) {
 	limit := quota.Limit{Rate: rate, Burst: max(1, int(rate))}
 	lease, err := quota.Postgres{Pool: a.pool}.Lend(ctx, "webhook "+webhookID, limit, wanted)
