@@ -172,10 +172,10 @@ func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], ite
 	}}
 }
 
-// recordTimeout bounds recording the end of an export, whose client may be gone.
+// recordTimeout bounds recording the end of an export, whose client may have disconnected.
 const recordTimeout = 5 * time.Second
 
-// listFilter returns the parameters that select what a list has.
+// listFilter returns the parameters that filter a list.
 func listFilter(given url.Values) map[string]string {
 	filter := map[string]string{}
 	for name := range given {

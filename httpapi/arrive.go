@@ -260,7 +260,7 @@ func (x *exchange) senderBytes() quota.Limit {
 	return quota.Limit{}
 }
 
-// takeSender takes one from the quota of the client's address at the intake. The error is a limitError.
+// takeSender takes a token from the quota of the client's address at the intake. The error is a limitError.
 func (x *exchange) takeSender() error {
 	if limit := x.senderBytes(); limit.Rate > 0 {
 		if left := x.senders.Left(bytesPolicy+" "+x.sender(), limit); !left.Allowed {
@@ -323,7 +323,7 @@ func (x *exchange) answerChallenge() (answer, error) {
 		x.w.Header().Set("Allow", http.MethodPost)
 		return answer{}, errWrongMethod
 	}
-	latest, err := x.Directory.ConfirmIntake(x.ctx, x.intake.ID) // nothing is appended, so nothing else confirms the token
+	latest, err := x.Directory.ConfirmIntake(x.ctx, x.intake.ID) // without an append, only this confirms the token
 	if err != nil {
 		return answer{}, err
 	}
@@ -345,8 +345,8 @@ func (x *exchange) answerChallenge() (answer, error) {
 	}}, nil
 }
 
-// recordPageView records what a visitor of a page with leadlog.js did. A page must not hold a credential, so its views come in through
-// the intake of its forms.
+// recordPageView records an activity of a visitor of a page with leadlog.js. A page must not have a credential, so it sends views to the
+// intake of its forms.
 func (x *exchange) recordPageView() (answer, error) {
 	if x.intake.State.Settings.Kind != intake.Form {
 		return answer{}, intake.ErrNotFound

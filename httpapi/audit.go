@@ -30,8 +30,8 @@ func (x *exchange) auditTokens() (answer, error) {
 	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
 }
 
-// auditTrail answers with who did what in the account, and who read personal data: page by page as JSON, all at once as CSV, JSON
-// lines or Parquet.
+// auditTrail answers with the audit records of the account, of changes and of accesses to personal data: by page as JSON, or all as
+// CSV, JSON lines or Parquet.
 func (x *exchange) auditTrail() (answer, error) {
 	p := x.params()
 	filter := query.TrailFilter{Type: p.text("type"), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.time("since"), Until: p.time("until")}
@@ -49,7 +49,7 @@ func (x *exchange) auditTrail() (answer, error) {
 	return listed(x.Query.Trail(x.ctx, x.caller.Account, filter, page))
 }
 
-// signedHead is a tree head as answers show it. Head is the signed text that leadlog verify --tree reads; the rest shows the same.
+// signedHead is a tree head in an answer. Head is the signed text that leadlog verify --tree reads; the other members repeat its content.
 type signedHead struct {
 	Size      int64  `json:"size"`
 	RootHash  string `json:"rootHash"`

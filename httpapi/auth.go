@@ -72,7 +72,7 @@ func capturing(x *exchange) error {
 }
 
 // admit admits the caller's account, and adds the credential to the admission, so that the append checks it. A caller whose
-// credential is revoked gets a 401 and learns nothing about the account.
+// credential is revoked gets only a 401, and no information about the account.
 func (x *exchange) admit(by func(command.Admission) command.Admission) (err error) {
 	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
 	x.admission = by(x.admission)

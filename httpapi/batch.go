@@ -124,7 +124,7 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) 
 			if failed == nil && line.TooLong {
 				failed = errTooLarge
 			}
-			// The cached account may be newer by now; with an outdated one the append would be refused and repeated.
+			// The cached account may have been updated. With an outdated one the append would be refused and repeated.
 			if admission, err := x.Directory.Admit(ctx, x.caller); err == nil {
 				x.admission.Account = admission.Account
 			}
@@ -229,7 +229,7 @@ type lineReader struct {
 }
 
 const (
-	// batchBytes is what every batch takes of the budget: for its longest line, the captures in flight, and aheadLimit.
+	// batchBytes is the part of the budget of every batch: for its longest line, the captures in flight, and aheadLimit.
 	batchBytes  = 4 << 20
 	aheadLimit  = 1 << 20               // bytes ahead at full speed
 	readSize    = 64 << 10              // maximum bytes per read

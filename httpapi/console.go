@@ -82,7 +82,7 @@ func (g gate) Explain(err error) console.Failure {
 	return console.Failure{Status: f.status, Message: f.envelope.Message, Fields: f.envelope.Errors, RetryAfter: f.retryAfter}
 }
 
-// TakeOn implements console.Gate. Requests without a session are not counted: slow unauthenticated clients must not take slots.
+// TakeOn implements console.Gate. Requests without a session are not counted, because slow unauthenticated clients must not occupy slots.
 func (g gate) TakeOn(r *http.Request, account string) (done func(), err error) {
 	requests := g.api.load.requests.of(account)
 	if !requests.take(1) {

@@ -27,13 +27,13 @@ func publish(media, policy string, text []byte) published {
 	return published{media: media, policy: policy, text: text, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
-// publishScript returns the script that pages load. Its tag is weak, since one tag stands for both codings.
+// publishScript returns the script that pages load. Its tag is weak, because both codings have the same tag.
 func publishScript(text []byte) published {
 	p := publish("text/javascript; charset=utf-8", "", text)
 	var packed bytes.Buffer
 	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 	if err == nil {
-		_, _ = writer.Write(text) // a buffer takes everything
+		_, _ = writer.Write(text) // writing to a buffer does not fail
 		err = writer.Close()
 	}
 	if err != nil {

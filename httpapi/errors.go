@@ -201,7 +201,7 @@ func (x *exchange) fail(err error) {
 		header.Set("Connection", "close") // the rest of the body is not read
 	}
 	if errors.Is(err, errOverloaded) {
-		header.Set("Connection", "close") // nothing more is read, and the client may reach another process
+		header.Set("Connection", "close") // the body is not read, and another process may answer the next request
 	}
 	x.wrote(f.position)
 	if f.retryAfter > 0 {

@@ -144,9 +144,9 @@ func both[T any](first, then iter.Seq2[T, error]) iter.Seq2[T, error] {
 	}
 }
 
-// awaitEvents reads a page of the feed. While it is empty, and until the wait is over, the client is gone or the service stops, it
-// reads again whenever there may be an event. A waiting request holds no connection to the database. Each account may have a
-// limited number of them.
+// awaitEvents reads a page of the feed. If the page is empty, it reads again whenever there may be an event, until the wait is over, the
+// client disconnects or the service stops. A waiting request holds no connection to the database. Each account may have a limited
+// number of them.
 func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 	if f.wait == 0 {
 		return x.readEvents(f)
@@ -156,10 +156,10 @@ func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 		return page, err
 	}
 	defer leave()
-	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // nothing more is read, and that must not end the wait
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // the body is not read, and a deadline must not end the wait
 	over := time.NewTimer(f.wait)
 	defer over.Stop()
-	changes := x.Query.AwaitFeed(x.caller.Account, f.types) // before the read, so that nothing falls between
+	changes := x.Query.AwaitFeed(x.caller.Account, f.types) // before the read, so that no event is missed
 	defer changes.Close()
 	for last := false; ; {
 		page, err = x.readEvents(f)

@@ -54,7 +54,7 @@ func (f *formPost) pace() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-f.r.Context().Done(): // the client is gone
+	case <-f.r.Context().Done(): // the client has disconnected
 	}
 }
 

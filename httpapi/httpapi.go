@@ -2,8 +2,8 @@
 // the answer. It decides nothing about leads, tokens or endpoints itself.
 //
 // Every route is in routes.go, every error in errors.go. A request is checked, in this order, by the router (404, 405), its
-// credential (401), what the credential and the account's plan allow (403), the rate limit (429) and the form of its body (415,
-// 413, 400), before a command runs. So the body of an unauthenticated request is never parsed.
+// credential (401), its permissions and the account's plan (403), the rate limit (429) and the form of its body (415, 413, 400), before
+// a command runs. So the body of an unauthenticated request is never parsed.
 package httpapi
 
 import (
@@ -88,7 +88,7 @@ type Options struct {
 	PreviewFilter func(ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (end func(), err error)) (query.FilterPreview, error)
 	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.
 	Ready func(context.Context) []Component
-	// Trace starts the trace of a request and of what it causes; nil traces none.
+	// Trace starts the trace of a request and of its effects; nil: there are no traces.
 	Trace Trace
 	// Metrics gets the request metrics and is served at /metrics; nil is neither.
 	Metrics *prometheus.Registry

@@ -112,9 +112,8 @@ func bad(name, message string) error { return field.Errors{{Field: name, Message
 // byteOrderMark precedes the UTF-8 of some programs.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// ParseObject splits a JSON object into its members, whose values come out in the shortest form, as lead.Members gives
-// them; a nil map when there is nothing but white space. The error is field.Errors, which names the member that is wrong,
-// or body.
+// ParseObject splits a JSON object into its members, whose values have the shortest form, like those of lead.Members; a nil map if the
+// input is only white space. The error is field.Errors, which names the wrong member, or body.
 //
 // Beyond the grammar it refuses input that stores and readers treat differently: invalid UTF-8, lone surrogates, NUL,
 // duplicate keys of an object, numbers beyond a float64, and depth beyond maxDepth.

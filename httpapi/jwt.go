@@ -46,7 +46,7 @@ var errNoKeys = errors.New("no key of the issuer is known yet")
 // errNoKeyID reports a JWT without the id of the key that signed it.
 var errNoKeyID = errors.New("no key id (kid)")
 
-// VerifierOptions configure what a JWT must contain besides a valid signature. An empty option requires nothing.
+// VerifierOptions are the claims that a JWT must have besides a valid signature. An empty option is not checked.
 type VerifierOptions struct {
 	Issuer       string
 	Audience     string
@@ -121,9 +121,8 @@ func (i Identity) Scopes() []string {
 	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !i.May(scope) })
 }
 
-// Verify checks a JWT. The error is errForged when the issuer did not sign it, errNoKeys while no key of the issuer is known, and
-// another one when the signature is valid but the JWT has expired or has claims that are not accepted. The error's text contains
-// nothing of the JWT.
+// Verify checks a JWT. The error is errForged if the issuer did not sign it, errNoKeys while no key of the issuer is known, and another
+// one if the signature is valid but the JWT has expired or its claims are not accepted. The error's text contains nothing of the JWT.
 func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Identity, error) {
 	if len(text) > maxJWT {
 		return Identity{}, fmt.Errorf("%w: longer than 8 KiB", errForged)
@@ -176,7 +175,7 @@ func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, erro
 	if subject == "" || utf8.RuneCountInString(subject) > maxSubject || strings.ContainsFunc(subject, unicode.IsControl) {
 		return Identity{}, errors.New("claim sub is not a valid subject")
 	}
-	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) { // the library takes a time beyond int64 for past
+	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) { // the library treats a time beyond int64 as past
 		return Identity{}, jwt.ErrTokenNotValidYet
 	}
 	identity := Identity{Account: id, Subject: subject, admin: v.options.AdminScope}

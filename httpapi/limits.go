@@ -24,8 +24,8 @@ var failureLimit = quota.Limit{Rate: 10, Burst: 100}
 // An account has a token bucket for each policy of quota.Kind, with the account's limits, so that page views never use up the
 // captures. The bucket of reads has readShare times the limits.
 //
-// The bytes that the account appends have a bucket of their own. How many bytes a request appends is known only afterwards: it is
-// admitted while the bucket is not empty, and then takes what it appended, into debt if necessary.
+// The bytes that the account appends have a bucket of their own. The size of a request's append is known only afterwards: a request is
+// admitted while the bucket is not empty, and then takes its bytes, into debt if necessary.
 const (
 	readShare   = 5
 	bytesPolicy = "bytes"
@@ -87,16 +87,16 @@ func (x *exchange) throttle(kind quota.Kind) error {
 		}
 	}
 	err := x.take()
-	if x.w != nil && x.intake == nil { // the console's pages have no quota headers, and strangers learn nothing of an account's
+	if x.w != nil && x.intake == nil { // the console's pages have no quota headers, and senders to an intake do not see an account's
 		setQuotaHeaders(x.w.Header(), kind, x.used)
 	}
 	return err
 }
 
-// take takes one from the account's quota of the request's kind. The error is a limitError.
+// take takes a token from the account's quota of the request's kind. The error is a limitError.
 //
-// The account's limits come from the cache. Before a refusal, the account is read from the log, at most once a second: a caller
-// that sends too many requests must not cause more work.
+// The account's limits are read from the cache. Before a refusal, the account is read from the log, at most once a second, because a
+// caller that sends too many requests must not cause more work.
 func (x *exchange) take() error {
 	policy, err := x.takeCached()
 	if err == nil {
@@ -192,13 +192,13 @@ func (x *exchange) enterStream() (leave func(), err error) {
 	return leave, err
 }
 
-// spend takes one from the client address's quota of guesses: JWTs that the issuer did not sign, and wrong sign-in codes. API tokens
-// do not depend on this quota. The error is a limitError.
+// spend takes a token from the client address's quota of guesses: JWTs that the issuer did not sign, and wrong sign-in codes. API
+// tokens do not depend on this quota. The error is a limitError.
 func (x *exchange) spend() error { return x.takeOf(x.takeFromAddress("guess")) }
 
-// spendLookup takes one for reading a token from the log: from the quota of the client's address or, when that is used up by tokens
-// that do not exist, from the token's own quota, if a token with this id exists. An existing token is therefore accepted whatever
-// else its address sends, and the number of reads stays bounded. The error is a limitError.
+// spendLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up by tokens that
+// do not exist, against the token's own quota, if a token with this id exists. So an existing token is accepted regardless of other
+// requests from its address, and the number of reads is bounded. The error is a limitError.
 func (x *exchange) spendLookup(id string) error {
 	used := x.takeFromAddress("lookup")
 	if !used.Allowed && x.tokens.has(x.ctx, id, x.Query.TokenIDs) {
@@ -219,7 +219,7 @@ func (x *exchange) takeOf(used quota.Use) error {
 // from filling the cache of quotas: a further address is only remembered while its networks are below their limits.
 var networkLimits = []struct{ bits, times int }{{32, 256}, {48, 16}}
 
-// takeFromAddress takes one from the quota of the client's address and of the networks around it.
+// takeFromAddress takes a token from the quotas of the client's address and of the networks that contain it.
 func (x *exchange) takeFromAddress(what string) quota.Use {
 	type bucket struct {
 		key   string
@@ -313,7 +313,7 @@ func (b *budget) inUse() int64 {
 	return b.used
 }
 
-// take takes n, unless too little is left. It is for a request whose account is not known yet.
+// take takes n, unless less is left. It is for a request whose account is not known yet.
 func (b *budget) take(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -339,7 +339,7 @@ type share struct {
 	account string
 }
 
-// take takes n of the share and of the budget, unless too little is left of either.
+// take takes n of the share and of the budget, unless less is left of either.
 func (s share) take(n int64) bool {
 	if !s.charge(n) {
 		return false
@@ -375,8 +375,7 @@ func (s share) credit(n int64) {
 	}
 }
 
-// enter takes one until leave is called. The error is a limitError when the account's share is used up, and errOverloaded when the
-// budget is.
+// enter takes one until leave is called. The error is a limitError if the account's share is used up, and errOverloaded if the budget is.
 func (s share) enter() (leave func(), err error) {
 	if !s.charge(1) {
 		return nil, limitError{retryBehind}
@@ -421,8 +420,8 @@ func (b countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// turns bounds how many posts are mapped at once: one of each account, and half as many as there are processors of all. A mapping that
-// is as costly as it may be, of a body that is, takes tens of milliseconds of a processor. Captures by the API wait for none.
+// turns bounds the number of posts that are mapped concurrently: one of each account, and half the number of processors in all. The most
+// costly mapping of the most costly body takes tens of milliseconds of a processor. Captures by the API do not wait for turns.
 type turns struct {
 	all *semaphore.Weighted
 
@@ -439,8 +438,8 @@ func newTurns() turns {
 	return turns{all: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))), own: map[string]*turn{}}
 }
 
-// cooldownAfter returns how long an account waits after a post, by the time, the bytes and the steps that it took: posts that are costly
-// together take no more than a quarter of a processor. Any other is followed at once, however long it took on a busy machine.
+// cooldownAfter returns the pause of an account after a post, by its time, bytes and steps: costly posts together take at most a quarter
+// of a processor. After other posts there is no pause, however long they took on a busy machine.
 func cooldownAfter(took time.Duration, bytes int, steps uint64) time.Duration {
 	if bytes < 64<<10 && steps < expression.CostLimit/10 {
 		return 0
@@ -454,7 +453,7 @@ func (t *turns) take(ctx context.Context, account string) (release func(), err e
 	return func() { cooldown(0) }, err
 }
 
-// takeWithCooldown is take, after which the account's next turn begins a cooldown after release.
+// takeWithCooldown is like take. The account's next turn begins a cooldown after the release.
 func (t *turns) takeWithCooldown(ctx context.Context, account string) (release func(cooldown time.Duration), err error) {
 	t.mu.Lock()
 	own := t.own[account]

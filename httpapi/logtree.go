@@ -10,13 +10,13 @@ import (
 	"github.com/leadlog/leadlog/query/logtree"
 )
 
-// The tree of the whole log is public: it consists of hashes, from which nothing can be derived.
+// The tree of the whole log is public: it consists of hashes, which reveal nothing about the events.
 const (
 	checkpointPath = "/api/v1/crm/audit/checkpoint"
 	tilePath       = "/api/v1/crm/audit/tile/{level}/*"
 )
 
-// treeReads limits how much of the tree one address reads. A monitor that fetches every tile of ten million events takes seven minutes.
+// treeReads limits the reads of the tree by one address. At this rate, a monitor fetches all tiles of ten million events in seven minutes.
 var treeReads = quota.Limit{Rate: 100, Burst: 2000}
 
 // treeLimit is the label of this limit in metrics.

@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-// metrics counts requests and measures how long they take, by route pattern.
+// metrics counts requests and measures their duration, by route pattern.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -48,8 +48,8 @@ func registerLoad(registry *prometheus.Registry, l *load) {
 	}
 }
 
-// exposed answers with the metrics. They are collected once for all concurrent requests: the route is public, and collecting takes
-// memory and queries the database.
+// exposed answers with the metrics. They are collected once for all concurrent requests, because the route is public, and collecting
+// needs memory and queries the database.
 func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
 	exposition := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	var made singleflight.Group // by coding
@@ -85,7 +85,7 @@ func (k *sharedResponse) send(w http.ResponseWriter) error {
 	return nil
 }
 
-// newMetrics registers the metrics, or takes over those that another handler registered.
+// newMetrics registers the metrics, or reuses those that another handler registered.
 func newMetrics(registry *prometheus.Registry) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -163,7 +163,7 @@ type healthStatus struct {
 	Status string `json:"status"`
 }
 
-// health answers that the process is alive, whatever else is down.
+// health answers that the process is alive, whether or not it can reach its databases.
 func (x *exchange) health() (answer, error) { return found(healthStatus{"alive"}, nil) }
 
 type readyStatus struct {

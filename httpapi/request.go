@@ -156,8 +156,8 @@ func (a *api) serve(route route) http.HandlerFunc {
 		defer func() { x.cancel() }()
 		x.record.route = route.pattern
 		if len(r.TransferEncoding) > 0 {
-			// The request may also have had a Content-Length, which net/http drops. A proxy that goes by the length would take
-			// the rest of this body for the next request, so there is none on this connection.
+			// The request may also have had a Content-Length, which net/http drops. A proxy that uses the length would read the
+			// rest of this body as the next request, so the connection is closed.
 			w.Header().Set("Connection", "close")
 		}
 		if route.kind != quota.Free { // free routes cost little, and some report the state of an overloaded service
@@ -452,8 +452,8 @@ func traceID(traceParent string) string {
 	return ""
 }
 
-// clientAddress returns the address that a request comes from: the peer of the connection or, if that is a trusted proxy, the last
-// address in X-Forwarded-For that is not one. The client itself may have written the addresses before that.
+// clientAddress returns the address of a request's client: the peer of the connection or, if that is a trusted proxy, the last address in
+// X-Forwarded-For that is not one. The client itself may have written the addresses before that.
 func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	client := address(r.RemoteAddr)
 	if !within(client, trusted) {
@@ -462,7 +462,7 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for _, hop := range slices.Backward(hops) {
 		addr := address(strings.TrimSpace(hop))
-		if !addr.IsValid() { // no trusted proxy wrote what is before it
+		if !addr.IsValid() { // no trusted proxy wrote the addresses before it
 			break
 		}
 		client = addr

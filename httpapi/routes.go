@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-// route is a method and path, who may use it, what it counts as against the account's quotas, and the function that answers it.
+// route is a method and path, its authorization, its kind for the account's quotas, and the function that answers it.
 type route struct {
 	method  string
 	pattern string

@@ -33,7 +33,7 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 
 const (
 	maxConns = 16_384
-	// reservedFiles are file descriptors for the database, the log, webhooks and everything else but clients.
+	// reservedFiles is the number of file descriptors that are not for clients: for the database, the log, webhooks and others.
 	reservedFiles = 512
 )
 

@@ -218,7 +218,7 @@ func (x *exchange) retryFailed() (answer, error) {
 	}}}, err
 }
 
-// previewedEvents is how many of the last events of an account a filter is tried on.
+// previewedEvents is the number of an account's last events on which a filter is tried.
 const previewedEvents = 1000
 
 // previewFilter tries a filter on the last events that the endpoint asks for.

@@ -17,8 +17,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Arrival is an arrival that is kept: one at an intake, or one of the API that was quarantined. It has nothing of the person who
-// arrived.
+// Arrival is a stored arrival: at an intake, or by the API and quarantined. It has no personal data.
 type Arrival struct {
 	ArrivalID  string                `json:"arrivalId"`
 	IntakeID   *string               `json:"intakeId"` // null: captured by the API
@@ -157,7 +156,7 @@ func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown,
 	return shown, nil
 }
 
-// proofs are the members of posted JSON that prove who the sender is.
+// proofs are the members of posted JSON that authenticate the sender.
 var proofs = []string{"google_key"}
 
 const masked = `"***"`

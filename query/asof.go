@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// ErrAsOf reports what is neither a time nor a position, or is beyond the end of the log.
+// ErrAsOf means that asOf is neither a time nor a position, or is beyond the end of the log.
 var ErrAsOf = errors.New("must be a time such as 2006-01-02T15:04:05Z or a position, and not beyond the end of the log")
 
 // AsOf is a moment of the log: a position, or a time. The zero value is the present.
@@ -40,8 +40,8 @@ func ParseAsOf(text string) (AsOf, error) {
 	return AsOf{Time: at, given: true}, nil
 }
 
-// PositionAsOf returns the position that a report of touches is as of. For a time, it is that of the last event of touches before the
-// first that was recorded later, so it stays the same whatever comes. It waits until the view has everything up to there, like
+// PositionAsOf returns the position of asOf for a report of touches. For a time, it is the position of the last event of touches before
+// the first one that was recorded later, so later events do not change it. It waits until the view has reached the position, like
 // WaitFor. The error is ErrAsOf beyond the end of the log.
 func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Position, error) {
 	switch {

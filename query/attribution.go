@@ -49,7 +49,7 @@ func NewAttribution(report *attribution.Report, asOf eventstore.Position) Attrib
 	return answer
 }
 
-// AttributionFilter selects what a report counts, and how.
+// AttributionFilter has the parameters of a report.
 type AttributionFilter struct {
 	attribution.Rules
 	By     attribution.Key
@@ -65,7 +65,7 @@ func (r *Reader) Attribution(ctx context.Context, account string, filter Attribu
 	return NewAttribution(report, filter.AsOf), schema.Unavailable(err)
 }
 
-// AttributionPaths returns what Attribution does, and the most frequent steps between the touches of the same conversions.
+// AttributionPaths returns the result of Attribution, and the most frequent steps between the touches of the same conversions.
 func (r *Reader) AttributionPaths(ctx context.Context, account string, filter AttributionFilter, most int) (Attribution, []attribution.Step, error) {
 	report, paths := attribution.NewReport(filter.Rules), attribution.NewPaths(filter.Rules)
 	asking := conversionQuery{AttributionFilter: filter, account: account, add: func(c attribution.Conversion) {
@@ -187,8 +187,8 @@ func (q *conversionQuery) addHistories(ctx context.Context, tx pgx.Tx, leads []s
 	})
 }
 
-// addRows adds conversions by their rows, but for those of some leads. It reads what PostgreSQL sends, in binary, without a copy of each
-// value: there may be a hundred thousand rows.
+// addRows adds conversions by their rows, except those of some leads. It reads the binary rows of PostgreSQL without copying each value,
+// because there may be a hundred thousand rows.
 func (q *conversionQuery) addRows(ctx context.Context, tx pgx.Tx, without []string) error {
 	s := selection{from: `SELECT at, value, touches, ` + schema.ConversionKeyColumns[q.By] + ` FROM views.conversion`}
 	s.and(`account = ?`, q.account)

@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// TokenEvent is one event of a token, for those who audit. Data has no hash of a value.
+// TokenEvent is one event of a token, for auditors. Data has no hash of a value.
 type TokenEvent = audit.Entry
 
 // TokenEventTypes returns the public names of the events in the audit trail.
@@ -37,7 +37,7 @@ type AuditFilter struct {
 const tokenEventColumns = `
 	SELECT position, event_id, token_id, type, at, actor, ip, user_agent, request_id, data, digest, leaf FROM views.token_event`
 
-// TokenEvents lists what happened to one token, oldest first. The errors are ErrNotFound and ErrCursor.
+// TokenEvents lists the events of one token, oldest first. The errors are ErrNotFound and ErrCursor.
 func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (List[TokenEvent], error) {
 	if !event.ValidID(id) {
 		return List[TokenEvent]{}, ErrNotFound
@@ -45,7 +45,7 @@ func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (L
 	list, err := r.AuditTokens(ctx, account, AuditFilter{TokenID: id}, p)
 	switch {
 	case err != nil || len(list.Items) > 0:
-	case p.Cursor == "": // every token was created; to look again could find that, and not what is to be answered
+	case p.Cursor == "": // an existing token has at least the event of its creation
 		err = ErrNotFound
 	default:
 		_, err = one(ctx, r, pgx.RowTo[bool],
@@ -54,8 +54,7 @@ func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (L
 	return list, err
 }
 
-// AuditTokens lists what happened to an account's tokens, oldest first. The error is ErrCursor for a cursor of
-// another list.
+// AuditTokens lists the events of an account's tokens, oldest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
 	s := filter.selection(account)
 	return pageByPosition(ctx, r, s, cursorOf(tokenEventCursor, account), p, scanTokenEvent)
@@ -99,7 +98,7 @@ func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
 // TreeSizeError reports a size that the tree does not have.
 type TreeSizeError struct {
 	Param string // that gave it
-	Wants string // what it must be, as "must be …"
+	Wants string // the valid values, as "must be …"
 }
 
 func (e *TreeSizeError) Error() string { return e.Param + " " + e.Wants }
@@ -236,7 +235,7 @@ func (r *Reader) ProveTree(ctx context.Context, account string, from, to int64) 
 	if p.To, err = r.TreeHead(ctx, account, to); err != nil {
 		return p, named(err, "to")
 	}
-	if from < 1 || from > p.To.Size { // of the empty tree there is nothing to prove
+	if from < 1 || from > p.To.Size { // the empty tree needs no proof
 		return p, &TreeSizeError{"from", fmt.Sprintf("must be from 1 to %d, the size of the tree that it is to be the beginning of", p.To.Size)}
 	}
 	if p.From, err = r.TreeHead(ctx, account, from); err != nil {

@@ -45,9 +45,9 @@ type FeedEvent struct {
 	Cursor    string              `json:"cursor,omitzero"` // continues behind this event; in JSON lines
 }
 
-// FeedTypes returns the stored types that a change feed shows of some kinds, such as event.LeadKind, and of the public names that
-// patterns select; no patterns select all. A pattern is a name, or the beginning of names and a * behind it. Known is false if there is one that
-// no type of any kind is like.
+// FeedTypes returns the stored types that a change feed shows, of the given kinds, such as event.LeadKind, and with a public name that
+// matches a pattern; no patterns match all. A pattern is a name, or a prefix with * after it. Known is false if a pattern matches no
+// type of any kind.
 func FeedTypes(kinds, patterns []string) (types []string, known bool) {
 	for _, pattern := range patterns {
 		if !slices.ContainsFunc(event.Catalogue(), func(t string) bool { return event.FeedKind(t) != "" && like(t, pattern) }) {
@@ -67,7 +67,7 @@ func like(eventType, pattern string) bool {
 	return likeName(event.PublicName(eventType), pattern)
 }
 
-// FeedMark is how far a follower of the feed has come.
+// FeedMark is the position of a follower in the feed.
 type FeedMark struct {
 	Position eventstore.Position // everything up to here was read; the log gave it
 
@@ -92,9 +92,9 @@ func (e FeedEvent) Mark() FeedMark {
 	return FeedMark{Position: e.Position, Stream: e.Stream, Revision: e.Revision, ID: ulid.MustParse(e.ID)}
 }
 
-// A cursor of the feed is base64url of a mark with the log that it is of, a tag and a checksum: tag (16 bytes), position (8), revision
-// (8), id (16), length of the stream (1), stream, epoch, and CRC-32 of all before it (4). Another deployment has another key of tags: the
-// checksum alone tells its cursor from one that was changed.
+// A cursor of the feed is base64url of a mark with the epoch of its log, a tag and a checksum: tag (16 bytes), position (8), revision (8),
+// id (16), length of the stream (1), stream, epoch, and CRC-32 of the preceding bytes (4). Another deployment has another key for tags, so
+// only the checksum distinguishes its cursor from one that was changed.
 const (
 	cursorTag, cursorSum = 16, 4
 	cursorHead           = cursorTag + 8 + 8 + 16 + 1
@@ -143,7 +143,7 @@ func (r *Reader) FeedMark(ctx context.Context, account, epoch, cursor string) (F
 	return m, r.checkMark(ctx, m)
 }
 
-// checkMark checks that the log has what a follower has seen. The error is ErrOtherLog if it does not.
+// checkMark checks that the log has the last event that a follower has seen. The error is ErrOtherLog if it does not.
 func (r *Reader) checkMark(ctx context.Context, m FeedMark) error {
 	end, err := r.store.Head(ctx)
 	if err != nil {
@@ -181,8 +181,8 @@ const (
 	feedBytes = 4 << 20
 )
 
-// Feed returns what follows a position in an account's change feed: at most limit events of the stored types, in the order of the
-// log, each once. It reads up to the head of the log, whether or not the views have come that far.
+// Feed returns the events after a position in an account's change feed: at most limit events of the stored types, in log order, each
+// once. It reads up to the head of the log, whether or not the views have reached it.
 func (r *Reader) Feed(ctx context.Context, account string, types []string, after eventstore.Position, limit int) (FeedPage, error) {
 	page := FeedPage{Events: []FeedEvent{}, End: after}
 	head, err := r.store.Head(ctx)
@@ -322,7 +322,7 @@ func kindsOf(types []string) []string {
 	return slices.Sorted(maps.Keys(kinds))
 }
 
-// indexedUpTo returns how far the index of the log by account has come: 0 when it is of another log.
+// indexedUpTo returns the position of the index of the log by account: 0 if it is of another log.
 func (r *Reader) indexedUpTo(ctx context.Context, head eventstore.Position) (eventstore.Position, error) {
 	epoch, err := r.store.Epoch(ctx)
 	if err != nil {
@@ -356,7 +356,7 @@ func (s *feedSearch) next(ctx context.Context) (eventstore.Range, error) {
 			return eventstore.Range{}, err
 		}
 	}
-	if len(s.parts) == 0 { // what the index does not have
+	if len(s.parts) == 0 { // the part after the index
 		s.at = max(s.at, s.indexed)
 		s.parts = []eventstore.Range{{After: s.at, Until: s.head}}
 	}
@@ -496,8 +496,8 @@ func newFeedEvent(r eventstore.Recorded) (FeedEvent, error) {
 	}, nil
 }
 
-// feedData returns the data of an event as the list of the events of its lead, or of its token, shows it. What only concerns the
-// service is left out: the place that a token, endpoint or intake holds, and the claims of an erased lead.
+// feedData returns the data of an event as the list of the events of its lead, or of its token, shows it. Internal members are left out:
+// the slot of a token, endpoint or intake, and the claims of an erased lead.
 func feedData(r eventstore.Recorded) (jsontext.Value, error) {
 	kind := event.FeedKind(r.Type)
 	if kind == event.LeadKind && r.Type != (event.LeadErased{}).EventType() {

@@ -127,7 +127,7 @@ type WatchedIntake struct {
 }
 
 // IntakesToWatch returns the intakes that have fallen silent and are not reported, those whose silence has ended, and the number of
-// those that are silent. What the views lack counts as not arrived: the caller waits for them first.
+// those that are silent. Arrivals that the views do not have yet are not counted, so the caller waits for the views first.
 func (r *Reader) IntakesToWatch(ctx context.Context, now time.Time) (due []WatchedIntake, silent int, err error) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT i.intake_id, arrived, i.silent_since IS NOT NULL,

@@ -120,7 +120,7 @@ func (filter LeadFilter) selection(account, from, order string) selection {
 }
 
 // narrow adds the filter's conditions. If by names an index, conditions that have another are written such that PostgreSQL does not use
-// it. The text search comes last, because the other conditions cost a fifth of it.
+// it. The text search is the last one, because the other conditions cost a fifth of it.
 func (filter LeadFilter) narrow(s *selection, account, by string) {
 	source, status, search := bySource, byStatus, "search"
 	if by == bySource || by == byCreation {
@@ -147,7 +147,7 @@ func (filter LeadFilter) narrow(s *selection, account, by string) {
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
 }
 
-// olderThan restricts a list, ordered by created_at and an id, newest first, to what follows a cursor. All of that was created before
+// olderThan restricts a list, ordered by created_at and an id, newest first, to the rows after a cursor. All of them were created before
 // the returned time.
 func (s *selection) olderThan(id, kind, cursor string) (before time.Time, err error) {
 	if cursor == "" {
@@ -265,7 +265,7 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 }
 
 // read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased, which the
-// last event of the stream shows: nothing follows an erasure.
+// last event of the stream shows, because no event follows an erasure.
 func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) (events pageBuilder[Event], err error) {
 	events.limit = limit
 	for recorded, err := range r.store.Read(ctx, stream, from) {

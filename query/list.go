@@ -35,8 +35,8 @@ type List[T any] struct {
 	Reach Timestamp
 }
 
-// A cursor has the last item of a page. It contains the values that the list is ordered by, so items that appear or
-// vanish meanwhile neither repeat nor hide others. It begins with its kind: the list, the version of its order, and the account.
+// A cursor has the last item of a page. It contains the values that the list is ordered by, so items that are added or deleted between
+// two pages neither repeat nor hide others. It begins with its kind: the list, the version of its order, and the account.
 const (
 	leadCursor          = "l1"
 	sourceCursor        = "s1"
@@ -65,7 +65,7 @@ func cursorOf(list, account string) string {
 	return list + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])
 }
 
-// maxCursor is longer than any cursor of ours, in bytes.
+// maxCursor is longer than any valid cursor, in bytes.
 const maxCursor = 128
 
 // latest is the end of the year 9999, the last time that timestamps in answers can show.
@@ -152,7 +152,7 @@ func decodeCursor(kind, cursor string, n int) ([]string, error) {
 	if len(cursor) > maxCursor {
 		return nil, ErrCursor
 	}
-	// The decoder skips line breaks, which no cursor of ours has.
+	// The decoder skips line breaks, which no valid cursor has.
 	if strings.ContainsAny(cursor, "\r\n") {
 		return nil, ErrCursor
 	}
@@ -181,9 +181,9 @@ type selection struct {
 	from  string // SELECT … FROM …
 	where []string
 	order string
-	then  string // SELECT … FROM page …: what is read beside the rows that are found; empty: nothing
+	then  string // SELECT … FROM page …: reads further columns of the found rows; empty: there are none
 	args  []any
-	none  bool // nothing can match
+	none  bool // no row can match
 
 	// table and narrow are of a list with a filter that no index answers: FROM …, and what adds the conditions of that filter. A page
 	// then goes through scannedRows rows at most.
@@ -191,7 +191,7 @@ type selection struct {
 	narrow func(*selection)
 }
 
-// and adds a condition. Each ? in it stands for the next of the values.
+// and adds a condition. Each ? in it is a placeholder for the next of the values.
 func (s *selection) and(condition string, values ...any) {
 	for _, value := range values {
 		if text, ok := value.(string); ok && !storable(text) {
@@ -332,7 +332,7 @@ func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pg
 	return items.list(after), nil
 }
 
-// scannedRows is how many rows a page goes through whose filter no index answers. An index of it would cost every write.
+// scannedRows is the maximum number of rows that a page with a filter without an index reads. An index would slow down every write.
 const scannedRows = 20_000
 
 // scan ends a page after the rows that it goes through, and adds the conditions of the filter that no index answers. If rows follow, it

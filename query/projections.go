@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Projection is how far a view has come, whichever process maintains it.
+// Projection is the progress of a view, in any process.
 type Projection struct {
 	Name      string              `json:"name"`
 	Version   int                 `json:"version"`
@@ -71,7 +71,7 @@ func (r *Reader) Projections(ctx context.Context) ([]Projection, error) {
 	return found, schema.Unavailable(r.addReplays(ctx, found, head))
 }
 
-// replaySchemas are those that hold a copy of a view. Their names are what replay allows, so that none has a quote.
+// replaySchemas are the schemas with a copy of a view. Their names are those that replay allows, so that none has a quote.
 const replaySchemas = `
 	SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 	  JOIN pg_attribute ON attrelid = c.oid AND attname = 'projector'

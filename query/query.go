@@ -88,7 +88,7 @@ func WithLeads(leads *eventstore.Folds[lead.State]) Option {
 	return func(r *Reader) { r.leads = leads }
 }
 
-// WithErasedForm sets what the change feed shows of events whose person is being erased. Without it, it shows none of their data.
+// WithErasedForm sets the form in which the change feed shows events whose person is being erased. The default shows none of their data.
 func WithErasedForm(form func(eventstore.Recorded) eventstore.Recorded) Option {
 	return func(r *Reader) { r.asErased = form }
 }
@@ -169,7 +169,7 @@ func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
 	return r.WaitFor(ctx, head, views...)
 }
 
-// Position returns how far a view has come: 0 when nothing was ever projected into it.
+// Position returns the position of a view: 0 if no event was ever projected into it.
 func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position, error) {
 	var position int64
 	err := r.pool.QueryRow(ctx, `SELECT position FROM `+schemaOf(view)+`.checkpoint WHERE projector = $1`, view).Scan(&position)

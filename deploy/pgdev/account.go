@@ -54,8 +54,8 @@ func ownerOf(path string) (uid, gid uint32, err error) {
 	return stat.Uid, stat.Gid, nil
 }
 
-// command returns a command that runs as the account, in a process group of its own, so that Ctrl-C signals this process only. Its
-// working directory is one that every user can enter.
+// command returns a command that runs as the account, in a process group of its own, so that Ctrl-C signals only this process. Every
+// user can enter its working directory.
 func (a account) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = "/"

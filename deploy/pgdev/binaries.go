@@ -51,7 +51,7 @@ func (e *NoBinariesError) Error() string {
 // is a *NoBinariesError.
 func FindBinaries() (Binaries, error) { return findBinaries(0) }
 
-// findBinaries searches for a major version, since a cluster runs only under the one that created it; 0 is any.
+// findBinaries searches for a major version, because a cluster runs only under the version that created it; 0 is any.
 func findBinaries(major int) (Binaries, error) {
 	var unusable []Binaries
 	for _, dir := range binaryDirs() {

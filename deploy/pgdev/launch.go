@@ -209,8 +209,8 @@ func settings(opts Options, h home, port int, socketDir string) []string {
 	return pairs
 }
 
-// freePort returns the wanted loopback port if it is free, else one below the ephemeral range if it can: clients know the server by its
-// port, which no other socket should take during a restart.
+// freePort returns the wanted loopback port if it is free, and otherwise one that is below the ephemeral range if possible, so that no
+// other socket gets the port during a restart.
 func freePort(wanted int) (int, error) {
 	var ports []int
 	if wanted > 0 {

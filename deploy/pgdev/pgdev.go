@@ -1,9 +1,9 @@
-// Package pgdev runs a private PostgreSQL for development and for tests: it finds the installed binaries, makes a
+// Package pgdev runs a private PostgreSQL for development and for tests: it finds the installed binaries, creates a
 // cluster, starts it as an unprivileged user, and stops it with the last process that uses it.
 //
-// Everything that belongs to one cluster lives in one directory, its home:
+// All files of a cluster are in one directory, its home:
 //
-//	postgres/      the cluster itself, 0700, owned by the user PostgreSQL runs as
+//	postgres/      the cluster itself, 0700, owned by PostgreSQL's user
 //	socket/        the unix socket, 0700, same owner (elsewhere when the path is too long for a socket)
 //	start.lock     held while a process starts or stops the cluster
 //	users.lock     held shared by every process that uses the cluster
@@ -43,7 +43,7 @@ type Options struct {
 	Dir string
 	// Throwaway starts a new cluster in a temporary directory, without durability, and removes it at Stop.
 	Throwaway bool
-	// Log receives where the cluster is and what was recovered. Default: nothing is logged.
+	// Log receives the address of the cluster and messages about recovery. Default: none.
 	Log *slog.Logger
 	// Settings are added to the server's settings, or replace them. An adopted server keeps its own.
 	Settings map[string]string
@@ -224,7 +224,7 @@ func (s *Server) Restart(ctx context.Context, settings map[string]string) error 
 	return nil
 }
 
-// Promote makes a standby the primary, and returns when it is. It asks again and again: what the standby still replays cancels a
+// Promote makes a standby the primary, and returns when it is. It polls, because changes that the standby still replays can cancel a
 // statement that waits.
 func (s *Server) Promote(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)

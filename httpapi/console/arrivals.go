@@ -116,7 +116,7 @@ func (v *visit) resubmitArrivals() (screen, error) {
 type arrivalPage struct {
 	query.Arrival
 	IntakeName string
-	Kept       bool // what was posted
+	Kept       bool // the raw body is stored
 	Raw        *query.ArrivalRaw
 	Fields     []arrivalField // to correct
 	Wrong      field.Errors   // with the corrected ones

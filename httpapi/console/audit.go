@@ -100,8 +100,8 @@ func auditFilter(p *params) query.AuditFilter {
 	return query.AuditFilter{Type: p.text("type"), TokenID: p.text("tokenId"), Since: p.day("since"), Until: p.until("until")}
 }
 
-// prove checks every event that is shown against the head of the account's tree, and this head against the one that this browser
-// last saw. The head's signature is verified with the public key, as an auditor would do it.
+// prove verifies every shown event against the head of the account's tree, and this head against the last one that this browser saw. It
+// verifies the head's signature with the public key, like an auditor.
 func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
 	var p proof
 	head, paths, err := v.Query.ProveTokenEvents(v.ctx, v.identity.Account, events)

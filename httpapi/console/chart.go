@@ -36,7 +36,7 @@ type series struct {
 	steps    []time.Time
 	counts   []query.DayCount // by step and source
 	count    func(query.DayCount) int
-	before   *earlier // nil: nothing is compared
+	before   *earlier // nil: there is no comparison
 }
 
 type column struct {
@@ -50,10 +50,10 @@ type column struct {
 	Counts   []int // in the order of the legend
 	Total    int
 	Before   int    // total of the interval before that it is compared with
-	Then     string // that interval with its total; empty: nothing is compared
+	Then     string // that interval with its total; empty: there is no comparison
 }
 
-// part has its place ready: a page may have more than a thousand, and a template takes its time for each value.
+// part has its coordinates as text, because a page may have more than a thousand parts and a template is slow for each value.
 type part struct {
 	Class string
 	Place template.HTMLAttr

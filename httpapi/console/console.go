@@ -1,4 +1,4 @@
-// Package console serves the web console: pages rendered on the server, one stylesheet, and just enough script to keep a page up to
+// Package console serves the web console: pages rendered on the server, one stylesheet, and a small script that keeps a page up to
 // date. Pages load nothing from other hosts.
 //
 // Pages use the same queries as the API, and forms the same commands. Every request is authorized by the JWT that
@@ -116,7 +116,7 @@ func New(o Options) http.Handler {
 	return secured(guarded.Handler(router))
 }
 
-// policy lets a page load what the console serves, and nothing from anywhere else.
+// policy lets a page load only files of the console.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 

@@ -24,7 +24,7 @@ var demoNames = strings.Split("Aarav Mehta,Ananya Rao,Ben Carter,Chloe Martin,Di
 	"Olivia Brown,Omar Aziz,Priya Menon,Rahul Das,Rohan Kapoor,Sara Lindberg,Sanjay Reddy,Sofia Costa,Tara Singh,Theo Laurent,Uma Krishnan,"+
 	"Victor Novak,Vikram Joshi,Wei Chen,Yara Santos,Yusuf Demir,Zara Ali,Zoe Adams,Arjun Bose,Amelia Clark", ",")
 
-// demoSources are where demo arrivals come from, the most frequent ones repeated.
+// demoSources are the sources of demo arrivals. Frequent ones are repeated.
 var demoSources = []struct{ source, utmSource, medium, campaign string }{
 	{"google_ad", "google", "cpc", "autumn sale"}, {"website", "", "", ""}, {"facebook_ad", "facebook", "paid social", "lookalike"},
 	{"landing", "newsletter", "email", "november news"}, {"google_ad", "google", "cpc", "brand"}, {"whatsapp", "", "", ""},
@@ -72,7 +72,7 @@ func demoPosts(now time.Time) (posts []demoPost) {
 	return posts
 }
 
-// demoStatus is the stage that a demo lead comes to, of those of the account.
+// demoStatus returns the stage of a demo lead, one of the account's.
 func demoStatus(i int, stages, won []string) string {
 	switch {
 	case i%6 == 0 && len(won) > 0:
@@ -92,7 +92,7 @@ func (v *visit) confirmDemo() (screen, error) {
 	}}, nil
 }
 
-// addDemo makes demo data. Repeated, also after a killed process, it adds what is missing.
+// addDemo adds demo data. A repeated call, for example after a killed process, adds the missing part.
 func (v *visit) addDemo() (screen, error) {
 	created, err := v.Commands.CreateIntake(v.ctx, command.CreateIntake{Caller: v.caller, Demo: true, Intake: intake.Update{
 		Name: new("Demo data"), Kind: new(intake.Webhook), Signature: &event.IntakeSignature{Scheme: "bearer"},
@@ -155,7 +155,7 @@ func (v *visit) confirmDemoRemoval() (screen, error) {
 // removalTime bounds for how long one request begins erasures. The overview shows how many leads are left.
 const removalTime = 5 * time.Second
 
-// removeDemo deletes the intake, so that nothing more arrives at it, and then erases its leads.
+// removeDemo deletes the intake, so that it gets no further arrivals, and then erases its leads.
 func (v *visit) removeDemo() (screen, error) {
 	data, err := v.demoData()
 	if err != nil {

@@ -42,8 +42,8 @@ func exported[T any](v *visit, p *params, what string, sheet export.Sheet[T], it
 // format is the ending of an export's address.
 func (v *visit) format() string { return strings.TrimPrefix(path.Ext(v.page.pattern), ".") }
 
-// sent sends a whole list. The header goes out with the first item, so that an earlier error is shown as a page. A later error cuts the
-// connection: an incomplete list must not look complete. The export ends when the session does.
+// sent sends a whole list. The header is sent with the first item, so that an earlier error is shown as a page. A later error closes the
+// connection, because an incomplete list must not look complete. The export ends with the session.
 func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
 	if err := p.wrong.Err(); err != nil {
 		return screen{}, err
@@ -67,7 +67,7 @@ func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, 
 	}}, nil
 }
 
-// recordEnd records how an export ended, whose client may be gone.
+// recordEnd records the end of an export, whose client may have disconnected.
 func (v *visit) recordEnd(of command.Export) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), pageTimeout)
 	defer cancel()

@@ -199,7 +199,7 @@ type intakePreview struct {
 	Body, ContentType string
 	Done              bool
 	Lead              []member
-	Discarded         string // why it would not be captured, although nothing is wrong
+	Discarded         string // why a valid sample would not be captured
 	Wrong             field.Errors
 }
 

@@ -171,7 +171,7 @@ func (v *visit) leadSpan(p *params, shown *leadPage, id string) (timeline query.
 // addOrigins adds the lead's sources and touches, and the credit of each touch.
 func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) error {
 	sources, err := v.Query.LeadSources(v.ctx, v.identity.Account, id, query.Page{Limit: rows})
-	if err != nil && !errors.Is(err, query.ErrNotFound) { // a view that has not seen the lead yet shows nothing of it
+	if err != nil && !errors.Is(err, query.ErrNotFound) { // the view may not have the lead yet
 		return err
 	}
 	shown.Sources = sources.Items

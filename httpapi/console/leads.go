@@ -24,7 +24,7 @@ type leadList struct {
 	parts
 	Choices leadChoices
 	Leads   []leadShown
-	Reach   query.Timestamp // of a search that goes on among older leads
+	Reach   query.Timestamp // the oldest searched lead, if a search continues among older ones
 }
 
 // leadChoices are the values that filters offer.
@@ -50,7 +50,7 @@ func (v *visit) leads() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	if fields := p.personal(); len(fields) > 0 { // all else is masked
+	if fields := p.personal(); len(fields) > 0 { // other fields are masked
 		v.Commands.Search(v.ctx, v.caller, "leads", fields...)
 	}
 	for _, one := range list.Items {

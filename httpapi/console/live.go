@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A live page is rendered again once a second, or less often if that takes long. A comment line is sent now and then, so that
-// no proxy takes the connection for dead.
+// A live page is rendered once a second, or less often if that takes long. A comment line is sent regularly, so that no proxy closes the
+// connection as idle.
 const (
 	liveInterval  = time.Second
 	liveShare     = 4 // all live pages together are being rendered a fourth of the time
@@ -16,7 +16,7 @@ const (
 	liveWrite     = 10 * time.Second
 )
 
-// wantsStream reports whether a request comes from the script of a live page.
+// wantsStream reports whether a request was made by the script of a live page.
 func wantsStream(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream")
 }
@@ -33,7 +33,7 @@ func (v *visit) stream() {
 	v.streams.Add(1)
 	defer v.streams.Add(-1)
 	control := http.NewResponseController(v.w)
-	_ = control.SetReadDeadline(time.Time{}) // nothing more is read, and that must not end it
+	_ = control.SetReadDeadline(time.Time{}) // the body is not read, and a deadline must not end the stream
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	v.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
 	var last []byte

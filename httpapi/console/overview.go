@@ -20,14 +20,14 @@ type overview struct {
 	Endpoints []query.Endpoint
 	Hooks     bool // endpoints may be seen
 	Since     string
-	Before    *earlier // nil: nothing is compared
+	Before    *earlier // nil: there is no comparison
 }
 
 // period counts arrivals of some days.
 type period struct {
 	Name                               string
 	Captures, Created, Merged, Refused int
-	Then                               string // the same of the period before; empty: nothing is compared
+	Then                               string // the same of the period before; empty: there is no comparison
 }
 
 // chartDays is how many days the chart of the overview has.

@@ -135,7 +135,7 @@ func (p *params) filtered(names ...string) filtered {
 	return f
 }
 
-// with returns the query string of this page with another value of a parameter, or without it; empty if nothing is left.
+// with returns the query string of this page with another value of a parameter, or without it; empty if it has no parameter.
 func (p *params) with(name, value string) string {
 	values := url.Values{}
 	for key, all := range p.values {

@@ -23,8 +23,8 @@ const (
 	maxCookie     = 3800 // bytes of a value; browsers keep cookies of up to 4096
 )
 
-// onward is a page that leads to another address. The browser goes there as from this page: it sends the session's cookie to the
-// console, and the form before it may lead to another site.
+// onward is a page that redirects to another address. For the browser the request comes from this page: it sends the session's cookie to
+// the console, and a form may redirect to another site.
 type onward struct {
 	Message, Label, Address string
 }
@@ -41,8 +41,8 @@ func (v *visit) idTokenCookie(value string, age int) *http.Cookie {
 	}
 }
 
-// keepIDToken lets the browser keep an ID token until the person signs out. One that is too large for a cookie is not kept: most
-// providers end a session without it too.
+// keepIDToken stores an ID token in a cookie until the person signs out. A token that is too large for a cookie is not stored, because
+// most providers end a session without it too.
 func (v *visit) keepIDToken(idToken string) error {
 	sealed, err := v.box.Seal([]byte(idToken), []byte(idTokenFor))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // signIn is the form to sign in by.
 type signIn struct {
-	Next    string // where to go then
+	Next    string // the path to redirect to after the sign-in
 	Code    string // of a link
 	Message string // why it did not work
 
@@ -84,8 +84,7 @@ func (v *visit) refusedSignIn(next, message string) screen {
 	}
 }
 
-// destination returns the page to go to, which is always one of the console, whatever was asked for. Browsers also read other
-// spellings as "..".
+// destination returns the page to redirect to. It is always a page of the console. Browsers also read other spellings as "..".
 func (v *visit) destination(next string) string {
 	parsed, err := url.Parse(next)
 	if err != nil || !strings.HasPrefix(parsed.EscapedPath(), v.Base+"/") ||
@@ -125,7 +124,7 @@ func (c *Codes) Issue(jwt string) string {
 	return code
 }
 
-// redeem returns the JWT of a valid code, which is invalid from then on.
+// redeem returns the JWT of a valid code, and invalidates the code.
 func (c *Codes) redeem(code string) (jwt string, ok bool) {
 	if c == nil {
 		return "", false

@@ -26,7 +26,7 @@ type sourcePage struct {
 	Cut       bool                  // there are more than are shown
 	Campaigns []query.CampaignCount // of all of the time
 	Chart     chart
-	Before    *earlier // nil: nothing is compared
+	Before    *earlier // nil: there is no comparison
 }
 
 // sourceTotal has the captures and the value of a source over all intervals.
@@ -37,8 +37,8 @@ type sourceTotal struct {
 	worth   amount // of which Value is the text
 }
 
-// Bounds of a report: of the days when nothing else is asked for, of the rows that a page shows, and of those that its totals
-// or its chart are made of: all sources of 300 years or 120 steps are fewer. An export has all.
+// Bounds of a report: its default days, the rows of a page, and the rows of its totals and its chart, which suffice for all sources of
+// 300 years or 120 steps. An export has all rows.
 const (
 	reportDays     = 30
 	reportShown    = 400
@@ -55,7 +55,7 @@ func (v *visit) sources() (screen, error) {
 	shown.Wrong, shown.Query = p.wrong, p.with("compare", "")
 	shown.show("source", words)
 	shown.show("interval", words)
-	maps.Copy(shown.Filter, map[string]string{ // with what is shown by default
+	maps.Copy(shown.Filter, map[string]string{ // with the defaults
 		"interval": filter.Interval, "since": filter.Since.Format(time.DateOnly), "until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
 	})
 	if shown.Wrong != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// scene is an entry of a lead's story: an event of the lead, a touch of a lead that was joined into it, or what it did as a visitor.
+// scene is an entry of a lead's story: an event of the lead, a touch of a lead that was joined into it, or an activity of its visitors.
 type scene struct {
 	ID       string // on the page
 	At       query.Timestamp
@@ -84,7 +84,7 @@ type teller struct {
 	names map[string]string // of intakes, by id
 }
 
-// event returns what an event of a lead means, and whether it won the lead.
+// event returns the text of an event of a lead, and whether it won the lead.
 func (t teller) event(s stepShown) (text string, won bool) {
 	for _, c := range s.Step.Changes {
 		won = won || c.Field == "status" && slices.Contains(t.won, c.New) && !slices.Contains(t.won, c.Old)
@@ -129,7 +129,7 @@ func (t teller) way(s stepShown) string {
 		Metadata map[string]jsontext.Value `json:"metadata"`
 		IntakeID string                    `json:"intakeId"`
 	}
-	_ = json.Unmarshal(s.Data, &data) // what cannot be read is left out
+	_ = json.Unmarshal(s.Data, &data) // members that cannot be read are left out
 	origin := lead.NewOrigin(data.Campaign, data.Metadata)
 	text := t.through(data.IntakeID, s.Source)
 	for _, page := range []*string{origin.LandingPage, origin.Referrer} {
@@ -152,7 +152,7 @@ func (t teller) through(intakeID, source string) string {
 	}
 	name, known := t.names[intakeID]
 	if !known {
-		if of, err := t.v.Query.Intake(t.v.ctx, t.v.identity.Account, intakeID); err == nil { // else it is deleted
+		if of, err := t.v.Query.Intake(t.v.ctx, t.v.identity.Account, intakeID); err == nil { // a deleted intake is not found
 			name = "the intake “" + of.Name + "”"
 			if of.Kind == intake.Form {
 				name = "the form “" + of.Name + "”"
@@ -166,7 +166,7 @@ func (t teller) through(intakeID, source string) string {
 	return name
 }
 
-// touch returns what a touch means whose event is not the lead's.
+// touch returns the text of a touch whose event is not the lead's.
 func (t teller) touch(of query.Touch) string {
 	source, intakeID := "", ""
 	if of.Source != nil {
@@ -222,7 +222,7 @@ func site(address string) string {
 // mostChanges is how many changes a sentence has.
 const mostChanges = 4
 
-// summary names what changed, without personal values. Metadata and ids are left to the details.
+// summary names the changed fields, without personal values. Metadata and ids are only in the details.
 func summary(changes []query.Change) string {
 	var all []string
 	for _, c := range changes {

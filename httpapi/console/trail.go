@@ -78,7 +78,7 @@ func (v *visit) pageOf(record query.TrailRecord) string {
 	kind, act, _ := strings.Cut(record.Type, ".")
 	var data struct{ LeadID, ArrivalID string }
 	if record.Type == "data.revealed" {
-		_ = json.Unmarshal(record.Data, &data, json.MatchCaseInsensitiveNames(true)) // what cannot be read has no link
+		_ = json.Unmarshal(record.Data, &data, json.MatchCaseInsensitiveNames(true)) // a record that cannot be read has no link
 		kind = "lead"
 		if data.ArrivalID != "" {
 			kind = "arrival"

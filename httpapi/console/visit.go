@@ -99,7 +99,7 @@ func (v *visit) answer() (screen, error) {
 	}
 	done, err := v.Gate.TakeOn(v.r, v.identity.Account)
 	if err != nil {
-		v.w.Header().Set("Connection", "close") // nothing more is read, and the client may reach another process
+		v.w.Header().Set("Connection", "close") // the body is not read, and another process may answer the next request
 		return screen{}, err
 	}
 	v.done = done
@@ -203,7 +203,7 @@ func (v *visit) fail(err error) {
 // failurePage is the page that shows an error.
 type failurePage struct {
 	Failure
-	Reading bool // the request would have changed nothing
+	Reading bool // the request was a read
 }
 
 // Unsure reports whether the action may have been carried out in spite of the error.

@@ -221,7 +221,7 @@ func (v *visit) registerEndpoint() (screen, error) {
 	case 0:
 		asked = []string{""} // the command refuses it: no selection does not mean all
 	case len(webhook.EventTypes()):
-		asked = []string{"*"} // those too that are yet to come
+		asked = []string{"*"} // future types too
 	}
 	registered, err := v.Commands.RegisterWebhookEndpoint(v.ctx, command.RegisterWebhookEndpoint{
 		Caller: v.caller, Registration: webhook.Registration{

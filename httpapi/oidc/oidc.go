@@ -47,7 +47,7 @@ type Provider struct {
 const (
 	timeout = 10 * time.Second // of a request to the provider
 	again   = 5 * time.Second  // after a failed look-up
-	// pendingLife is how long a sign-in may take.
+	// pendingLife is the maximum duration of a sign-in.
 	pendingLife = 10 * time.Minute
 	// SessionLife is how long a session lasts.
 	SessionLife = 8 * time.Hour
@@ -63,7 +63,7 @@ var (
 	ErrStale = errors.New("this sign-in was begun in another browser, or has expired")
 	// ErrRefused means that the provider, or the person there, refused the sign-in.
 	ErrRefused = errors.New("the sign-in provider refused")
-	// ErrNotConfirmed means that the provider's answer does not prove who the person is.
+	// ErrNotConfirmed means that the provider's answer does not prove the person's identity.
 	ErrNotConfirmed = errors.New("the sign-in provider did not confirm the sign-in")
 )
 
@@ -78,7 +78,7 @@ type Pending struct {
 	Nonce    string    `json:"nonce"`
 	Verifier string    `json:"verifier"` // of PKCE
 	Redirect string    `json:"redirect"` // address of the answer, which the provider compares exactly
-	Next     string    `json:"next"`     // where to go then
+	Next     string    `json:"next"`     // the path to redirect to after the sign-in
 	Until    time.Time `json:"until"`
 }
 
@@ -95,7 +95,7 @@ func (p *Provider) Begin(ctx context.Context, redirect, next string) (address st
 	return config.AuthCodeURL(pending.State, oidc.Nonce(pending.Nonce), oauth2.S256ChallengeOption(pending.Verifier)), pending, nil
 }
 
-// Person is who has signed in.
+// Person is the person who has signed in.
 type Person struct {
 	Account string
 	Subject string

@@ -84,7 +84,7 @@ type field struct {
 	About    template.HTML
 }
 
-// Page is the document as a page to read, and the Content-Security-Policy that lets it have its style and nothing else.
+// Page returns the document as an HTML page, and its Content-Security-Policy, which allows only its style.
 func Page(base string) (html []byte, policy string) {
 	var s spec
 	if err := json.Unmarshal(document, &s); err != nil {
@@ -166,7 +166,7 @@ func (s *spec) reply(status string, r response) reply {
 	return answer
 }
 
-// credentials are what a call may be made with.
+// credentials are the credentials that an operation accepts.
 func credentials(o *operation) []string {
 	var all []string
 	for _, one := range o.Security {
@@ -312,7 +312,7 @@ func (o *ordered[T]) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return err
 }
 
-// at is what a reference leads to, or the value itself when there is none.
+// at returns the target of a reference, or the value itself if there is none.
 func (o ordered[T]) at(ref string, itself T) T {
 	name := ref[strings.LastIndexByte(ref, '/')+1:]
 	for _, one := range o {
@@ -334,7 +334,7 @@ var (
 	boldMark = regexp.MustCompile(`\*\*([^*]+)\*\*`)
 )
 
-// rich makes HTML of as much Markdown as the document uses: paragraphs, code and what is bold.
+// rich converts the Markdown that the document uses to HTML: paragraphs, code and bold text.
 func rich(text string) template.HTML {
 	var out strings.Builder
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -434,7 +434,7 @@ func (s *spec) curls(method, path string, parameters []parameter, o *operation) 
 		for _, e := range body.Value.Examples {
 			resolved := s.Components.Examples.at(e.Value.Ref, e.Value)
 			flag, text := "-d", indented(resolved.Value)
-			if resolved.Value.Kind() == jsontext.KindString { // lines, whose ends curl would take away
+			if resolved.Value.Kind() == jsontext.KindString { // lines, whose ends curl would remove
 				flag = "--data-binary"
 			}
 			all = append(all, sample{resolved.Summary, line + " \\\n  -H 'Content-Type: " + body.Name + "' \\\n  " +

@@ -33,7 +33,7 @@ func (k Kind) Policy() string {
 	return ""
 }
 
-// Reads reports whether a kind appends nothing, and so has the larger quota of reads.
+// Reads reports whether a kind never appends, and so has the larger quota of reads.
 func (k Kind) Reads() bool { return k == Read || k == Stream }
 
 // Streams reports whether an account may have only a few of a kind under way at a time.

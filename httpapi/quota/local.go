@@ -39,7 +39,7 @@ func (l Limit) Times(n int) Limit {
 	return Limit{Rate: float64(n) * l.Rate, Burst: min(n*l.Burst, maxTokens)}
 }
 
-// Window returns how long an empty bucket takes to fill.
+// Window returns the time in which an empty bucket fills.
 func (l Limit) Window() time.Duration { return lasting(float64(l.Burst) / l.Rate) }
 
 // Use is the result of taking a token, with the rest of the bucket.
@@ -87,21 +87,21 @@ func cache[T any](kept int) *lru.Cache[string, T] {
 	return c
 }
 
-// Take takes a token from a key's bucket, if there is one left. If its limit has changed, the bucket continues with the new one.
+// Take takes a token from a key's bucket, if it has one. If the limit has changed, the bucket continues with the new one.
 func (l *Local) Take(key string, limit Limit) Use {
 	return l.with(key, limit, func(bucket *rate.Limiter, now time.Time) bool { return bucket.AllowN(now, 1) })
 }
 
-// Left returns what Take would, and takes nothing.
+// Left returns the result of Take without taking a token.
 func (l *Local) Left(key string, limit Limit) Use {
 	return l.with(key, limit, func(bucket *rate.Limiter, now time.Time) bool { return bucket.TokensAt(now) >= 1 })
 }
 
-// Spend takes n tokens even if the bucket has fewer. It refuses everything until they are back.
+// Spend takes n tokens even if the bucket has fewer. Take fails until the missing tokens are refilled.
 func (l *Local) Spend(key string, limit Limit, n int) {
 	l.with(key, limit, func(bucket *rate.Limiter, now time.Time) bool {
 		for ; n > 0; n -= limit.Burst {
-			bucket.ReserveN(now, min(n, limit.Burst)) // more than a burst at once would take nothing
+			bucket.ReserveN(now, min(n, limit.Burst)) // a reservation of more than a burst would fail
 		}
 		return true
 	})

@@ -51,7 +51,7 @@ func (s *Shared) Take(ctx context.Context, key string, limit Limit) Use {
 	return s.take(ctx, key, limit, 1)
 }
 
-// Left returns what Take would, and takes nothing.
+// Left returns the result of Take without taking a token.
 func (s *Shared) Left(ctx context.Context, key string, limit Limit) Use {
 	return s.take(ctx, key, limit, 0)
 }
@@ -91,7 +91,7 @@ func (s *Shared) takeAlone(key string, limit Limit, n int) Use {
 	return s.alone.Take(key, limit)
 }
 
-// Spend takes n tokens even if there are fewer, and asks no lender. Until they are back, Take and Left refuse.
+// Spend takes n tokens even if there are fewer, without calling the lender. Take and Left fail until the missing tokens are refilled.
 func (s *Shared) Spend(key string, limit Limit, n int) {
 	if s.lender == nil {
 		s.alone.Spend(key, limit, n)
@@ -130,8 +130,8 @@ type share struct {
 	held   int       // leased and not used; negative: used and not leased yet
 	left   float64   // in the bucket after the last lease
 	lent   time.Time // when that was
-	stale  time.Time // when the bucket is full without what is held here, which then counts for nothing
-	empty  time.Time // until then there is nothing to lease
+	stale  time.Time // when the bucket is full without the tokens held here, which are void then
+	empty  time.Time // until when the bucket has no token to lease
 	failed time.Time // until then the lender is not asked
 }
 
@@ -142,7 +142,7 @@ func (s *share) renew(limit Limit, now time.Time) {
 	}
 }
 
-// borrow leases a tenth of the bucket, and what is owed.
+// borrow leases a tenth of the bucket, plus the debt.
 func (s *share) borrow(ctx context.Context, lender Lender, key string, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, lendingTimeout)
 	defer cancel()

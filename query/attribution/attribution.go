@@ -188,7 +188,7 @@ func (r *Report) Rows() []Row {
 	return rows
 }
 
-// Total returns what all rows add up to. Its Touches are those of all rows.
+// Total returns the sum of all rows. Its Touches are those of all rows.
 func (r *Report) Total() Row {
 	total := r.total
 	for _, row := range r.rows {

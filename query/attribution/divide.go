@@ -83,9 +83,9 @@ type remainder struct {
 	touch int
 }
 
-// appendShares divides units in proportion to weights, by largest remainder: each touch has its share rounded down, and of the units
-// that are left, one each goes to the touches with the largest remainders, of equal ones to the earlier touch. The weights add up to
-// less than 2^63, and not to 0.
+// appendShares divides units in proportion to weights, by largest remainder: each touch gets its share rounded down, and the touches with
+// the largest remainders get one more of the remaining units, of equal remainders the earlier touch. The sum of the weights is less
+// than 2^63, and not 0.
 func appendShares(shares []uint64, remainders []remainder, units uint64, weights []uint64) ([]uint64, []remainder) {
 	var sum uint64
 	for _, weight := range weights {

@@ -22,7 +22,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// FormatDuration writes whole days, or else whole hours.
+// FormatDuration formats whole days, or whole hours.
 func FormatDuration(d time.Duration) string {
 	if d%Day == 0 {
 		return strconv.FormatInt(int64(d/Day), 10) + "d"

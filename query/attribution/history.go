@@ -72,7 +72,7 @@ type Moment struct {
 	Value uint64
 }
 
-// AsOf returns when the lead last came to a won stage from one that is not, if it is at a won stage as of a position.
+// AsOf returns the last change of the lead from another stage to a won stage, if it is at a won stage as of a position.
 func (h *History) AsOf(position int64, won []string) (m Moment, converted bool) {
 	if h.Joined > 0 && h.Joined <= position {
 		return m, false

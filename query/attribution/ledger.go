@@ -66,8 +66,8 @@ func NewLedger(by Key) *Ledger {
 	return &Ledger{by: by, leads: map[string]*History{}, linked: map[string][]string{}, visitors: map[string]*visitor{}}
 }
 
-// Add folds an event, and returns the leads whose histories it changed. Events must come in the order of the log; those that attribution
-// does not need are ignored. No personal member is read, so an event of an erased person counts as before.
+// Add folds an event, and returns the leads whose histories it changed. Events must be added in log order; those that attribution does not
+// need are ignored. No personal member is read, so an event of an erased person counts as before.
 func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 	id := event.LeadID(fact.Stream)
 	switch data := fact.Data.(type) {
@@ -143,7 +143,7 @@ func (l *Ledger) join(into, from string, position int64) {
 	h, source := l.Lead(into), l.Lead(from)
 	source.Joined = position
 	for _, t := range source.Touches {
-		if !t.Visit { // those come with the visitors
+		if !t.Visit { // visits are added with their visitors
 			h.Touches = append(h.Touches, Seen{t.Touch, position, false})
 		}
 	}

@@ -1,5 +1,5 @@
 // Package export writes the results of queries as CSV, JSON lines or Parquet. sheets.go has the columns of each list. It buffers few rows,
-// so that an export of any size takes the same memory.
+// so that an export of any size needs the same memory.
 package export
 
 import (
@@ -73,8 +73,8 @@ func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], b
 	return written, out.close()
 }
 
-// While yields items as long as admitted, which it calls before each, returns no error: a slow reader may take days, and its
-// credential may expire meanwhile.
+// While yields items until admitted, which it calls before each, returns an error, because the credential of a slow reader may expire
+// during an export.
 func While[T any](admitted func() error, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for item, err := range items {

@@ -6,8 +6,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// Bounds of what a Parquet file has in memory: values that are not yet in pages, and pages whose row group is not complete. The
-// pages are encoded and mostly compressed.
+// Bounds of the memory of a Parquet file: values that are not yet in pages, and pages whose row group is not complete. The pages are
+// encoded and mostly compressed.
 const (
 	parquetRows       = 1024
 	parquetBytes      = 512 << 10 // of texts

@@ -1,9 +1,9 @@
 // Package logtree reads the tree of the whole log: its tiles (c2sp.org/tlog-tiles), its newest published checkpoint
-// (c2sp.org/tlog-checkpoint, with the cosignatures of witnesses), and where an event is in it. Package projection/transparency writes
-// it, behind the log.
+// (c2sp.org/tlog-checkpoint, with the cosignatures of witnesses), and the index of an event. Package projection/transparency writes the
+// tree, asynchronously.
 //
 // An inclusion proof of an event takes three calls: Checkpoint has the size and the signed text, LeafIndex the event's index, which is
-// covered when it is below that size, and Hashes is what tlog.ProveRecord reads.
+// covered when it is below that size, and Hashes is the reader for tlog.ProveRecord.
 package logtree
 
 import (
@@ -43,7 +43,7 @@ type Checkpoint struct {
 	Note string // the signed note, with cosignatures
 }
 
-// Checkpoint returns the newest one that is published: one that has a quorum of cosignatures.
+// Checkpoint returns the newest published checkpoint, which has a quorum of cosignatures.
 func (r Reader) Checkpoint(ctx context.Context) (c Checkpoint, err error) {
 	var root []byte
 	err = r.Pool.QueryRow(ctx, `

@@ -130,8 +130,8 @@ func newDatabase(t testing.TB, from string) string {
 	return urlOf(t, name)
 }
 
-// create copies a database file by file. By default PostgreSQL copies page by page since version 15, which takes twice the processor
-// time and is for databases that were changed since the last checkpoint; before it there is no STRATEGY.
+// create copies a database file by file. The default since PostgreSQL 15, page by page, takes twice the processor time, and is meant for
+// databases that were changed since the last checkpoint. Earlier versions have no STRATEGY.
 func create(ctx context.Context, name, from string) error {
 	statement := "CREATE DATABASE " + quote(name) + " TEMPLATE " + quote(from)
 	err := execute(ctx, statement+" STRATEGY file_copy")

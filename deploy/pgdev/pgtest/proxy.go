@@ -31,7 +31,7 @@ type Proxy struct {
 type link struct {
 	client net.Conn
 	server net.Conn
-	mute   bool // it forwards nothing
+	mute   bool // it discards all bytes
 	deaf   bool // the next answer is lost
 }
 
@@ -113,7 +113,7 @@ func (p *Proxy) Slow(delay time.Duration) {
 	p.delay = delay
 }
 
-// Vanish leaves every connection half open, new ones too: what is sent is lost, without a reset.
+// Vanish leaves all present and new connections half open: bytes that are sent are lost, without a reset.
 func (p *Proxy) Vanish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

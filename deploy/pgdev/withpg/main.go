@@ -1,5 +1,5 @@
-// Command withpg runs another command with one throwaway PostgreSQL, whose address the command finds in
-// LEADLOG_TEST_DATABASE_URL. When that is set already, no server is started.
+// Command withpg runs another command with a throwaway PostgreSQL, whose address is in LEADLOG_TEST_DATABASE_URL. If that is set
+// already, no server is started.
 //
 //	go run ./deploy/pgdev/withpg -- go test ./...
 //	go run ./deploy/pgdev/withpg -check    # is a usable PostgreSQL installed?
@@ -89,7 +89,7 @@ func follow(cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
 	for {
 		select {
 		case signal := <-signals:
-			_ = cmd.Process.Signal(signal) // it may have ended meanwhile
+			_ = cmd.Process.Signal(signal) // it may have exited
 		case err := <-ended:
 			var exit *exec.ExitError
 			switch {

@@ -1,4 +1,4 @@
-// Generate makes openapi.json of openapi.yaml: the same in the same order, with anchors and comments gone.
+// Generate converts openapi.yaml to openapi.json, in the same order, without anchors and comments.
 package main
 
 import (
