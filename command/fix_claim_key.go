@@ -10,7 +10,7 @@ import (
 )
 
 // ErrOtherClaimKey means that the claims of this log were named with another key. With this key no person would be found again.
-var ErrOtherClaimKey = errors.New("this is not the claim key that the log was begun with")
+var ErrOtherClaimKey = errors.New("the claim key differs from the one that this log was started with")
 
 // FixClaimKey makes the first claim key that a log is served with its only one. The error is ErrOtherClaimKey when
 // the log has another.

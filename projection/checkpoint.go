@@ -17,14 +17,14 @@ var (
 
 	// ErrAheadOfLog: the view has seen events that the log does not have, for example because only the log was restored
 	// from a backup. This is noticed even if the log has grown again since, with other events.
-	ErrAheadOfLog = errors.New("the view has seen what the log does not have, which may be a restored backup; if it is the right one, run leadlog replay")
+	ErrAheadOfLog = errors.New("the view has events that the log does not have; if the log was restored from a backup on purpose, run leadlog replay")
 
 	// ErrReplayDue: the view was built by another version of its projector.
 	ErrReplayDue = errors.New("the view was built by another version of this program; run leadlog replay")
 
 	// errOvertaken: another session moved the checkpoint. Only a replay that replaced the view can do so, since the lease excludes all other
 	// writers.
-	errOvertaken = errors.New("the checkpoint is not where this projector left it")
+	errOvertaken = errors.New("another session has moved the checkpoint")
 )
 
 // stale reports whether an error is permanent: the operator has to replay the view or connect the right log.

@@ -25,13 +25,13 @@ var (
 	ErrReplayRuns = errors.New("another replay of this view is running")
 
 	// ErrSchemaTaken: the schema exists and is not a copy of the views that are to be built there.
-	ErrSchemaTaken = errors.New("the schema is there already, and holds something else")
+	ErrSchemaTaken = errors.New("the schema exists already")
 
 	// ErrBuiltUpon: the live table cannot be dropped because other objects depend on it.
-	ErrBuiltUpon = errors.New("something else in the database is built upon the live table")
+	ErrBuiltUpon = errors.New("other objects in the database depend on the live table")
 
 	// ErrMigrated: the live table was migrated after the copy was begun, and the copy would undo this.
-	ErrMigrated = errors.New("the tables of views were migrated meanwhile; run leadlog replay again, of the version that migrated them")
+	ErrMigrated = errors.New("the tables of the views were migrated during the replay; run leadlog replay again, with the version that migrated them")
 
 	// ErrBeyondLog: the log ends before the position up to which a view is to be built.
 	ErrBeyondLog = errors.New("the log ends before this position")
@@ -494,9 +494,9 @@ func (b *builder) openSchema(ctx context.Context, tx pgx.Tx, marker string) erro
 	case err == nil && comment == marker:
 		return nil
 	case err == nil && !strings.HasPrefix(comment, schema.CopyMarker):
-		return fmt.Errorf("schema %s: %w: it is no copy of views", b.schema, ErrSchemaTaken)
+		return fmt.Errorf("schema %s: %w: it is not a copy of views", b.schema, ErrSchemaTaken)
 	case err == nil && b.Into != "":
-		return fmt.Errorf("schema %s: %w: it is a %s, and asked for is a %s", b.schema, ErrSchemaTaken, comment, marker)
+		return fmt.Errorf("schema %s: %w: it is a %s, not a %s", b.schema, ErrSchemaTaken, comment, marker)
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}

@@ -193,7 +193,7 @@ func (s *supervisor) restart(ctx context.Context, died *pgdev.Server) (*pgdev.Se
 	}
 	if again.URL() != died.URL() {
 		service.StopPrivate(again, s.log)
-		return nil, errors.New("it came back at another address")
+		return nil, errors.New("the server has another address after its restart")
 	}
 	service.StopPrivate(died, s.log) // no longer counts as a user; the new one keeps PostgreSQL running
 	return again, nil

@@ -34,7 +34,7 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 	case (v.Receipt == "") == (v.Certificate == ""):
 		return cli.Usagef("give --receipt with --event, or --certificate")
 	case (v.Receipt == "") != (v.Event == ""):
-		return cli.Usagef("--receipt needs --event, which the receipt is of, and the other way round")
+		return cli.Usagef("--receipt and --event must be given together")
 	case v.Quorum > len(v.Witness):
 		return cli.Usagef("--quorum=%d: there are %d of --witness", v.Quorum, len(v.Witness))
 	}

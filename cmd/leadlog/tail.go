@@ -33,7 +33,7 @@ type tailCommand struct {
 // Run is leadlog tail.
 func (t *tailCommand) Run(ctx context.Context, c cli.Output) error {
 	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would never print an event
-		return cli.Usagef("--type=%q: must be a type of event or a pattern such as token.*, and no type is like this", t.Type)
+		return cli.Usagef("--type=%q: must be a type of event, or a pattern such as token.* that matches one", t.Type)
 	}
 	start, err := t.start()
 	if err != nil {

@@ -102,7 +102,7 @@ func (v *verifyCommand) validate() (keys service.Keys, err error) {
 	case v.File != "" && len(v.Tree) == 0:
 		return keys, cli.Usagef("an export is checked with a tree head: verify --tree head.txt export.ndjson")
 	case v.File != "" && v.Head != "":
-		return keys, cli.Usagef("--head signs the log, which checking an export does not read")
+		return keys, cli.Usagef("--head does not apply to an export, which is checked without the log")
 	}
 	return keys, nil
 }
@@ -141,7 +141,7 @@ func (v *verifyCommand) signLog(c cli.Output) (sign func(audit.Head) error, err 
 	return func(h audit.Head) error { return writeHead(c, v.Head, signer, h) }, err
 }
 
-var errDiffers = errors.New("the log and the views do not agree")
+var errDiffers = errors.New("the log and the views differ")
 
 func writeHead(c cli.Output, file string, signer *audit.Signer, head audit.Head) error {
 	text, err := signer.SignHead(head)
@@ -165,7 +165,7 @@ func (v *verifyCommand) isReport() (bool, error) {
 	return report.Is(file)
 }
 
-var errNotThatReport = errors.New("the log gives another report")
+var errNotThatReport = errors.New("the log yields a different report")
 
 // checkReport makes a report again from the log.
 func (v *verifyCommand) checkReport(ctx context.Context, c cli.Output) error {

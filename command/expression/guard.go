@@ -136,7 +136,7 @@ func extent(v ref.Val, most uint64) uint64 {
 	return total
 }
 
-var errPattern = errors.New("must have the regular expressions of matches as they are: they cannot be computed")
+var errPattern = errors.New("must have constant regular expressions in matches")
 
 // regexps has the sizes of an expression's regular expressions, in instructions.
 type regexps map[string]uint64

@@ -46,7 +46,7 @@ func Later(raw []byte) any {
 var (
 	errSyntax    = errors.New("is not valid JSON in UTF-8")
 	errTwice     = errors.New("has the same key twice")
-	errTrailing  = errors.New("has something after the JSON value")
+	errTrailing  = errors.New("has data after the JSON value")
 	errDeep      = errors.New("must be at most 32 levels deep")
 	errMany      = errors.New("must have at most 10000 values")
 	errTooLarge  = errors.New("has a number that is too large")

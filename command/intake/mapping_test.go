@@ -212,7 +212,7 @@ func TestMap_Forms(t *testing.T) {
 		"large number":      {"application/json", `{"a": 1e999}`, "", "has a number that is too large"},
 		"JSON with NUL":     {"application/json", `{"a": "\u0000"}`, "", "must not contain NUL"},
 		"lone surrogate":    {"application/json", `{"a": "\ud800"}`, "", "is not valid JSON in UTF-8"},
-		"two values":        {"application/json", `{"a": 1} {}`, "", "has something after the JSON value"},
+		"two values":        {"application/json", `{"a": 1} {}`, "", "has data after the JSON value"},
 		"cut short":         {"application/json", `{"a": [1,`, "", "is not valid JSON in UTF-8"},
 		"no boundary":       {"multipart/form-data", "x", "", "is not a valid form"},
 	} {

@@ -32,7 +32,7 @@ var (
 func EncodingNamed(name string) (Encoding, error) {
 	found, err := htmlindex.Get(name)
 	if err != nil {
-		return Encoding{}, fmt.Errorf("%q is no encoding that browsers know", name)
+		return Encoding{}, fmt.Errorf("%q is not a known encoding; examples are windows-1252 and utf-16le", name)
 	}
 	return Encoding{name, found}, nil
 }

@@ -26,10 +26,10 @@ var (
 	ErrServiceRuns = errors.New("a service runs on these views")
 
 	// ErrGrown means that events were appended to the source while it was compared.
-	ErrGrown = errors.New("the source has grown meanwhile")
+	ErrGrown = errors.New("the source has new events")
 
 	// ErrOtherLog means that views belong neither to the source nor to the copy.
-	ErrOtherLog = errors.New("there are views of another log than the two")
+	ErrOtherLog = errors.New("the views belong to a third log")
 
 	// ErrSameLog means that source and target are the same log.
 	ErrSameLog = errors.New("source and target are the same log")

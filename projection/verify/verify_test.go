@@ -101,13 +101,13 @@ func TestVerify_DetectsDifferences(t *testing.T) {
 			{"another version's view", `UPDATE views.checkpoint SET version = 9 WHERE projector = 'token'`, "view token: the view was built by another version"},
 		},
 		"gone":      {{"an event is gone", `DELETE FROM log.event WHERE position = 2`, "position 3 follows position 1"}},
-		"last gone": {{"the last event is gone", `DELETE FROM log.event WHERE position = 7`, "view lead: the view has seen what the log does not have"}},
+		"last gone": {{"the last event is gone", `DELETE FROM log.event WHERE position = 7`, "view lead: the view has events that the log does not have"}},
 		"gap":       {{"a stream has a gap", `UPDATE log.event SET revision = 4 WHERE position = 5`, "has revision 4, not 0"}},
 		"changed": {{"an event was changed", `UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"N"', '"M"')::bytea WHERE position = 3`,
 			"view lead, row LEAD: is not what the log says"}},
 		"not readable": {{"an event is not readable", `UPDATE log.event SET type = 'x.v1' WHERE position = 4`, "event at position 4 of stream claim-"}},
 		"restored": {{"another log was restored", `UPDATE views.checkpoint SET seen_event = 'other' WHERE projector = 'lead'`,
-			"view lead: the view has seen what the log does not have"}},
+			"view lead: the view has events that the log does not have"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

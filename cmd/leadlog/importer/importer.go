@@ -57,7 +57,7 @@ func Run(
 		return broken
 	}
 	if err := handlers.ImportFinished(ctx, admission.Caller, rows.finished()); err != nil {
-		return fmt.Errorf("all rows are done, but not that the import ended: %w; run it again%s", err, into.again())
+		return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w; run it again%s", err, into.again())
 	}
 	shown.End("%s; %s", rows, into.end())
 	if rows.refused+rows.bad > 0 {

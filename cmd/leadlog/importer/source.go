@@ -77,7 +77,7 @@ func (f File) Open() (_ *Source, err error) {
 	if tabular {
 		err = f.openTable(s)
 	} else if len(f.Map) > 0 || f.Delimiter != "" || f.Encoding != "" {
-		err = cli.Usagef("--map, --delimiter and --encoding are about CSV, and this is JSON lines")
+		err = cli.Usagef("--map, --delimiter and --encoding apply only to CSV, and the file is JSON lines")
 	}
 	if err != nil {
 		return nil, err

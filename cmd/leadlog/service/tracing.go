@@ -37,7 +37,7 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	}
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
-		return nil, cli.Usagef("OTEL_EXPORTER_OTLP_*: the exporter does not start; look at the endpoint and the certificates")
+		return nil, cli.Usagef("OTEL_EXPORTER_OTLP_*: the exporter does not start; check the endpoint and the certificates")
 	}
 	version, commit := Build()
 	about, err := resource.New(ctx, resource.WithAttributes(

@@ -170,7 +170,7 @@ func TestDev_RejectsOtherClaimKey(t *testing.T) {
 
 	require.NoError(t, os.Remove(settings["LEADLOG_DATA_DIR"]+"/keys/claim_key"))
 	second := launch(t, settings, "dev").exits(t, 1)
-	require.Contains(t, second.err.String(), "not the claim key that the log was begun with")
+	require.Contains(t, second.err.String(), "the claim key differs from the one that this log was started with")
 	require.Contains(t, second.err.String(), "LEADLOG_CLAIM_KEY")
 	require.Empty(t, postgresPID(settings), "and PostgreSQL was stopped")
 }

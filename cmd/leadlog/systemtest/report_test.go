@@ -42,7 +42,7 @@ func TestReport_VerifyAndDiff(t *testing.T) {
 	forged := file(t, dir, "forged.json", strings.Replace(read(linear), `"50.0000"`, `"51.0000"`, 1))
 	out, printed := outputOf(t, 1, settings, "verify", forged)
 	require.Equal(t, `row "google_ad": touches 1, conversions 0.500000, value 51.0000 -> touches 1, conversions 0.500000, value 50.0000`+"\n", out)
-	require.Contains(t, printed, "the log gives another report")
+	require.Contains(t, printed, "the log yields a different report")
 	outputOf(t, 1, settings, "verify", file(t, dir, "cut.json", read(linear)[:100]))
 
 	out, _ = outputOf(t, 0, settings, "report", "diff", linear, filepath.Join(dir, "again.json"))

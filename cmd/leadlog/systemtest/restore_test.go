@@ -98,7 +98,7 @@ func TestRestore_LogAlone(t *testing.T) {
 		ready := mustCall(t, "GET", base+"/readyz", "", "")
 		return ready.status == 503 && len(fmt.Sprint(ready.body)) > 0
 	}, soon, 20*time.Millisecond)
-	p.waitFor(t, p.err, `(the view has seen what the log does not have)`)
+	p.waitFor(t, p.err, `(the view has events that the log does not have)`)
 	p.stop(t)
 
 	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request whose event is lost
