@@ -247,7 +247,7 @@ func TestImport_InvalidArguments(t *testing.T) {
 		"a bad delimiter":         {2, `--delimiter="ab"`, []string{good, "--account", "acme", "--delimiter", "ab"}},
 		"a bad encoding":          {2, `--encoding="klingon"`, []string{good, "--account", "acme", "--encoding", "klingon"}},
 		"an array":                {1, "JSON array", []string{writeFile(t, "leads.json", " [{}]"), "--account", "acme"}},
-		"a map for JSON":          {2, "about CSV", []string{writeFile(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
+		"a map for JSON":          {2, "apply only to CSV", []string{writeFile(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
 		"an empty table":          {1, "must name the columns", []string{writeFile(t, "leads.csv", ""), "--account", "acme"}},
 		"outcome not writable":    {1, "--outcome", []string{good, "--account", "acme", "--outcome", "/nowhere/out.csv"}},
 		"unclosed quote":          {1, "is a closing quote missing?", []string{writeFile(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},

@@ -114,7 +114,7 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 
 	for says, args := range map[string][]string{
 		"log.txt: is a head of the whole log": {"verify", "--tree", head, head},
-		"--head signs the log":                {"verify", "--tree", head, "--head", other, head},
+		"--head does not apply to an export":  {"verify", "--tree", head, "--head", other, head},
 	} {
 		_, printed = outputOf(t, 2, settings, args...)
 		require.Contains(t, printed, says)
