@@ -248,7 +248,7 @@ func (x *exchange) senderLimit() quota.Limit {
 	return quota.LimitOf(own, new(int(min(math.Ceil(*own), math.MaxInt32))), 0, 0)
 }
 
-// addressShare divides the limit of an intake by the limit of one address.
+// addressShare is the ratio of the limit of an intake to the limit of one address.
 const addressShare = 4
 
 // senderBytes limits the bytes that posts of one address to a form append, because anyone may post to it.

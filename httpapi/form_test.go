@@ -328,9 +328,11 @@ func TestForm_JunkHurtsNoOther(t *testing.T) {
 			if i < 120 {
 				body, header = junk[i%len(junk)](i)
 			}
-			// On a busy machine, the connection may be closed behind a refusal while the rest of a large body is being sent.
 			r, err := s.attempt(posting(path, body, header))
-			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			// net/http reads at most 256 KiB of a body that the handler refuses. It closes the connection 500 ms later, when a client on a busy
+			// machine may still be sending.
+			unread := len(body) > 256<<10 && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET))
+			if !unread {
 				require.NoError(t, err)
 				statuses <- r.status
 			}

@@ -77,7 +77,7 @@ func (b *attributionBenchmark) Run(ctx context.Context) error {
 	defer pool.Close()
 	results := newTable("step", "ms", "of a scan of the touches")
 	began := time.Now()
-	if err := makeConversions(ctx, address); err != nil {
+	if err := buildConversions(ctx, address); err != nil {
 		return err
 	}
 	made := time.Since(began)
@@ -154,8 +154,8 @@ func (b *attributionBenchmark) measure(do func() error) (time.Duration, error) {
 	return median(took[1:]), nil
 }
 
-// makeConversions builds the conversions, as the view does in the background.
-func makeConversions(ctx context.Context, address string) error {
+// buildConversions builds the conversions, as the view does in the background.
+func buildConversions(ctx context.Context, address string) error {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return err

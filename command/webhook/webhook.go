@@ -41,7 +41,7 @@ const (
 	Failing = "failing" // every delivery has failed for days
 )
 
-// EventTypes returns the public types that an endpoint may subscribe to by name; "*" stands for all of them. A webhook.test is not one of
+// EventTypes returns the public types that an endpoint may subscribe to by name; "*" selects all of them. A webhook.test is not one of
 // them: it is sent to the endpoint that it tests, whatever types the endpoint subscribes to.
 func EventTypes() []string {
 	return []string{

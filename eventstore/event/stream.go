@@ -31,7 +31,7 @@ func IntakeStream(id string) string { return IntakePrefix + id }
 // AccountStream names the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
-// VisitorStream names the acts of one visitor of an account's site, by a hash, because the visitor's id may be personal.
+// VisitorStream names the activities of one visitor of an account's site, by a hash, because the visitor's id may be personal.
 func VisitorStream(account, hash string) string { return VisitorPrefix + account + "-" + hash }
 
 // RefusedStream names one refused arrival.

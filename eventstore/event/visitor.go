@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// VisitorActed records an act of a visitor of a web site. The visitor is anonymous until a lead has the same id.
+// VisitorActed records an activity of a visitor of a web site. The visitor is anonymous until a lead has the same id.
 type VisitorActed struct {
 	VisitorID  string                    `json:"visitorId"` // as given
 	Kind       string                    `json:"type"`      // page_view, form_view, click or custom

@@ -123,10 +123,10 @@ func details(record query.TrailRecord) []trailDetail {
 func shownSetting(value jsontext.Value) string {
 	var list []string
 	switch {
-	case value == nil, value.Kind() == 'n', value.Kind() == '[' && len(value) == len("[]"):
+	case value == nil, value.Kind() == 'n':
 		return "–"
 	case value.Kind() == '[' && json.Unmarshal(value, &list) == nil:
-		return strings.Join(list, ", ")
+		return cmp.Or(strings.Join(list, ", "), "–")
 	}
 	return plain(value)
 }

@@ -122,7 +122,7 @@ func TestDays_KeepErasures(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	answers, fails := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "lead.erased")
-	for _, ago := range []time.Duration{40, 38} { // the second stands for a replay whose deliveries all fail
+	for _, ago := range []time.Duration{40, 38} { // the second is of a replay whose deliveries all fail
 		appendAt(t, w, time.Now().Add(-ago*day))
 		appendFact(t, w, time.Now().Add(-ago*day), event.LeadErased{})
 	}

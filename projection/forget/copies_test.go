@@ -18,7 +18,7 @@ func TestCopies_DroppedMeanwhile(t *testing.T) {
 	t.Parallel()
 	gone := forget.Forgotten{Leads: []string{"01KAJ8Q6ZJ0000000000000001"}}
 	for name, look := range map[string]func(ctx context.Context, db forget.Database) error{
-		"sweep": func(ctx context.Context, db forget.Database) error { return db.DeleteFromCopies(ctx, gone) },
+		"delete": func(ctx context.Context, db forget.Database) error { return db.DeleteFromCopies(ctx, gone) },
 		"look": func(ctx context.Context, db forget.Database) error {
 			found, err := db.Copied(ctx, gone)
 			require.False(t, found)
