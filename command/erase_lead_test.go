@@ -128,8 +128,8 @@ func (f fakeKeysAndViews) DeleteFromCopies(_ context.Context, forgotten forget.F
 	})
 }
 
-func (fakeKeysAndViews) Withdraw(context.Context, string, []eventstore.Position) error {
-	return errors.New("unexpected call of Withdraw")
+func (fakeKeysAndViews) DeleteActivities(context.Context, string, []eventstore.Position) error {
+	return errors.New("unexpected call of DeleteActivities")
 }
 
 // A process is killed before each step of an erasure in turn, and a repeat completes it. An arrival of the same person in

@@ -259,7 +259,7 @@ func (e Erasure) VisitorStream(visitorID string) string {
 // positions of those that cannot be read. The errors are ErrNoVisitor and those of the store.
 func (e Erasure) Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []eventstore.Position, err error) {
 	found, err := e.visitor(ctx, stream)
-	return found.last, found.Rest, found.lost, err
+	return found.last, found.Remaining, found.lost, err
 }
 
 // ForgetLost appends visitor.forgotten for activities of a visitor that cannot be read because their key is lost, unless an earlier fact
@@ -271,7 +271,7 @@ func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at
 		if err != nil {
 			return err
 		}
-		at, again, rest = found.forgotten, finish || len(found.Keys) == 0, found.Rest
+		at, again, rest = found.forgotten, finish || len(found.Keys) == 0, found.Remaining
 		if again {
 			return nil
 		}
@@ -324,7 +324,7 @@ func (e Erasure) visitor(ctx context.Context, stream string) (s visitorState, er
 			s.Unread(recorded.LostKey)
 			unread[recorded.LostKey] = append(unread[recorded.LostKey], recorded.Position)
 		default:
-			s.Rest = true
+			s.Remaining = true
 		}
 	}
 	if s.end == eventstore.NoStream {

@@ -40,7 +40,7 @@ func (k faultyKeyStore) DestroyReturned(ctx context.Context, streams ...string) 
 
 func (k faultyKeyStore) Await(context.Context, eventstore.Position) error { return k.step() }
 
-func (k faultyKeyStore) Withdraw(_ context.Context, _ string, at []eventstore.Position) error {
+func (k faultyKeyStore) DeleteActivities(_ context.Context, _ string, at []eventstore.Position) error {
 	if err := k.step(); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.True(t, done.Rest)
+	require.True(t, done.Remaining)
 	require.Equal(t, []eventstore.Position{lost.Position}, withdrawn)
 	facts, readable := start(t, url).facts(t, "v")
 	require.Len(t, facts, 1)

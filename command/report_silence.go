@@ -16,7 +16,7 @@ func (h *Handlers) ReportSilence(ctx context.Context, intakeID string, arrived t
 		if resumed, due := state.Resume(arrived); due {
 			return decidedIntake{fact: resumed}, nil
 		}
-		if silent, due := state.FallSilent(arrived, at); due {
+		if silent, due := state.ReportSilence(arrived, at); due {
 			return decidedIntake{fact: silent}, nil
 		}
 		return decidedIntake{}, nil

@@ -32,7 +32,7 @@ func (s *service) keepTree() note.Verifier {
 	signer, err := audit.NewNamedSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(s.t, err)
 	publisher := transparency.New(transparency.Options{
-		Pool: s.pool, Log: s.store.below, Signer: signer, Logger: slog.New(slog.DiscardHandler), Rest: 10 * time.Millisecond,
+		Pool: s.pool, Log: s.store.below, Signer: signer, Logger: slog.New(slog.DiscardHandler), WriteInterval: 10 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

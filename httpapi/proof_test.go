@@ -108,7 +108,7 @@ func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, tree.at("data", "publicKey"), by)
 	require.EqualValues(t, 7, head.Size)
-	findings, events, err := audit.Check{Heads: []audit.Head{head}, Most: 9}.Export(strings.NewReader(export.raw))
+	findings, events, err := audit.Check{Heads: []audit.Head{head}, Limit: 9}.Export(strings.NewReader(export.raw))
 	require.NoError(t, err)
 	require.Empty(t, findings)
 	require.EqualValues(t, 7, events)

@@ -159,8 +159,8 @@ func AppliedUpTo(ctx context.Context, db Querier, store eventstore.Store, projec
 	return c.position, nil
 }
 
-// Belong returns ErrForeignLog if there are views and none of them is of this log.
-func Belong(ctx context.Context, db Querier, store eventstore.Store) error {
+// CheckLog returns ErrForeignLog if there are views and none of them is of this log.
+func CheckLog(ctx context.Context, db Querier, store eventstore.Store) error {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
 		return err

@@ -33,13 +33,13 @@ type Compared struct {
 	Err   error
 }
 
-// Compare folds the log into copies of the views and returns the rows in which the live views differ, at most most for each. The live views
+// Compare folds the log into copies of the views and returns the rows in which the live views differ, at most limit for each. The live views
 // are updated while it runs: a snapshot of each is compared with the fold up to the snapshot's checkpoint. If it returns an error, no
 // comparison is valid.
-func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
+func (r Replay) Compare(ctx context.Context, limit int) ([]Compared, error) {
 	r.Into, r.Until = "", Until{}
 	r = r.withDefaults()
-	all, err := r.compare(ctx, most)
+	all, err := r.compare(ctx, limit)
 	if err == nil || len(r.Projectors) == 1 || ctx.Err() != nil || errors.Is(schema.Unavailable(err), eventstore.ErrUnavailable) {
 		return all, schema.Unavailable(err)
 	}
@@ -47,7 +47,7 @@ func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	all = nil
 	for _, p := range r.Projectors {
 		r.Projectors = []Projector{p}
-		one, err := r.compare(ctx, most)
+		one, err := r.compare(ctx, limit)
 		if unavailable := schema.Unavailable(err); ctx.Err() != nil || errors.Is(unavailable, eventstore.ErrUnavailable) {
 			return nil, unavailable
 		}
@@ -59,7 +59,7 @@ func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	return all, nil
 }
 
-func (r Replay) compare(ctx context.Context, most int) ([]Compared, error) {
+func (r Replay) compare(ctx context.Context, limit int) ([]Compared, error) {
 	builders, err := r.open(ctx, verifying)
 	defer func() {
 		for _, b := range builders {
@@ -92,7 +92,7 @@ func (r Replay) compare(ctx context.Context, most int) ([]Compared, error) {
 		if all[i].Err != nil {
 			continue
 		}
-		if all[i].Found, all[i].Err = b.differences(ctx, most); all[i].Err != nil && !stale(all[i].Err) {
+		if all[i].Found, all[i].Err = b.differences(ctx, limit); all[i].Err != nil && !stale(all[i].Err) {
 			return nil, all[i].Err
 		}
 	}
@@ -129,15 +129,15 @@ func (b *builder) liveCheckpoint(ctx context.Context, db Querier) (checkpoint, e
 }
 
 // differences compares within one snapshot. It first folds the events that the copy lacks up to the snapshot's checkpoint.
-func (b *builder) differences(ctx context.Context, most int) (found []Difference, err error) {
+func (b *builder) differences(ctx context.Context, limit int) (found []Difference, err error) {
 	err = pgx.BeginTxFunc(ctx, b.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-		found, err = b.differencesIn(ctx, tx, most)
+		found, err = b.differencesIn(ctx, tx, limit)
 		return err
 	})
 	return found, err
 }
 
-func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found []Difference, err error) {
+func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, limit int) (found []Difference, err error) {
 	live, err := b.liveCheckpoint(ctx, tx)
 	if err != nil {
 		return nil, err
@@ -150,14 +150,14 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 		if maintains && slices.Contains(m.DerivedTables(), table) {
 			continue
 		}
-		more, err := b.compareTable(ctx, tx, table, most-len(found))
+		more, err := b.compareTable(ctx, tx, table, limit-len(found))
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, more...)
 	}
 	if maintains {
-		more, err := m.CompareDerived(ctx, tx, b.Live, most-len(found))
+		more, err := m.CompareDerived(ctx, tx, b.Live, limit-len(found))
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +166,7 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 	return found, nil
 }
 
-func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, most int) ([]Difference, error) {
+func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, limit int) ([]Difference, error) {
 	live, copied := pgx.Identifier{b.Live, table}.Sanitize(), pgx.Identifier{b.schema, table}.Sanitize()
 	rows, err := tx.Query(ctx, `
 		SELECT quote_ident(a.attname) FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = ANY (x.indkey)
@@ -191,7 +191,7 @@ func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, mos
 		  FROM (SELECT `+key+`, t AS whole FROM `+live+` t) l
 		  FULL JOIN (SELECT `+key+`, t AS whole FROM `+copied+` t) c USING (`+key+`)
 		 WHERE l.whole IS NULL OR c.whole IS NULL OR l.whole *<> c.whole AND l.whole::text <> c.whole::text
-		 ORDER BY 1 LIMIT $1`, most)
+		 ORDER BY 1 LIMIT $1`, limit)
 	if err != nil {
 		return nil, err
 	}

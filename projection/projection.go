@@ -92,7 +92,7 @@ type Maintainer interface {
 	// DerivedTables are the names of those tables. Their rows are not a fold of the log.
 	DerivedTables() []string
 	// CompareDerived compares them in the live view's schema with the rows, and lists the differences.
-	CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]Difference, error)
+	CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit int) ([]Difference, error)
 	// Maintenance starts for one session.
 	Maintenance() Maintenance
 }

@@ -32,9 +32,9 @@ type Options struct {
 	Tail *Tail
 	// Leases is shared within a process and closed by the caller after Run; nil means leases of its own.
 	Leases *schema.Leases
-	// Rest is the least time between two transactions of a projector that keeps up, so that single appends share a transaction; 0 means 20 ms.
+	// MinInterval is the least time between two transactions of a projector that keeps up, so that single appends share a transaction; 0 means 20 ms.
 	// A view lags by this time, and by up to five times as much under load.
-	Rest time.Duration
+	MinInterval time.Duration
 	// Batch is the maximum number of events in a transaction; 0 means 1000.
 	Batch int
 	// Watch is called with every applied batch of events, and must not block. It may be nil.
@@ -81,8 +81,8 @@ func New(o Options) (*Runner, error) {
 	if o.Batch == 0 {
 		o.Batch = 1000
 	}
-	if o.Rest == 0 {
-		o.Rest = 20 * time.Millisecond
+	if o.MinInterval == 0 {
+		o.MinInterval = 20 * time.Millisecond
 	}
 	config, err := poolConfig(o.URL, o.Schema)
 	if err != nil {
@@ -99,7 +99,7 @@ func New(o Options) (*Runner, error) {
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, leases: r.leases,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
-			pace:   pace{batch: o.Batch, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
+			pace:   pace{batch: o.Batch, rest: o.MinInterval, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
 			status: Status{Name: p.Name(), State: Standby},
 		})
 	}

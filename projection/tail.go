@@ -24,7 +24,7 @@ type Tail struct {
 	base      eventstore.Position
 	events    int // in all batches
 	bytes     int // of payload
-	most      bounds
+	bounds    bounds
 	grown     chan struct{} // closed by the next change; nil when no follower waits
 }
 
@@ -37,23 +37,23 @@ type bounds struct {
 	spare int
 }
 
-// tailRest is the least time between two reads of the log, so that single appends are read together. It grows with the number of events
+// readInterval is the least time between two reads of the log, so that single appends are read together. It grows with the number of events
 // read.
-const tailRest = 4 * time.Millisecond
+const readInterval = 4 * time.Millisecond
 
 // NewTail prepares a tail for these projectors. It reads while at least one of them follows it.
 func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
 	return &Tail{
-		store: store, filter: union(projectors), followers: map[*follower]struct{}{}, most: bounds{events: 5000, bytes: 3 << 20, spare: 500},
+		store: store, filter: union(projectors), followers: map[*follower]struct{}{}, bounds: bounds{events: 5000, bytes: 3 << 20, spare: 500},
 	}
 }
 
 // follower takes the events of one view from the tail, or reads the log while the tail does not reach back far enough.
 type follower struct {
-	tail   *Tail
-	filter eventstore.Filter
-	after  eventstore.Position // position up to which events were taken; guarded by tail.mu
-	away   bool                // it reads the log by itself; guarded by tail.mu
+	tail    *Tail
+	filter  eventstore.Filter
+	after   eventstore.Position // position up to which events were taken; guarded by tail.mu
+	lagging bool                // it reads the log by itself; guarded by tail.mu
 
 	catchUpTo eventstore.Position // position up to which it reads the log, even if the tail has the events
 	own       chan batch          // batches that it reads by itself; nil: it takes them from the tail
@@ -64,7 +64,7 @@ type follower struct {
 
 // follow adds a follower after a position. The caller must close it.
 func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eventstore.Filter) (*follower, error) {
-	f := &follower{tail: t, filter: filter, after: after, away: true}
+	f := &follower{tail: t, filter: filter, after: after, lagging: true}
 	if err := t.join(ctx, f); err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (t *Tail) end() eventstore.Position {
 
 // run fills the tail until the context is done or reading the log fails.
 func (t *Tail) run(ctx context.Context, after eventstore.Position) {
-	err := readLog(ctx, t.store, logRange{after: after, end: forever, filter: t.filter}, tailRest, t.add)
+	err := readLog(ctx, t.store, logRange{after: after, end: forever, filter: t.filter}, readInterval, t.add)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ctx.Err() == nil { // otherwise a new reader may have started
@@ -247,14 +247,14 @@ func (b batch) size() (bytes int) {
 func (t *Tail) drop() {
 	taken := t.end()
 	for f := range t.followers {
-		if !f.away {
+		if !f.lagging {
 			taken = min(taken, f.after)
 		}
 	}
 	n := 0
 	for _, b := range t.batches[:len(t.batches)-1] {
-		full := t.events > t.most.events || t.bytes > t.most.bytes
-		if spare := t.events - len(b.events); !full && (b.position > taken || spare < t.most.spare) {
+		full := t.events > t.bounds.events || t.bytes > t.bounds.bytes
+		if spare := t.events - len(b.events); !full && (b.position > taken || spare < t.bounds.spare) {
 			break
 		}
 		t.events, t.bytes, t.base = t.events-len(b.events), t.bytes-b.size(), b.position
@@ -289,7 +289,7 @@ func (t *Tail) take(ctx context.Context, f *follower, events []Event, limit int,
 	b.events = events
 	for {
 		t.mu.Lock()
-		if f.away = f.after < f.catchUpTo || f.after < t.base; f.away {
+		if f.lagging = f.after < f.catchUpTo || f.after < t.base; f.lagging {
 			t.mu.Unlock()
 			return b, false, nil
 		}

@@ -141,7 +141,7 @@ func TestTail_FollowsLikeASubscription(t *testing.T) {
 		filters := []eventstore.Filter{streams("a-"), streams("b-"), streams("a-", "b-")}
 		log := newMemory(rapid.IntRange(1, 7).Draw(t, "page"))
 		tail := NewTail(log, selective{filter: filters[0]}, selective{filter: filters[1]})
-		tail.most.events, tail.most.spare = rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 5).Draw(t, "spare")
+		tail.bounds.events, tail.bounds.spare = rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 5).Draw(t, "spare")
 		draw := rapid.SampledFrom([]string{"a-1", "b-1", "c-1"})
 		before := rapid.SliceOfN(draw, 0, 30).Draw(t, "before")
 		during := rapid.SliceOfN(draw, 0, 60).Draw(t, "during")
@@ -304,17 +304,17 @@ func TestTail_HoldsWhatAFollowerHasNotTaken(t *testing.T) {
 	t.Parallel()
 	log := newMemory(1)
 	tail := NewTail(log, selective{filter: streams("a-")})
-	tail.most = bounds{events: 100, bytes: 1 << 20, spare: 5}
-	quick, slow, away := followTail(t, tail, 0, "a-"), followTail(t, tail, 0, "a-"), followTail(t, tail, 0, "a-")
+	tail.bounds = bounds{events: 100, bytes: 1 << 20, spare: 5}
+	quick, slow, lagging := followTail(t, tail, 0, "a-"), followTail(t, tail, 0, "a-"), followTail(t, tail, 0, "a-")
 	held := func() int {
 		tail.mu.Lock()
 		defer tail.mu.Unlock()
 		return tail.events
 	}
 	for _, f := range []*follower{quick, slow} { // now they take from the tail
-		f.away = false
+		f.lagging = false
 	}
-	require.True(t, away.away)
+	require.True(t, lagging.lagging)
 	for range 40 {
 		log.append("a-1", `{}`)
 	}

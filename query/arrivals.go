@@ -102,11 +102,11 @@ type QuarantineReason struct {
 	Arrivals int
 }
 
-// MostQuarantined is up to how many arrivals QuarantineReasons counts.
-const MostQuarantined = 10_000
+// MaxQuarantined is up to how many arrivals QuarantineReasons counts.
+const MaxQuarantined = 10_000
 
 // QuarantineReasons counts an account's quarantined arrivals by intake and wrong field, the most frequent first. An arrival counts for
-// each of its fields. Of more than MostQuarantined arrivals, the latest are counted.
+// each of its fields. Of more than MaxQuarantined arrivals, the latest are counted.
 func (r *Reader) QuarantineReasons(ctx context.Context, account string) ([]QuarantineReason, error) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT intake_id, field, count(DISTINCT arrival_id)
@@ -114,7 +114,7 @@ func (r *Reader) QuarantineReasons(ctx context.Context, account string) ([]Quara
 		          FROM (SELECT arrival_id, intake_id, reasons FROM views.arrival
 		                 WHERE account = $1 AND state = 'quarantined' AND state IN ('received', 'quarantined')
 		                 ORDER BY position DESC LIMIT $2) AS latest) AS wrong
-		 GROUP BY intake_id, field ORDER BY 3 DESC, 1, 2`, account, MostQuarantined)
+		 GROUP BY intake_id, field ORDER BY 3 DESC, 1, 2`, account, MaxQuarantined)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}

@@ -90,7 +90,7 @@ func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
 	if err != nil {
 		return e, err
 	}
-	e.item.Position, e.item.At, e.item.Data = eventstore.Position(e.position), audit.Moment(at), data
+	e.item.Position, e.item.At, e.item.Data = eventstore.Position(e.position), audit.FormatTime(at), data
 	e.item, err = e.item.Sealed()
 	return e, err
 }

@@ -63,7 +63,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	defer pool.Close()
-	if err := projection.Belong(ctx, pool, store); err != nil {
+	if err := projection.CheckLog(ctx, pool, store); err != nil {
 		return err
 	}
 	handlers := command.NewHandlers(command.Options{Store: store, Log: log})

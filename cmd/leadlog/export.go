@@ -125,7 +125,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 
 // recordExport records on the log that an export begins. The function that it returns records how the export ended.
 func recordExport(ctx context.Context, h *service.Stores, e *exportCommand) (end func(rows int, complete bool) error, err error) {
-	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
+	if err := projection.CheckLog(ctx, h.Pool, h.Store); err != nil {
 		return nil, err
 	}
 	handlers := command.NewHandlers(command.Options{Store: h.Store, Log: h.Log})

@@ -55,7 +55,7 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	defer h.Close()
-	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
+	if err := projection.CheckLog(ctx, h.Pool, h.Store); err != nil {
 		return err
 	}
 	handlers := command.NewHandlers(command.Options{
@@ -168,7 +168,7 @@ func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, h *serv
 	}
 	fmt.Fprintf(c.Out, "%s %s (position %d)\n"+
 		"gone:   what could not be read; a key for it that is found later is destroyed\n", f.Who, did, forgotten.Position)
-	if forgotten.Rest {
+	if forgotten.Remaining {
 		fmt.Fprintln(c.Out, "stays:  the activity that can be read")
 	}
 	return nil

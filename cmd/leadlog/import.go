@@ -84,7 +84,7 @@ func (i *importCommand) wire(ctx context.Context, c cli.Output) (*command.Handle
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
+	if err := projection.CheckLog(ctx, h.Pool, h.Store); err != nil {
 		h.Close()
 		return nil, nil, nil, err
 	}

@@ -123,10 +123,10 @@ func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Sto
 		}
 	}
 	found.differences, err = verify.Verification{
-		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Origin: origin, Most: v.Most,
+		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Origin: origin, Limit: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
-		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished, HasKeys: h.Store.HasKeys,
-		Broken: h.BrokenSecrets(), Unproven: h.BrokenIntakes(), Whole: func(head audit.Head) { found.head = head },
+		Unerased: func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished, HasKeys: h.Store.HasKeys,
+		BrokenSecrets: h.BrokenSecrets(), BrokenIntakes: h.BrokenIntakes(), LogHead: func(head audit.Head) { found.head = head },
 	}.Run(ctx)
 	return found, err
 }
@@ -217,7 +217,7 @@ func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
 	defer file.Close()
 	shown := cli.NewProgress(c.Err, "verify export")
 	findings, events, err := audit.Check{
-		Heads: heads, Most: v.Most,
+		Heads: heads, Limit: v.Most,
 		Progress: func(events, size int64) { shown.Show(uint64(events), uint64(size), "events") },
 	}.Export(file)
 	for _, finding := range findings {
@@ -259,7 +259,7 @@ func (v *verifyCommand) openHeads(c cli.Output) (heads []audit.Head, err error) 
 // note prints which erasures are not finished. These are no differences.
 func (v *verifyCommand) note(c cli.Output, left []verify.Leftover) {
 	for _, l := range left[:min(v.Most, len(left))] {
-		fmt.Fprintln(c.Out, "note:", l.Says)
+		fmt.Fprintln(c.Out, "note:", l.Message)
 	}
 	if more := len(left) - v.Most; more > 0 {
 		fmt.Fprintf(c.Out, "note: %d more like these\n", more)
@@ -271,7 +271,7 @@ func (v *verifyCommand) note(c cli.Output, left []verify.Leftover) {
 
 // heal finishes the unfinished erasures, and prints each. It refuses a claim key that is not the log's.
 func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Keys, left []verify.Leftover) error {
-	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
+	if err := projection.CheckLog(ctx, h.Pool, h.Store); err != nil {
 		return err
 	}
 	if len(left) == 0 {

@@ -170,9 +170,9 @@ func (s State) overdue(last, now time.Time) bool {
 	return every > 0 && now.Sub(last) >= every
 }
 
-// FallSilent decides whether to report now that the intake is silent, given the time of its latest arrival, zero if there was none. A
+// ReportSilence decides whether to report now that the intake is silent, given the time of its latest arrival, zero if there was none. A
 // silence is reported once, until the next arrival. Time during which the intake was disabled does not count.
-func (s State) FallSilent(arrived, now time.Time) (event.IntakeSilent, bool) {
+func (s State) ReportSilence(arrived, now time.Time) (event.IntakeSilent, bool) {
 	since := latest(s.CreatedAt, arrived)
 	due := s.Admits() && !s.Silent && s.overdue(latest(since, s.EnabledAt), now)
 	return event.IntakeSilent{Since: since}, due

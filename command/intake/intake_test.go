@@ -332,7 +332,7 @@ func TestSilence_CountsFrom(t *testing.T) {
 			arrived = created.Add(c.arrived)
 			since = arrived
 		}
-		fact, due := c.state.FallSilent(arrived, created.Add(c.now))
+		fact, due := c.state.ReportSilence(arrived, created.Add(c.now))
 		require.Equal(t, c.want, due, name)
 		require.Equal(t, since, fact.Since, name)
 	}
@@ -375,7 +375,7 @@ func TestSilence_ReportedOnce(t *testing.T) {
 				require.True(r, reported)
 				s, reported = evolveAfter(s, now, fact), false
 			}
-			if fact, due := s.FallSilent(arrived, created.Add(now)); due {
+			if fact, due := s.ReportSilence(arrived, created.Add(now)); due {
 				require.False(r, reported)
 				require.GreaterOrEqual(r, created.Add(now).Sub(fact.Since), 10*time.Minute)
 				s, reported = evolveAfter(s, now, fact), true

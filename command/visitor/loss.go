@@ -10,8 +10,8 @@ import (
 // Loss describes a visitor's stream with events that cannot be read although it has no record that the visitor was forgotten, for
 // example after a restore of the log without its keys.
 type Loss struct {
-	Keys []string // ids of the keys that are not there, in decimal
-	Rest bool     // some activities since the visitor was last forgotten can be read
+	Keys      []string // ids of the keys that are not there, in decimal
+	Remaining bool     // some activities since the visitor was last forgotten can be read
 
 	// before are the keys of activities that were forgotten earlier. A process with a stale cache may have sealed one more activity with
 	// such a key; it counts as not recorded.
@@ -30,7 +30,7 @@ func (l *Loss) Unread(key int64) {
 func (l *Loss) Forgotten(fact event.VisitorForgotten) {
 	if len(fact.Keys) == 0 {
 		l.before = append(l.before, l.Keys...)
-		l.Keys, l.Rest = nil, false
+		l.Keys, l.Remaining = nil, false
 		return
 	}
 	l.before = append(l.before, fact.Keys...)
@@ -39,7 +39,7 @@ func (l *Loss) Forgotten(fact event.VisitorForgotten) {
 
 // Fact returns the event that makes the loss permanent. Events that can be read stay.
 func (l Loss) Fact() event.VisitorForgotten {
-	if !l.Rest {
+	if !l.Remaining {
 		return event.VisitorForgotten{}
 	}
 	return event.VisitorForgotten{Keys: l.Keys}

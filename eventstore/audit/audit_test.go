@@ -75,7 +75,7 @@ func check(t testing.TB, head audit.Head, export string) []string {
 
 func checkAll(t testing.TB, heads []audit.Head, export string) []string {
 	t.Helper()
-	findings, _, err := audit.Check{Heads: heads, Most: 5}.Export(strings.NewReader(export))
+	findings, _, err := audit.Check{Heads: heads, Limit: 5}.Export(strings.NewReader(export))
 	require.NoError(t, err)
 	return findings
 }
@@ -93,7 +93,7 @@ func TestCheck_EmptyLines(t *testing.T) {
 	lines, tree := exported(t, 3)
 	h, whole := head(t, tree), strings.Join(lines, "")
 	for _, end := range []string{"\n", "\r\n", "\n\n \n"} {
-		findings, events, err := audit.Check{Heads: []audit.Head{h}, Most: 5}.Export(strings.NewReader(whole + end))
+		findings, events, err := audit.Check{Heads: []audit.Head{h}, Limit: 5}.Export(strings.NewReader(whole + end))
 		require.NoError(t, err)
 		require.Empty(t, findings, "%q", end)
 		require.EqualValues(t, 3, events)
@@ -165,7 +165,7 @@ func FuzzCheck_Export(f *testing.F) {
 func TestCheck_LimitsFindings(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
-	findings, _, err := audit.Check{Heads: []audit.Head{head(t, tree)}, Most: 2}.Export(strings.NewReader("a\nb\nc\nd\n"))
+	findings, _, err := audit.Check{Heads: []audit.Head{head(t, tree)}, Limit: 2}.Export(strings.NewReader("a\nb\nc\nd\n"))
 	require.NoError(t, err)
 	require.Len(t, findings, 2)
 }

@@ -83,10 +83,10 @@ func NewCertificate(erased eventstore.Recorded, proof []byte, now time.Time) (c 
 	}
 	fact, metadata, err := readErasure(content)
 	c = Certificate{
-		LeadID: event.LeadID(erased.Stream), Proof: string(proof), CannotProve: cannotProve(), IssuedAt: Moment(now),
+		LeadID: event.LeadID(erased.Stream), Proof: string(proof), CannotProve: cannotProve(), IssuedAt: FormatTime(now),
 		Erasure: CertifiedErasure{
 			ID: erased.ID.String(), Type: event.PublicName(erased.Type), Stream: erased.Stream, Revision: erased.Revision,
-			At: Moment(erased.At), Actor: metadata.Actor, Stored: content,
+			At: FormatTime(erased.At), Actor: metadata.Actor, Stored: content,
 		},
 	}
 	c.JoinedLeads, c.KeyCommitments = named(fact)

@@ -16,7 +16,7 @@ import (
 // newest head, and must begin with the tree of each older one.
 type Check struct {
 	Heads    []Head                   // at least one
-	Most     int                      // maximum number of findings
+	Limit    int                      // maximum number of findings
 	Progress func(events, size int64) // may be nil
 }
 
@@ -60,7 +60,7 @@ type checking struct {
 
 func (c *checking) find(format string, args ...any) {
 	c.wrong = true
-	if len(c.findings) < c.Most {
+	if len(c.findings) < c.Limit {
 		c.findings = append(c.findings, fmt.Sprintf(format, args...))
 	}
 }

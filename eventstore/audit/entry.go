@@ -74,11 +74,11 @@ type (
 func shown(data event.Data) any {
 	switch d := data.(type) {
 	case event.TokenCreated:
-		return created{d.Name, d.Prefix, d.Days, Moment(d.ExpiresAt)}
+		return created{d.Name, d.Prefix, d.Days, FormatTime(d.ExpiresAt)}
 	case event.TokenRotated:
-		return rotated{d.Prefix, Moment(d.ExpiresAt), Moment(d.PreviousExpiresAt)}
+		return rotated{d.Prefix, FormatTime(d.ExpiresAt), FormatTime(d.PreviousExpiresAt)}
 	case event.TokenExpiring:
-		return expiring{Moment(d.ExpiresAt)}
+		return expiring{FormatTime(d.ExpiresAt)}
 	case event.TokenDeleted:
 		return deleted{}
 	case event.TokenRefused:
@@ -90,8 +90,8 @@ func shown(data event.Data) any {
 // Shown returns the JSON of the data of a leaf event for auditors, without a token's hash.
 func Shown(data event.Data) (jsontext.Value, error) { return json.Marshal(shown(data)) }
 
-// Moment formats a time like the API.
-func Moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// FormatTime formats a time like the API.
+func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 var leafTypes = event.Types(event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.TokenRefused{})
 
@@ -107,7 +107,7 @@ func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error)
 	sum, err := digest(e)
 	return Entry{
 		ID: e.ID.String(), TokenID: event.TokenID(e.Stream), Type: event.PublicName(e.Type), Position: e.Position,
-		At: Moment(e.At), Actor: e.Metadata.Actor, IP: e.Metadata.IP, UserAgent: e.Metadata.UserAgent,
+		At: FormatTime(e.At), Actor: e.Metadata.Actor, IP: e.Metadata.IP, UserAgent: e.Metadata.UserAgent,
 		RequestID: e.Metadata.RequestID, Data: encoded, Digest: sum, Leaf: leaf,
 	}, err
 }

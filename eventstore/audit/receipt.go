@@ -62,7 +62,7 @@ func ParseLeaf(record []byte) (l Leaf, err error) {
 // moment returns the leaf's time in the format of the API.
 func (l Leaf) moment() string {
 	at, _ := time.Parse(time.RFC3339Nano, l.At) // checked by ParseLeaf
-	return Moment(at)
+	return FormatTime(at)
 }
 
 // Receipt proves that an event is on the log: a C2SP transparency log proof (c2sp.org/tlog-proof), with the record of the leaf as extra

@@ -23,17 +23,17 @@ import (
 type Store struct {
 	eventstore.Store // the wrapped store
 	vault            *Vault
-	beside           bool
+	sameDatabase     bool
 	cache            *keyCache
 	log              *slog.Logger
 	forensic         bool
 }
 
-// Wrap returns a store that seals its appends to the store below. Beside means that the vault is in the log's database: the append that
+// Wrap returns a store that seals its appends to the store below. With sameDatabase, the vault is in the log's database: the append that
 // first uses a key stores it. Otherwise the key is stored before the append. It is kept if the append is refused, because another process
 // may have read it and sealed an event with it. An unused key is harmless.
-func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
-	return &Store{Store: below, vault: vault, beside: beside, cache: newKeyCache(vault), log: log}
+func Wrap(below eventstore.Store, vault *Vault, sameDatabase bool, log *slog.Logger) *Store {
+	return &Store{Store: below, vault: vault, sameDatabase: sameDatabase, cache: newKeyCache(vault), log: log}
 }
 
 // Run listens for keys that other processes destroy, until the context is done. Without it, a destroyed key stays cached for up to a
@@ -177,17 +177,17 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 			return 0, err
 		}
 	}
-	if !s.beside && len(p.stored) > 0 {
+	if !s.sameDatabase && len(p.stored) > 0 {
 		if err := s.vault.store(ctx, p.stored); err != nil {
 			return 0, err
 		}
 	}
-	if s.beside { // a subscription in this process may get the events before Append returns
+	if s.sameDatabase { // a subscription in this process may get the events before Append returns
 		s.cacheKeys(&p, false)
 	}
 	position, err := s.Store.Append(ctx, p.writes...)
 	if err == nil {
-		if !s.beside {
+		if !s.sameDatabase {
 			s.cacheKeys(&p, true)
 		}
 		err = s.checkKeys(ctx, p.unchecked)
@@ -244,7 +244,7 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	if len(p.stored) > before {
 		w.Key = p.stored[before]
 	}
-	if w.Expect == eventstore.Any && (w.Key == nil || !s.beside) {
+	if w.Expect == eventstore.Any && (w.Key == nil || !s.sameDatabase) {
 		if p.unchecked == nil {
 			p.unchecked = map[string]int64{}
 		}

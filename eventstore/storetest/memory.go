@@ -11,37 +11,37 @@ import (
 )
 
 // Memory returns an in-memory store, for tests with more cases than an engine can run in time.
-func Memory() eventstore.Store { return newMemory(faithful{}) }
+func Memory() eventstore.Store { return newMemory(correct{}) }
 
 // memory is a store on top of the model.
 type memory struct {
-	mu      sync.Mutex
-	model   model
-	grown   chan struct{} // closed and replaced by every append
-	epoch   string
-	manner  manner
-	appends int
+	mu        sync.Mutex
+	model     model
+	grown     chan struct{} // closed and replaced by every append
+	epoch     string
+	behaviour behaviour
+	appends   int
 }
 
 var _ eventstore.Store = (*memory)(nil)
 
-// manner is the behaviour of a memory store: that of the model, or with a fault.
-type manner interface {
+// behaviour is the behaviour of a memory store: that of the model, or with a fault.
+type behaviour interface {
 	append(m *memory, writes []eventstore.Write) (eventstore.Position, error)
 	read(r eventstore.Recorded) eventstore.Recorded
 	pages(read []eventstore.Recorded, after, head eventstore.Position, filter eventstore.Filter) []eventstore.Page
 }
 
-// faithful is the behaviour without faults.
-type faithful struct{}
+// correct is the behaviour without faults.
+type correct struct{}
 
-func (faithful) append(m *memory, writes []eventstore.Write) (eventstore.Position, error) {
+func (correct) append(m *memory, writes []eventstore.Write) (eventstore.Position, error) {
 	return m.model.append(writes)
 }
 
-func (faithful) read(r eventstore.Recorded) eventstore.Recorded { return r }
+func (correct) read(r eventstore.Recorded) eventstore.Recorded { return r }
 
-func (faithful) pages(read []eventstore.Recorded, _, head eventstore.Position, filter eventstore.Filter) []eventstore.Page {
+func (correct) pages(read []eventstore.Recorded, _, head eventstore.Position, filter eventstore.Filter) []eventstore.Page {
 	if len(read) == 0 {
 		return nil
 	}
@@ -54,8 +54,8 @@ func (faithful) pages(read []eventstore.Recorded, _, head eventstore.Position, f
 	return []eventstore.Page{page}
 }
 
-func newMemory(manner manner) *memory {
-	return &memory{grown: make(chan struct{}), epoch: ulid.Make().String(), manner: manner}
+func newMemory(behaviour behaviour) *memory {
+	return &memory{grown: make(chan struct{}), epoch: ulid.Make().String(), behaviour: behaviour}
 }
 
 func (m *memory) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
@@ -66,7 +66,7 @@ func (m *memory) Append(ctx context.Context, writes ...eventstore.Write) (events
 	defer m.mu.Unlock()
 	m.appends++
 	before := len(m.model.all)
-	position, err := m.manner.append(m, cloned(writes))
+	position, err := m.behaviour.append(m, cloned(writes))
 	if len(m.model.all) > before {
 		close(m.grown)
 		m.grown = make(chan struct{})
@@ -95,7 +95,7 @@ func (m *memory) Read(ctx context.Context, stream string, from eventstore.Revisi
 			if ctx.Err() != nil {
 				break
 			}
-			if !yield(m.manner.read(r), nil) {
+			if !yield(m.behaviour.read(r), nil) {
 				return
 			}
 		}
@@ -112,7 +112,7 @@ func (m *memory) Last(ctx context.Context, stream string) (eventstore.Recorded, 
 	if len(events) == 0 || ctx.Err() != nil {
 		return eventstore.Recorded{}, ctx.Err()
 	}
-	return m.manner.read(events[len(events)-1]), nil
+	return m.behaviour.read(events[len(events)-1]), nil
 }
 
 func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
@@ -121,7 +121,7 @@ func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filte
 			m.mu.Lock()
 			events, head, grown := m.model.after(last, everything), m.model.head(), m.grown
 			m.mu.Unlock()
-			for _, page := range m.manner.pages(events, last, head, filter) {
+			for _, page := range m.behaviour.pages(events, last, head, filter) {
 				if ctx.Err() != nil {
 					break
 				}

@@ -37,7 +37,7 @@ const resubmissionsShown = 5
 func (v *visit) arrivals() (screen, error) {
 	p := v.params()
 	shown := arrivalList{
-		filtered: p.filtered("state", "intakeId", "reason", "since", "until"), States: arrival.States(), Most: query.MostQuarantined,
+		filtered: p.filtered("state", "intakeId", "reason", "since", "until"), States: arrival.States(), Most: query.MaxQuarantined,
 		MayWrite: v.identity.May("leads:write"),
 	}
 	filter := query.ArrivalFilter{

@@ -115,12 +115,12 @@ func NewCourier(o CourierOptions) *Courier {
 }
 
 const (
-	poll         = 250 * time.Millisecond // notifications may be lost
-	notifiedRest = 5 * time.Millisecond   // least time between claims after notifications, which any role can send
-	minBackoff   = 200 * time.Millisecond // after an error of the database; it doubles
-	maxBackoff   = 2 * time.Second
-	saveBatch    = 512             // results saved together
-	saveGrace    = 3 * time.Second // for saving results after the attempts have ended
+	poll             = 250 * time.Millisecond // notifications may be lost
+	notifiedInterval = 5 * time.Millisecond   // least time between claims after notifications, which any role can send
+	minBackoff       = 200 * time.Millisecond // after an error of the database; it doubles
+	maxBackoff       = 2 * time.Second
+	saveBatch        = 512             // results saved together
+	saveGrace        = 3 * time.Second // for saving results after the attempts have ended
 )
 
 // Run sends until the context is done. Then it claims no more rows and lets the attempts in flight finish. Attempts that take longer than
@@ -224,7 +224,7 @@ func (c *Courier) idle(ctx context.Context, s *session) error {
 	}
 	if err == nil {
 		s.notified = false
-		err = eventstore.Sleep(ctx, time.Until(s.claimed.Add(notifiedRest)))
+		err = eventstore.Sleep(ctx, time.Until(s.claimed.Add(notifiedInterval)))
 	}
 	return err
 }

@@ -134,8 +134,8 @@ func inCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err e
 	return found, err
 }
 
-// withdraw deletes activities of a visitor, by their positions, from the live views and all copies.
-func withdraw(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Position) error {
+// deleteActivities deletes activities of a visitor, by their positions, from the live views and all copies.
+func deleteActivities(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Position) error {
 	positions := make([]int64, len(at))
 	for i, p := range at {
 		positions[i] = int64(p)

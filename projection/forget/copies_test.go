@@ -20,7 +20,7 @@ func TestCopies_DroppedMeanwhile(t *testing.T) {
 	for name, look := range map[string]func(ctx context.Context, db forget.Database) error{
 		"delete": func(ctx context.Context, db forget.Database) error { return db.DeleteFromCopies(ctx, gone) },
 		"look": func(ctx context.Context, db forget.Database) error {
-			found, err := db.Copied(ctx, gone)
+			found, err := db.HasCopies(ctx, gone)
 			require.False(t, found)
 			return err
 		},

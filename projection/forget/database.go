@@ -106,8 +106,8 @@ func (d Database) DeleteFromCopies(ctx context.Context, gone Forgotten) error {
 	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return DeleteFromCopies(ctx, tx, gone) }))
 }
 
-// Copied implements Views.
-func (d Database) Copied(ctx context.Context, gone Forgotten) (found bool, err error) {
+// HasCopies implements Views.
+func (d Database) HasCopies(ctx context.Context, gone Forgotten) (found bool, err error) {
 	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
 		found, err = inCopies(ctx, tx, gone)
 		return err
@@ -115,9 +115,9 @@ func (d Database) Copied(ctx context.Context, gone Forgotten) (found bool, err e
 	return found, schema.Unavailable(err)
 }
 
-// Withdraw implements Views.
-func (d Database) Withdraw(ctx context.Context, visitor string, at []eventstore.Position) error {
-	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return withdraw(ctx, tx, visitor, at) }))
+// DeleteActivities implements Views.
+func (d Database) DeleteActivities(ctx context.Context, visitor string, at []eventstore.Position) error {
+	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return deleteActivities(ctx, tx, visitor, at) }))
 }
 
 // KeptValue is a campaign parameter that stays on the log after an erasure, because events have it in plain text.

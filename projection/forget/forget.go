@@ -70,11 +70,11 @@ type Views interface {
 	Arrivals(ctx context.Context, account string, leads []string) (ids []string, err error)
 	// Linked returns, for each visitor with shown activity from before a position, whether a lead is linked with the visitor.
 	Linked(ctx context.Context, account string, visitors []string, before eventstore.Position) (map[string]bool, error)
-	// DeleteFromCopies deletes leads and visitors from copies of the views. Copied reports whether copies have such rows.
+	// DeleteFromCopies deletes leads and visitors from copies of the views. HasCopies reports whether copies have such rows.
 	DeleteFromCopies(ctx context.Context, gone Forgotten) error
-	Copied(ctx context.Context, gone Forgotten) (bool, error)
-	// Withdraw deletes activities of a visitor, by their positions, from the views and their copies.
-	Withdraw(ctx context.Context, visitor string, at []eventstore.Position) error
+	HasCopies(ctx context.Context, gone Forgotten) (bool, error)
+	// DeleteActivities deletes activities of a visitor, by their positions, from the views and their copies.
+	DeleteActivities(ctx context.Context, visitor string, at []eventstore.Position) error
 }
 
 // Forgotten names the rows to delete: those of leads by their ids, and those of visitors by their streams. Only the activity of a visitor
@@ -234,16 +234,16 @@ var ErrNotLost = errors.New("nothing of the visitor is lost")
 
 // VisitorForgotten is the result of ForgetVisitor.
 type VisitorForgotten struct {
-	Again    bool // the visitor was forgotten before; this call finished the erasure
-	Rest     bool // other activities can be read, and are kept
-	Position eventstore.Position
+	Again     bool // the visitor was forgotten before; this call finished the erasure
+	Remaining bool // other activities can be read, and are kept
+	Position  eventstore.Position
 }
 
 // ForgetVisitor forgets the activities of a visitor that cannot be read because their key is lost. With finish it only finishes an earlier
 // call. The errors are ErrNotLost and those of facts, of the keys and of the views.
 func (e Eraser) ForgetVisitor(ctx context.Context, facts Facts, stream string, finish bool) (done VisitorForgotten, err error) {
 	// 1. The fact. It names the lost keys, unless no activity can be read.
-	done.Position, done.Again, done.Rest, err = facts.ForgetLost(ctx, stream, finish)
+	done.Position, done.Again, done.Remaining, err = facts.ForgetLost(ctx, stream, finish)
 	switch {
 	case err != nil:
 		return VisitorForgotten{}, err
@@ -262,7 +262,7 @@ func (e Eraser) ForgetVisitor(ctx context.Context, facts Facts, stream string, f
 	if err != nil {
 		return done, err
 	}
-	return done, e.Views.Withdraw(ctx, stream, lost)
+	return done, e.Views.DeleteActivities(ctx, stream, lost)
 }
 
 // DeleteVisitor forgets all activities of a visitor, whether or not a lead is linked with them. Later ones are sealed with a new key, and
@@ -325,7 +325,7 @@ func (e Eraser) Unfinished(ctx context.Context, account string, leads, visitors 
 			gone.Visitors[stream] = erased
 		}
 	}
-	return e.Views.Copied(ctx, gone)
+	return e.Views.HasCopies(ctx, gone)
 }
 
 func leadStreams(ids []string) (streams []string) {

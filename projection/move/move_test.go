@@ -89,7 +89,7 @@ func TestMove_AllOrNothing(t *testing.T) {
 			}
 			require.Equal(t, checkpoints, table(t, w, "views.checkpoint"))
 			require.Equal(t, touches, table(t, w, "views.touch"))
-			require.NoError(t, projection.Belong(t.Context(), w.Pool, w.Store))
+			require.NoError(t, projection.CheckLog(t.Context(), w.Pool, w.Store))
 		})
 	}
 }
@@ -100,8 +100,8 @@ func TestMove_ViewsBelongToCopy(t *testing.T) {
 	moved, err := m.Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, len(view.All()), moved)
-	require.ErrorIs(t, projection.Belong(t.Context(), w.Pool, m.From), projection.ErrForeignLog)
-	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.To))
+	require.ErrorIs(t, projection.CheckLog(t.Context(), w.Pool, m.From), projection.ErrForeignLog)
+	require.NoError(t, projection.CheckLog(t.Context(), w.Pool, m.To))
 	again, err := m.Run(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, again)
@@ -148,7 +148,7 @@ func TestMove_RefusesNewWriter(t *testing.T) {
 	w, m := world(t)
 	compare, answered := m.Compare, make(chan error, 1)
 	m.Compare = func(ctx context.Context, each func(from, to eventstore.Position) error) error {
-		go func() { answered <- projection.Belong(t.Context(), w.Pool, m.From) }()
+		go func() { answered <- projection.CheckLog(t.Context(), w.Pool, m.From) }()
 		require.Eventually(t, func() bool { return len(answered) > 0 || waited(t, w, "checkpoint") }, projectiontest.Soon, time.Millisecond)
 		return compare(ctx, each)
 	}
@@ -176,7 +176,7 @@ func TestMove_DetectsRunningService(t *testing.T) {
 	}
 	_, err := m.Run(ctx)
 	require.ErrorIs(t, err, move.ErrServiceRuns)
-	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))
+	require.NoError(t, projection.CheckLog(t.Context(), w.Pool, m.From))
 }
 
 // An event is appended while the move, which has compared both logs, waits for a table.
@@ -196,7 +196,7 @@ func TestMove_DetectsGrowingSource(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+919876543210", Status: "new"}, Source: "api"})
 	require.NoError(t, reader.Rollback(t.Context()))
 	require.ErrorIs(t, <-moved, move.ErrGrown)
-	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))
+	require.NoError(t, projection.CheckLog(t.Context(), w.Pool, m.From))
 }
 
 // waited reports whether a session is waiting for a lock on a table of the views.

@@ -24,16 +24,16 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Options configure a Publisher. Rest and Ask may be 0.
+// Options configure a Publisher. WriteInterval and WitnessInterval may be 0.
 type Options struct {
-	Pool      *pgxpool.Pool    // of the views' database
-	Log       eventstore.Store // with stored events, which are sealed
-	Signer    *audit.Signer    // its name is the log's origin
-	Witnesses []Witness
-	Quorum    int // how many of the witnesses must cosign a checkpoint before it is published
-	Logger    *slog.Logger
-	Rest      time.Duration // least time between two writes of the tree; 0: 1 s
-	Ask       time.Duration // least time between two rounds of requests to witnesses; 0: 5 s
+	Pool            *pgxpool.Pool    // of the views' database
+	Log             eventstore.Store // with stored events, which are sealed
+	Signer          *audit.Signer    // its name is the log's origin
+	Witnesses       []Witness
+	Quorum          int // how many of the witnesses must cosign a checkpoint before it is published
+	Logger          *slog.Logger
+	WriteInterval   time.Duration // least time between two writes of the tree; 0: 1 s
+	WitnessInterval time.Duration // least time between two rounds of requests to witnesses; 0: 5 s
 }
 
 // Publisher publishes the tree of one log. Any number of processes may run one; a lease lets one at a time write.
@@ -46,11 +46,11 @@ type Publisher struct {
 
 // New prepares a Publisher.
 func New(o Options) *Publisher {
-	if o.Rest == 0 {
-		o.Rest = time.Second
+	if o.WriteInterval == 0 {
+		o.WriteInterval = time.Second
 	}
-	if o.Ask == 0 {
-		o.Ask = 5 * time.Second
+	if o.WitnessInterval == 0 {
+		o.WitnessInterval = 5 * time.Second
 	}
 	return &Publisher{Options: o, origin: o.Signer.Name(), refusals: make([]atomic.Uint64, len(o.Witnesses))}
 }
@@ -61,8 +61,8 @@ func lease(origin string) string { return "log tree " + origin }
 const (
 	takeover = time.Second     // interval at which a standby tries to take the lease
 	again    = 2 * time.Second // after a failure
-	// readRest is the least time between two reads at the end of the log.
-	readRest = 20 * time.Millisecond
+	// readInterval is the least time between two reads at the end of the log.
+	readInterval = 20 * time.Millisecond
 	// chunks is how many pages are buffered while tiles are written.
 	chunks = 100
 	pause  = 10 * time.Second // after a fault, because the right log may be restored
@@ -257,7 +257,7 @@ func (s *session) follow(ctx context.Context) error {
 	failed := make(chan error, 1)
 	var round round
 	defer round.wait()
-	turn := time.NewTicker(s.Rest)
+	turn := time.NewTicker(s.WriteInterval)
 	defer turn.Stop()
 	head, err := s.Log.Head(ctx)
 	if err != nil {
@@ -316,7 +316,7 @@ func (s *session) read(ctx context.Context, after, head eventstore.Position, to 
 			return ctx.Err()
 		}
 		if l.reached >= head {
-			if err := eventstore.Sleep(ctx, readRest); err != nil {
+			if err := eventstore.Sleep(ctx, readInterval); err != nil {
 				return err
 			}
 		}

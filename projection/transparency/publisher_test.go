@@ -70,7 +70,7 @@ func (s *scene) keep(log eventstore.Store, witnesses ...transparency.Witness) (k
 	s.t.Helper()
 	k = transparency.New(transparency.Options{
 		Pool: s.Pool, Log: log, Signer: s.signer, Witnesses: witnesses, Quorum: len(witnesses), Logger: slog.New(slog.NewTextHandler(&s.logged, nil)),
-		Rest: 5 * time.Millisecond, Ask: 20 * time.Millisecond,
+		WriteInterval: 5 * time.Millisecond, WitnessInterval: 20 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -106,7 +106,7 @@ func (r *round) turn(ctx context.Context, s *session) error {
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	r.next, r.ended = time.Now().Add(s.Ask), make(chan error, 1)
+	r.next, r.ended = time.Now().Add(s.WitnessInterval), make(chan error, 1)
 	given := *c
 	r.running.Go(func() { r.ended <- s.ask(ctx, given, missing) })
 	return nil

@@ -30,7 +30,7 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 	spoil(`UPDATE views.lead SET status = 'won' WHERE 'lead-' || lead_id = ANY ($1)`, streams[5])
 	says := func(n int) string { return damaged(n, streams[n]) }
 	findings, err := verify.Verification{
-		URL: w.URL, Pool: w.Pool, Store: w.open().Forensic(), Most: 3, Progress: func(_, _ eventstore.Position) {},
+		URL: w.URL, Pool: w.Pool, Store: w.open().Forensic(), Limit: 3, Progress: func(_, _ eventstore.Position) {},
 	}.Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{says(0), says(3)}, findings[:2])
@@ -62,7 +62,7 @@ func TestVerify_LeadWithoutKey(t *testing.T) {
 	p.store = p.open()
 	p.project(t)
 	findings, err := verify.Verification{
-		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Most: 3, Progress: func(_, _ eventstore.Position) {},
+		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Limit: 3, Progress: func(_, _ eventstore.Position) {},
 	}.Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " of account acme cannot be read: its key is not there, and it was not erased"}, findings)

@@ -132,7 +132,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 		}
 	}
 	for _, stream := range r.unread() {
-		if len(findings) == r.most {
+		if len(findings) == r.limit {
 			break
 		}
 		who := stream
@@ -146,7 +146,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 
 // unerased reports erasures that a killed process left unfinished.
 func (v Verification) unerased(ctx context.Context, r reading) error {
-	if v.Left == nil || v.Unfinished == nil || v.HasKeys == nil {
+	if v.Unerased == nil || v.Unfinished == nil || v.HasKeys == nil {
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.erased)) {
@@ -157,7 +157,7 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 			return err
 		}
 		if unfinished {
-			v.Left(Leftover{Lead: id, Account: e.account, Says: fmt.Sprintf("lead-%s was erased, but rows derived from it remain", id)})
+			v.Unerased(Leftover{Lead: id, Account: e.account, Message: fmt.Sprintf("lead-%s was erased, but rows derived from it remain", id)})
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.forgotten)) {
@@ -171,7 +171,7 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 			return err
 		}
 		if unfinished {
-			v.Left(Leftover{Visitor: stream, Account: f.account, Says: fmt.Sprintf("%s was forgotten, but rows derived from it remain", stream)})
+			v.Unerased(Leftover{Visitor: stream, Account: f.account, Message: fmt.Sprintf("%s was forgotten, but rows derived from it remain", stream)})
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.returned)) {
@@ -180,7 +180,7 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 			return err
 		}
 		if held {
-			v.Left(Leftover{Arrival: event.ArrivalID(stream), Account: r.returned[stream], Says: stream + " was deleted, but its key is there again"})
+			v.Unerased(Leftover{Arrival: event.ArrivalID(stream), Account: r.returned[stream], Message: stream + " was deleted, but its key is there again"})
 		}
 	}
 	return nil

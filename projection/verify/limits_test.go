@@ -16,11 +16,11 @@ func TestVerify_SharedPhoneAndSixthToken(t *testing.T) {
 	t.Parallel()
 	w, first, second := sound(t, ofLog...)
 	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: "+911"}})
-	atLimit := func(most int, stream func(string) string, created, deleted event.Data) {
+	atLimit := func(limit int, stream func(string) string, created, deleted event.Data) {
 		of := stream(w.NewID())
 		w.Append(t, "acme", of, created)
 		w.Append(t, "acme", of, deleted)
-		for range most + 1 {
+		for range limit + 1 {
 			w.Append(t, "acme", stream(w.NewID()), created)
 		}
 	}

@@ -23,34 +23,34 @@ import (
 // idempotency keys that still lack their outcome.
 type reading struct {
 	tx       pgx.Tx
-	most     int
+	limit    int
 	seed     maphash.Seed // of the hashes of streams
 	sparse   bool
 	findings []string
 	found    map[string]int // findings, by kind
 
-	last       eventstore.Position
-	whole      whole
-	tokens     map[string]int
-	endpoints  map[string]int
-	intakes    map[string]int
-	unproven   map[string]error     // why senders cannot be authenticated, by intake
-	broken     map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
-	leaves     map[string]int64     // by account
-	owed       map[string]owed      // by the claim of the idempotency key
-	owing      map[ulid.ULID]string // the claim that lacks an outcome, by the outcome's id
-	erased     map[string]erasure   // by lead
-	closed     map[string]*closed   // streams that cannot be opened, those of leads until they are erased
-	forgotten  map[string]forgotten // visitors, by their streams
-	kept       map[string]struct{}  // streams of arrivals whose content can be read
-	returned   map[string]string    // accounts of deleted arrivals whose content can still be read, by stream
-	gone       map[string]bool      // streams of erased leads, of leads that were joined into them, and of their visitors
-	seen       [][]any
-	leaf       [][]any
-	claimed    [][]any
-	lived      [][]any
-	joinedInto [][]any
-	joined     [][]any
+	last          eventstore.Position
+	whole         whole
+	tokens        map[string]int
+	endpoints     map[string]int
+	intakes       map[string]int
+	brokenIntakes map[string]error     // why senders cannot be authenticated, by intake
+	broken        map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
+	leaves        map[string]int64     // by account
+	owed          map[string]owed      // by the claim of the idempotency key
+	owing         map[ulid.ULID]string // the claim that lacks an outcome, by the outcome's id
+	erased        map[string]erasure   // by lead
+	closed        map[string]*closed   // streams that cannot be opened, those of leads until they are erased
+	forgotten     map[string]forgotten // visitors, by their streams
+	kept          map[string]struct{}  // streams of arrivals whose content can be read
+	returned      map[string]string    // accounts of deleted arrivals whose content can still be read, by stream
+	gone          map[string]bool      // streams of erased leads, of leads that were joined into them, and of their visitors
+	seen          [][]any
+	leaf          [][]any
+	claimed       [][]any
+	lived         [][]any
+	joinedInto    [][]any
+	joined        [][]any
 }
 
 // owed is an outcome that a key is bound to and that was not read yet. It usually is one of the next events.
@@ -92,20 +92,20 @@ func (r *reading) find(kind, format string, args ...any) {
 	if r.found == nil {
 		r.found = map[string]int{}
 	}
-	if r.found[kind]++; r.found[kind] <= r.most {
+	if r.found[kind]++; r.found[kind] <= r.limit {
 		r.findings = append(r.findings, fmt.Sprintf(format, args...))
 	}
 }
 
 // unsigned reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot be authenticated.
 func (r *reading) unsigned() (findings []string) {
-	for _, id := range slices.Sorted(maps.Keys(r.unproven)) {
-		findings = append(findings, fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.unproven[id]))
+	for _, id := range slices.Sorted(maps.Keys(r.brokenIntakes)) {
+		findings = append(findings, fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.brokenIntakes[id]))
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.broken)) {
 		findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.broken[id]))
 	}
-	return findings[:min(len(findings), r.most)]
+	return findings[:min(len(findings), r.limit)]
 }
 
 // unbound reports idempotency keys whose outcome is missing.
@@ -113,7 +113,7 @@ func (r *reading) unbound() (findings []string) {
 	for _, claim := range slices.Sorted(maps.Keys(r.owed)) {
 		findings = append(findings, fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, r.owed[claim].stream))
 	}
-	return findings[:min(len(findings), r.most)]
+	return findings[:min(len(findings), r.limit)]
 }
 
 func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
@@ -172,7 +172,7 @@ func (r *reading) count(e eventstore.Recorded, data event.Data) {
 		}
 	case event.IntakeDeleted:
 		r.intakes[account]--
-		delete(r.unproven, event.IntakeID(e.Stream))
+		delete(r.brokenIntakes, event.IntakeID(e.Stream))
 	}
 }
 

@@ -47,7 +47,7 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	w.Project(t)
 	fanOut(t, w)
 	signed := of(w)
-	signed.Broken = secrets.Broken
+	signed.BrokenSecrets = secrets.Broken
 	signing := func() []string {
 		findings, err := signed.RunLog(t.Context())
 		require.NoError(t, err)

@@ -47,7 +47,7 @@ func (r *reading) flushLeaves(ctx context.Context) error {
 
 // checkTree returns the events of the log that do not match the leaves of the stored trees. The comparison of the view with a fresh fold
 // shows whether the trees are complete.
-func checkTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
+func checkTree(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) {
 	view := view.TokenEvent{}
 	rows, err := tx.Query(ctx, `
 		SELECT format('audit tree of account %s: event at position %s of stream %s is not the one that the tree was made of',
@@ -55,7 +55,7 @@ func checkTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 		  FROM leaf LEFT JOIN views.token_tree t USING (account, ordinal)
 		 WHERE t.hash IS DISTINCT FROM leaf.hash
 		   AND position <= (SELECT position FROM views.checkpoint WHERE projector = $1 AND version = $2)
-		 ORDER BY position LIMIT $3`, view.Name(), view.Version(), most)
+		 ORDER BY position LIMIT $3`, view.Name(), view.Version(), limit)
 	if err != nil {
 		return nil, err
 	}

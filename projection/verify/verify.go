@@ -34,31 +34,31 @@ type Verification struct {
 	Sparse bool         // positions of the log may have gaps, as in EventStoreDB
 	Heads  []audit.Head // signed earlier: the log and the audit trees must begin with these
 	Origin string       // of the log's checkpoints; empty: there are none yet
-	Most   int          // maximum number of findings of each kind
+	Limit  int          // maximum number of findings of each kind
 	// Progress is called with the position that both parts have reached: the log itself and the views.
 	Progress func(done, end eventstore.Position)
-	// Whole, if not nil, is called with the head of the tree over the log that was read.
-	Whole func(audit.Head)
-	// Left, if not nil, is called with each unfinished erasure. These are not findings, because an erasure that is still running looks the
+	// LogHead, if not nil, is called with the head of the tree over the log that was read.
+	LogHead func(audit.Head)
+	// Unerased, if not nil, is called with each unfinished erasure. These are not findings, because an erasure that is still running looks the
 	// same.
-	Left func(Leftover)
+	Unerased func(Leftover)
 	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and HasKeys whether a stream has a key.
 	// Incomplete erasures are only searched for with both.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
 	HasKeys    func(ctx context.Context, streams ...string) (bool, error)
-	// Broken, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, with the reason. Some of them may have
+	// BrokenSecrets, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, with the reason. Some of them may have
 	// been deleted since the view was updated.
-	Broken func(ctx context.Context) (map[string]error, error)
-	// Unproven, if not nil, returns the intakes whose secrets are missing or cannot be opened, with the reason. Some of them may have been
+	BrokenSecrets func(ctx context.Context) (map[string]error, error)
+	// BrokenIntakes, if not nil, returns the intakes whose secrets are missing or cannot be opened, with the reason. Some of them may have been
 	// changed or deleted since the view was updated.
-	Unproven func(ctx context.Context) (map[string]error, error)
+	BrokenIntakes func(ctx context.Context) (map[string]error, error)
 }
 
 // Leftover is an unfinished erasure, or one that was undone by restoring keys from a backup: of a lead or an arrival, by id, or of a
 // visitor, by its stream.
 type Leftover struct {
 	Lead, Visitor, Arrival, Account string
-	Says                            string // without personal data
+	Message                         string // without personal data
 }
 
 // Run returns the findings, as sentences without personal data. If it returns an error, nothing was verified.
@@ -110,7 +110,7 @@ func (p *progress) finish(part int) { p.of(part)(math.MaxInt64, 0) }
 
 // views verifies that each view equals a fresh fold of the log.
 func (v Verification) views(ctx context.Context, report func(done, end eventstore.Position)) (findings []string, err error) {
-	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: view.All(), Progress: report}.Compare(ctx, v.Most)
+	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: view.All(), Progress: report}.Compare(ctx, v.Limit)
 	for _, view := range compared {
 		if view.Err != nil { // it is stale, or the log cannot be folded into it
 			findings = append(findings, fmt.Sprintf("view %s: %v", view.View, view.Err))
@@ -126,7 +126,7 @@ func (v Verification) views(ctx context.Context, report func(done, end eventstor
 func (v Verification) deliveries(ctx context.Context) (findings []string, err error) {
 	compared, err := projection.Replay{
 		URL: v.URL, Store: v.Store, Live: schema.Deliveries, Projectors: []projection.Projector{delivery.Endpoints{}},
-	}.Compare(ctx, v.Most)
+	}.Compare(ctx, v.Limit)
 	for _, of := range compared {
 		if of.Err != nil {
 			findings = append(findings, fmt.Sprintf("deliveries: %v", of.Err))
@@ -157,17 +157,17 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 		if findings, err = v.conclude(ctx, tx, &r, heads, position); err != nil {
 			return err
 		}
-		wrong, err := r.whole.stored.findings(ctx, tx, v.Most)
+		wrong, err := r.whole.stored.findings(ctx, tx, v.Limit)
 		if err != nil {
 			return err
 		}
 		findings = append(findings, wrong...)
-		if v.Whole != nil {
+		if v.LogHead != nil {
 			head, err := r.whole.head()
 			if err != nil {
 				return err
 			}
-			v.Whole(head)
+			v.LogHead(head)
 		}
 		return nil
 	})
@@ -182,19 +182,19 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, report f
 		}
 	}
 	var broken map[string]error
-	if v.Broken != nil { // before the log is read: a secret is destroyed after its deletion is on the log
-		if broken, err = v.Broken(ctx); err != nil {
+	if v.BrokenSecrets != nil { // before the log is read: a secret is destroyed after its deletion is on the log
+		if broken, err = v.BrokenSecrets(ctx); err != nil {
 			return r, err
 		}
 	}
-	var unproven map[string]error
-	if v.Unproven != nil {
-		if unproven, err = v.Unproven(ctx); err != nil {
+	var brokenIntakes map[string]error
+	if v.BrokenIntakes != nil {
+		if brokenIntakes, err = v.BrokenIntakes(ctx); err != nil {
 			return r, err
 		}
 	}
 	r = reading{
-		tx: tx, whole: whole, broken: broken, unproven: unproven, intakes: map[string]int{}, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse,
+		tx: tx, whole: whole, broken: broken, brokenIntakes: brokenIntakes, intakes: map[string]int{}, limit: v.Limit, seed: maphash.MakeSeed(), sparse: v.Sparse,
 		tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 		owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 		erased: map[string]erasure{}, closed: map[string]*closed{}, gone: map[string]bool{},
@@ -222,10 +222,10 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads
 	findings = slices.Concat(r.findings, r.whole.findings(), r.unsigned(), r.unbound())
 	var steps []func() ([]string, error)
 	for _, check := range checks {
-		steps = append(steps, func() ([]string, error) { return runCheck(ctx, tx, check, position, v.Most) })
+		steps = append(steps, func() ([]string, error) { return runCheck(ctx, tx, check, position, v.Limit) })
 	}
 	steps = append(steps,
-		func() ([]string, error) { return checkTree(ctx, tx, v.Most) },
+		func() ([]string, error) { return checkTree(ctx, tx, v.Limit) },
 		func() ([]string, error) { return compareHeads(ctx, tx, heads) },
 		func() ([]string, error) { return r.lost(ctx, v.Store) },
 	)
@@ -238,8 +238,8 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads
 	return findings, nil
 }
 
-func runCheck(ctx context.Context, tx pgx.Tx, check string, position int64, most int) ([]string, error) {
-	rows, err := tx.Query(ctx, check, position, most)
+func runCheck(ctx context.Context, tx pgx.Tx, check string, position int64, limit int) ([]string, error) {
+	rows, err := tx.Query(ctx, check, position, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func runLog(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string
 }
 
 func of(w *projectiontest.World, heads ...audit.Head) verify.Verification {
-	return verify.Verification{URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {}}
+	return verify.Verification{URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Limit: 3, Progress: func(_, _ eventstore.Position) {}}
 }
 
 // ofLog lists the projectors of the views that the log is verified against.
@@ -254,7 +254,7 @@ func TestVerify_ProgressOfSlowerHalf(t *testing.T) {
 	require.NoError(t, err)
 	var done, end eventstore.Position
 	_, err = verify.Verification{
-		URL: w.URL, Pool: w.Pool, Store: w.Store, Most: 3,
+		URL: w.URL, Pool: w.Pool, Store: w.Store, Limit: 3,
 		Progress: func(d, e eventstore.Position) {
 			require.GreaterOrEqual(t, d, done)
 			require.LessOrEqual(t, d, e)
@@ -271,7 +271,7 @@ func TestVerify_LeadErasedMeanwhile(t *testing.T) {
 	w, first, second := sound(t, ofLog...)
 	verified := func(erase func()) []string {
 		findings, err := verify.Verification{
-			URL: w.URL, Pool: w.Pool, Most: 3, Progress: func(_, _ eventstore.Position) {},
+			URL: w.URL, Pool: w.Pool, Limit: 3, Progress: func(_, _ eventstore.Position) {},
 			Store: forgetful{w.Store, sync.OnceValue(func() string { erase(); return event.LeadStream(first) })},
 		}.RunLog(t.Context())
 		require.NoError(t, err)

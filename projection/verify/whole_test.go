@@ -85,8 +85,8 @@ func (p *people) rewrite(t *testing.T, sql string, args ...any) {
 func (p *people) verify(t *testing.T, heads ...audit.Head) (findings []string, whole audit.Head) {
 	t.Helper()
 	findings, err := verify.Verification{
-		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {},
-		Whole: func(h audit.Head) { whole = h },
+		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Heads: heads, Limit: 3, Progress: func(_, _ eventstore.Position) {},
+		LogHead: func(h audit.Head) { whole = h },
 	}.RunLog(t.Context())
 	require.NoError(t, err)
 	return findings, whole
@@ -148,7 +148,7 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	const origin = "leads.example.com/log"
 	signer, err := audit.NewNamedSigner(origin, bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
-	publisher := transparency.New(transparency.Options{Pool: p.Pool, Log: p.Store, Signer: signer, Logger: slog.New(slog.DiscardHandler), Rest: 5 * time.Millisecond})
+	publisher := transparency.New(transparency.Options{Pool: p.Pool, Log: p.Store, Signer: signer, Logger: slog.New(slog.DiscardHandler), WriteInterval: 5 * time.Millisecond})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { publisher.Run(ctx) })
@@ -162,7 +162,7 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	p.Append(t, "acme", event.ClaimPrefix+p.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(p.leads[0])}) // the tree lags
 	found := func() []string {
 		findings, err := verify.Verification{
-			URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Origin: origin, Most: 5, Progress: func(_, _ eventstore.Position) {},
+			URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Origin: origin, Limit: 5, Progress: func(_, _ eventstore.Position) {},
 		}.RunLog(t.Context())
 		require.NoError(t, err)
 		return slices.DeleteFunc(findings, func(f string) bool {

@@ -244,7 +244,7 @@ func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
 
 // CompareDerived implements projection.Maintainer. It builds the conversions of all leads of the live view that have not changed after the
 // state's position, and compares them with the stored rows.
-func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) (found []projection.Difference, err error) {
+func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit int) (found []projection.Difference, err error) {
 	place := pgx.Identifier{live}.Sanitize() + `.`
 	state, err := readState(ctx, tx, place)
 	if err != nil {
@@ -286,7 +286,7 @@ func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most in
 		  FROM `+place+`conversion l FULL JOIN made_conversion m USING (lead_id, since)
 		 WHERE l IS DISTINCT FROM m AND lead_id NOT IN (SELECT lead_id FROM changed)
 		   AND coalesce(l.account, m.account) NOT IN (SELECT account FROM (`+schema.WonSince(place)+`) AS settings UNION ALL SELECT $5::text)
-		 ORDER BY lead_id, since LIMIT $4`, state.position, int64(attribution.Forever), "", most, state.account)
+		 ORDER BY lead_id, since LIMIT $4`, state.position, int64(attribution.Forever), "", limit, state.account)
 	if err != nil {
 		return nil, err
 	}

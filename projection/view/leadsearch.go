@@ -109,14 +109,14 @@ func indexChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) er
 func (Lead) DerivedTables() []string { return []string{searchTable} }
 
 // CompareDerived implements projection.Maintainer. lead_search must have exactly the leads up to its highest id.
-func (Lead) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]projection.Difference, error) {
+func (Lead) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit int) ([]projection.Difference, error) {
 	in := pgx.Identifier{live}.Sanitize() + `.`
 	rows, err := tx.Query(ctx, `
 		SELECT lead_id, CASE WHEN s.search IS NULL THEN 'is missing' WHEN l.search IS NULL THEN 'is of no lead' ELSE 'does not match its lead' END
 		  FROM (SELECT lead_id, account, created_at, search FROM `+in+`lead WHERE lead_id <= (SELECT max(lead_id) FROM `+in+`lead_search)) AS l
 		  FULL JOIN `+in+`lead_search AS s USING (lead_id)
 		 WHERE (l.account, l.created_at, l.search) IS DISTINCT FROM (s.account, s.created_at, s.search)
-		 ORDER BY lead_id LIMIT $1`, most)
+		 ORDER BY lead_id LIMIT $1`, limit)
 	if err != nil {
 		return nil, err
 	}

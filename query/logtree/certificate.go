@@ -66,7 +66,7 @@ func (r Reader) notified(ctx context.Context, erased eventstore.Recorded, now ti
 		recorded = recorded || state != ""
 		e.State, e.AcknowledgedAt, e.Host = states[state], nil, ""
 		if e.State == audit.Acknowledged && finished != nil {
-			at := audit.Moment(*finished)
+			at := audit.FormatTime(*finished)
 			e.AcknowledgedAt = &at
 		}
 		if parsed, err := url.Parse(address); err == nil {

@@ -266,8 +266,8 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 		require.Equal(t, !kept, facts == 1)
 	}
 	findings, err := verify.Verification{
-		URL: w.URL, Pool: w.Pool, Store: store, Most: 3, Progress: func(_, _ eventstore.Position) {},
-		Left: func(verify.Leftover) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, HasKeys: store.HasKeys,
+		URL: w.URL, Pool: w.Pool, Store: store, Limit: 3, Progress: func(_, _ eventstore.Position) {},
+		Unerased: func(verify.Leftover) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, HasKeys: store.HasKeys,
 	}.Run(t.Context())
 	require.NoError(t, err)
 	for _, finding := range findings {

@@ -79,8 +79,8 @@ func sealLog(ctx context.Context, below EventLog, address string, views *pgxpool
 			l.Close()
 		}
 	}()
-	pool, beside := views, !esdb.Understands(address)
-	if beside && address != views.Config().ConnString() {
+	pool, sameDatabase := views, !esdb.Understands(address)
+	if sameDatabase && address != views.Config().ConnString() {
 		if l.keys, err = openPool(ctx, address); err != nil {
 			return nil, fmt.Errorf("LEADLOG_EVENTSTORE_URL: %w", err)
 		}
@@ -90,7 +90,7 @@ func sealLog(ctx context.Context, below EventLog, address string, views *pgxpool
 		return nil, fmt.Errorf("LEADLOG_SEAL_KEY: %w", err)
 	}
 	l.Vault = sealed.NewVault(pool, l.Box)
-	l.Store = sealed.Wrap(below, l.Vault, beside, log)
+	l.Store = sealed.Wrap(below, l.Vault, sameDatabase, log)
 	return l, nil
 }
 

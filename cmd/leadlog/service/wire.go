@@ -124,7 +124,7 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 		return err
 	}
 	// After copy-log has moved the views, further appends to the old log would never be read.
-	return projection.Belong(ctx, a.pool, a.store)
+	return projection.CheckLog(ctx, a.pool, a.store)
 }
 
 func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) {
@@ -215,9 +215,9 @@ func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig))
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// deliveryRest is the least time between two batches of the fan-out of webhooks. It is shorter than that of the views, because a
+// deliveryInterval is the least time between two batches of the fan-out of webhooks. It is shorter than that of the views, because a
 // receiver waits for the event.
-const deliveryRest = 5 * time.Millisecond
+const deliveryInterval = 5 * time.Millisecond
 
 // wireDeliveries builds the fan-out and the courier of webhooks. It also fixes the position of the log at which deliveries begin, before
 // the first request is answered.
@@ -233,7 +233,7 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	a.filters = delivery.NewFilters(a.store, bodies)
 	a.fanOut, err = projection.New(projection.Options{
 		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies, Filters: a.filters}},
-		Schema: schema.Deliveries, Rest: deliveryRest, Log: a.log, Watch: a.tracing.batches(),
+		Schema: schema.Deliveries, MinInterval: deliveryInterval, Log: a.log, Watch: a.tracing.batches(),
 	})
 	if err != nil {
 		return err
