@@ -240,7 +240,7 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 	case err == nil && latest.State.AdmitsJWT(issued):
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w: a JWT of before the account's not-before", ErrUnauthorized)
+		return fmt.Errorf("%w: the JWT was issued before the not-before time of the account", ErrUnauthorized)
 	case admits && age > NoCache && errors.Is(err, eventstore.ErrUnavailable):
 		if present, ok := d.accounts.Peek(id); ok && present.expect == cached.expect {
 			renewed := *present

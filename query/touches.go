@@ -20,7 +20,7 @@ import (
 // personal.
 type Touch struct {
 	TouchID string    `json:"touchId"` // of the event
-	LeadID  *string   `json:"leadId"`  // whom it belongs to, after joins; null: of a visitor who is no lead, or erased
+	LeadID  *string   `json:"leadId"`  // whom it belongs to, after joins; null: of a visitor without a lead, or erased
 	At      Timestamp `json:"at"`      // of a visit, by the sender's clock
 	Source  *string   `json:"source"`  // null: of a visit
 	Kind    string    `json:"kind"`    // created, merged or visit

@@ -45,7 +45,7 @@ func hint(err error) string {
 	case errors.Is(err, projection.ErrReplayRuns):
 		return "again, once the other has ended"
 	case errors.Is(err, query.ErrBehind):
-		return "leadlog replay all first, if a line above asks for it; or again, beside the service that updates the views"
+		return "leadlog replay all first, if a line above says so; or again while the service runs, because it updates the views"
 	case errors.Is(err, sealbox.ErrNoKey), errors.Is(err, sealbox.ErrUnknownKey), errors.Is(err, sealed.ErrOtherKeys):
 		return "the LEADLOG_SEAL_KEY of the service, or keys/seal_key in the data directory"
 	case errors.Is(err, command.ErrOtherClaimKey):

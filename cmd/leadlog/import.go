@@ -25,7 +25,7 @@ type importCommand struct {
 	Account       string `required:"" placeholder:"ID" help:"Account that the leads are for."`
 	DryRun        bool   `help:"Print which rows would be refused, and why, and write nothing."`
 	importer.File `embed:""`
-	Outcome       string `placeholder:"FILE" help:"Where to write the outcome of each row. Default: FILE.outcome.csv beside the file."`
+	Outcome       string `placeholder:"FILE" help:"Where to write the outcome of each row. Default: FILE.outcome.csv in the same directory."`
 	ClaimKey      string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
 

@@ -30,7 +30,7 @@ var errRefuted = errors.New("the proof does not hold")
 func (v *verifyCommand) checkProof(c cli.Output) error {
 	switch {
 	case v.File != "" || len(v.Tree) > 0 || v.Head != "" || v.Heal:
-		return cli.Usagef("a receipt or certificate is checked alone: verify --receipt receipt.txt --event event.json --public-key KEY")
+		return cli.Usagef("a receipt or certificate is checked without other arguments: verify --receipt receipt.txt --event event.json --public-key KEY")
 	case (v.Receipt == "") == (v.Certificate == ""):
 		return cli.Usagef("give --receipt with --event, or --certificate")
 	case (v.Receipt == "") != (v.Event == ""):
@@ -106,7 +106,7 @@ func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Recei
 	for _, k := range certificate.KeyCommitments {
 		fmt.Fprintf(c.Out, "destroyed: the key of lead %s with the hash %s\n", k.LeadID, k.Commitment)
 	}
-	fmt.Fprintln(c.Out, "the service says, and the log does not prove:")
+	fmt.Fprintln(c.Out, "stated by the service, and not proven by the log:")
 	switch {
 	case certificate.Endpoints == nil:
 		fmt.Fprintln(c.Out, "  no delivery to an endpoint is recorded")

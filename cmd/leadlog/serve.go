@@ -102,6 +102,6 @@ func settingsOf(model *kong.Application) (names []string) {
 // warn logs their names, and not their values, which may be secret.
 func (u unknownSettings) warn(log *slog.Logger) {
 	for _, name := range u {
-		log.Warn("the environment has a variable that is no setting of leadlog", "variable", name)
+		log.Warn("the environment has a variable that is not a setting of leadlog", "variable", name)
 	}
 }

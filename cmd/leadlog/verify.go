@@ -22,7 +22,7 @@ type verifyCommand struct {
 	service.SealedDatabase `embed:""`
 
 	Most     int    `default:"10" placeholder:"N" help:"How many differences and notes of each kind to print."`
-	Heal     bool   `help:"Finish erasures that killed processes left. May run beside the service."`
+	Heal     bool   `help:"Finish interrupted erasures. The service may be running."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
 
 	Tree       []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with, or the log, when it is a head of the whole log. May be given more than once."`
@@ -170,7 +170,7 @@ var errNotThatReport = errors.New("the log yields a different report")
 // checkReport makes a report again from the log.
 func (v *verifyCommand) checkReport(ctx context.Context, c cli.Output) error {
 	if len(v.Tree) > 0 || v.Head != "" || v.Heal {
-		return cli.Usagef("%s is a report, which is checked alone: verify %[1]s", v.File)
+		return cli.Usagef("%s is a report, and must be the only argument: verify %[1]s", v.File)
 	}
 	text, err := os.ReadFile(v.File)
 	if err != nil {

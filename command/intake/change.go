@@ -177,7 +177,7 @@ func (c Update) apply(s event.IntakeSettings, wrong field.Errors, privateTargets
 	}
 	onlyFor := func(name string, given bool, kind string) bool {
 		if given && s.Kind != "" && s.Kind != kind {
-			refuse(name, "is for kind "+kind+" alone")
+			refuse(name, "is only for kind "+kind)
 			return false
 		}
 		return given
@@ -412,7 +412,7 @@ func wrongSecret(settings event.IntakeSettings, name, secret string) string {
 	case settings.Kind == "": // which is an error of its own
 		return ""
 	case meta && settings.Kind != MetaLeadAds:
-		return "is for kind " + MetaLeadAds + " alone"
+		return "is only for kind " + MetaLeadAds
 	case name == nameSecret && settings.Kind == Form:
 		return "does not exist: the address of a form is public"
 	case len(secret) > maxSecret || !utf8.ValidString(secret) || strings.ContainsFunc(secret, unicode.IsControl):

@@ -38,7 +38,7 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 	updated.CustomFields, updated.RemovedFields = r.customChanges(s)
 	for _, field := range fields {
 		if !field.byHand && !empty(body[field.name]) {
-			r.wrong.Add(field.name, "is changed by a capture alone")
+			r.wrong.Add(field.name, "can only be changed by a capture")
 		}
 	}
 	// An empty object is valid, and changes nothing. A missing body, and an object without any of these members, are errors.

@@ -68,7 +68,7 @@ func ownHeaders(asked map[string]string) (headers map[string]string, names []str
 		_, twice := headers[name]
 		switch {
 		case !headerName(given):
-			wrong.Add(at, "is no name of a header")
+			wrong.Add(at, "is not a valid header name")
 		case slices.Contains(refusedHeaders, name), strings.HasPrefix(name, "Webhook-"), strings.HasPrefix(name, "Content-"):
 			wrong.Add(at, "is set by leadlog or by the connection")
 		case twice:

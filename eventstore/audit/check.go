@@ -77,7 +77,7 @@ func (c *checking) line(line []byte) error {
 	}
 	var e Entry
 	if err := json.Unmarshal(line, &e, json.RejectUnknownMembers(true)); err != nil {
-		c.find("line %d: is no token event as leadlog exports it: %v", c.lines, err)
+		c.find("line %d: is not a token event as leadlog exports it: %v", c.lines, err)
 		c.next++
 		return nil
 	}

@@ -124,11 +124,11 @@ func Is(file io.Reader) (bool, error) {
 // Parse reads a report's file. The error's text follows the name of the file: "has no account".
 func Parse(text []byte) (f File, err error) {
 	if err := json.Unmarshal(text, &f, json.RejectUnknownMembers(true)); err != nil {
-		return f, fmt.Errorf("is no report: %w", err)
+		return f, fmt.Errorf("is not a report: %w", err)
 	}
 	switch {
 	case f.Report != Kind:
-		return f, fmt.Errorf("is no report of %s", Kind)
+		return f, fmt.Errorf("is not a report of %s", Kind)
 	case f.Account == "":
 		return f, errors.New("has no account")
 	case !slices.Contains(attribution.Models(), f.Model):
