@@ -16,6 +16,9 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/console"
 )
@@ -227,6 +230,26 @@ func TestConsole_RejectsCrossSiteForms(t *testing.T) {
 		}
 	}
 	require.NotContains(t, b.get("/console/tokens").body, "theirs")
+}
+
+// A browser sends text, other programs may send any bytes. PostgreSQL could not store these.
+func TestConsole_RejectsFormsNotText(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	for path, fields := range map[string][]string{
+		"/console/tokens": {"name"}, "/console/webhooks": {"url", "description"}, "/console/intakes": {"name", "honeypot", "signature.prefix"},
+	} {
+		for _, field := range fields {
+			for _, text := range []string{"a\x00", "caf\xe9"} {
+				form := url.Values{"name": {"a"}, "expiresInDays": {"1"}, "url": {"https://example.com"}, "events": {"token.created"}, "kind": {"form"}}
+				form.Set(field, text)
+				r := b.do(http.MethodPost, path, form)
+				require.Equal(t, http.StatusBadRequest, r.status, "%s %s", path, field)
+				require.Contains(t, r.body, "The field "+field+" must be UTF-8 text without NUL")
+			}
+		}
+	}
+	require.Empty(t, storetest.Events(t, b.store, eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.WebhookPrefix, event.IntakePrefix}}))
 }
 
 func TestSignIn_LinkWorksOnce(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // traces are the texts that a person sent, in any encoding.
@@ -112,6 +114,26 @@ func TestErase_RemovesPersonEverywhere(t *testing.T) {
 	require.NotEqual(t, id, s.leadID(again))
 	again = s.as(http.MethodGet, leads+"/"+s.leadID(again)+"/activity?minPosition="+again.header.Get("X-Log-Position"), "").is(200)
 	require.Len(t, again.body["data"], 1, "what came after the erasure")
+}
+
+// The audit trail names the released field, which is not personal, also when its view is built after the erasure.
+func TestErase_KeepsReleaseOnTrail(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for i, field := range []string{"phone", "email"} {
+		value := map[string]string{"phone": fmt.Sprintf("987654321%d", i), "email": fmt.Sprintf("asha%d@example.com", i)}
+		body := fmt.Sprintf(`{"phone":%q,"email":%q}`, value["phone"], value["email"])
+		id := s.leadID(s.as(http.MethodPost, leads, body).is(201))
+		s.as(http.MethodPost, leads+"/"+id+"/contacts/release", fmt.Sprintf(`{%q:%q}`, field, value[field])).is(200)
+		s.erase(id, 200)
+		require.Equal(t, map[string]any{"field": field}, s.trail("&type=lead.released&subject="+id, 1)[0]["data"])
+	}
+	compared, err := projection.Replay{
+		URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Trail{}}, Progress: func(_, _ eventstore.Position) {},
+	}.Compare(t.Context(), 5)
+	require.NoError(t, err)
+	require.NoError(t, compared[0].Err)
+	require.Empty(t, compared[0].Found)
 }
 
 func TestErase_ForgetsVisitorOfLastLead(t *testing.T) {

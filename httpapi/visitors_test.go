@@ -66,6 +66,20 @@ func TestVisitors_ActivityOfAnotherAccount(t *testing.T) {
 	require.Equal(t, []any{}, s.as(http.MethodGet, after(path, foreign), "").at("data"))
 }
 
+// PostgreSQL can store neither bytes that are not UTF-8 nor NUL. A view that fails at an event stops for all accounts.
+func TestVisitors_URLNotText(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.capture(`{"phone":"9876543210","visitorId":"v"}`).at("data", "leadId").(string)
+	last := reply{}
+	for _, parameter := range []string{"utm_source", "utm_campaign", "utm_term", "gclid", "utm_%00", "x%ff"} {
+		last = s.act("v", `{"type":"page_view","url":"https://example.com/?utm_medium=cpc&`+parameter+`=a%00%e9"}`).is(http.StatusAccepted)
+	}
+	touches := s.as(http.MethodGet, after("/api/v1/crm/touches?include=visits&leadId="+id, last), "").is(http.StatusOK)
+	require.Len(t, touches.at("data"), 7)
+	require.Contains(t, touches.raw, `"utmSource":"a��"`)
+}
+
 func TestVisitors_Rejections(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -111,9 +112,7 @@ func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.S
 	case event.LeadMerged:
 		step.Source, step.EmailHeldBy = data.Source, data.EmailHeldBy
 	case event.LeadReleased:
-		if step.Released = (Change{Field: "phone", Old: data.Phone}); data.Phone == "" {
-			step.Released = Change{Field: "email", Old: data.Email}
-		}
+		step.Released = Change{Field: data.Field, Old: cmp.Or(data.Phone, data.Email)}
 	case event.LeadJoined:
 		step.Joined = data.From
 	case event.LeadJoinedInto:

@@ -2,6 +2,7 @@ package lead
 
 import (
 	"cmp"
+	"net/url"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -41,6 +42,21 @@ type Origin struct {
 	ClickIDs    map[string]string `json:"clickIds"`
 	LandingPage *string           `json:"landingPage"`
 	Referrer    *string           `json:"referrer"`
+}
+
+// PageQuery returns the parameters of a page's URL, each with its first value. Bytes that are not UTF-8 are replaced by U+FFFD, as browsers
+// do, and so is NUL.
+func PageQuery(address string) map[string]string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return nil
+	}
+	text := func(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD") }
+	query := map[string]string{}
+	for name, values := range parsed.Query() {
+		query[text(name)] = text(values[0])
+	}
+	return query
 }
 
 // clickIDs are the parameters by which ad platforms name a click.

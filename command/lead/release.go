@@ -47,9 +47,9 @@ func (r *reader) contact(rules Rules) (named event.LeadReleased) {
 		return named
 	}
 	if r.present("phone") {
-		named.Phone = r.phone(rules)
+		named.Field, named.Phone = "phone", r.phone(rules)
 	} else {
-		named.Email = r.email(rules)
+		named.Field, named.Email = "email", r.email(rules)
 	}
 	return named
 }

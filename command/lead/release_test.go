@@ -31,39 +31,39 @@ func TestRelease_Replacement(t *testing.T) {
 	}{
 		"an old phone": {
 			withContacts("Asha", false), phoneA, "",
-			event.LeadReleased{Phone: phoneA, Current: phoneNew}, [3]string{"Asha", phoneNew, emailA},
+			event.LeadReleased{Field: "phone", Phone: phoneA, Current: phoneNew}, [3]string{"Asha", phoneNew, emailA},
 		},
 		"the current phone": {
 			withContacts("Asha", false), phoneNew, "",
-			event.LeadReleased{Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}}, [3]string{"Asha", phoneA, emailA},
+			event.LeadReleased{Field: "phone", Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}}, [3]string{"Asha", phoneA, emailA},
 		},
 		"a phone that came after the current one": {
 			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Phone: phoneA}}), phoneNew, "",
-			event.LeadReleased{Phone: phoneNew, Current: phoneA}, [3]string{"Asha", phoneA, emailA},
+			event.LeadReleased{Field: "phone", Phone: phoneNew, Current: phoneA}, [3]string{"Asha", phoneA, emailA},
 		},
 		"the current email": {
 			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Email: emailNew}}), "", emailNew,
-			event.LeadReleased{Email: emailNew, Current: emailA, Changed: []string{"email"}}, [3]string{"Asha", phoneNew, emailA},
+			event.LeadReleased{Field: "email", Email: emailNew, Current: emailA, Changed: []string{"email"}}, [3]string{"Asha", phoneNew, emailA},
 		},
 		"an old phone, and a name derived from the email": {
 			withContacts(local, true), phoneA, "",
-			event.LeadReleased{Phone: phoneA, Current: phoneNew}, [3]string{local, phoneNew, emailA},
+			event.LeadReleased{Field: "phone", Phone: phoneA, Current: phoneNew}, [3]string{local, phoneNew, emailA},
 		},
 		"the only email, from which the name is derived": {
 			withContacts(local, true), "", emailA,
-			event.LeadReleased{Email: emailA, Name: phoneNew, Changed: []string{"name", "email"}}, [3]string{phoneNew, phoneNew, ""},
+			event.LeadReleased{Field: "email", Email: emailA, Name: phoneNew, Changed: []string{"name", "email"}}, [3]string{phoneNew, phoneNew, ""},
 		},
 		"an old phone, from which the name is derived": {
 			withContacts(phoneA, true), phoneA, "",
-			event.LeadReleased{Phone: phoneA, Current: phoneNew, Name: local, Changed: []string{"name"}}, [3]string{local, phoneNew, emailA},
+			event.LeadReleased{Field: "phone", Phone: phoneA, Current: phoneNew, Name: local, Changed: []string{"name"}}, [3]string{local, phoneNew, emailA},
 		},
 		"the other form of the current phone, from which the name is derived": {
 			mergedInto(withContacts(formerMexican, true), event.LeadMerged{LeadFields: event.LeadFields{Phone: formerMexican}}), mexican, "",
-			event.LeadReleased{Phone: mexican, Current: phoneNew, Name: local, Changed: []string{"name", "phone"}}, [3]string{local, phoneNew, emailA},
+			event.LeadReleased{Field: "phone", Phone: mexican, Current: phoneNew, Name: local, Changed: []string{"name", "phone"}}, [3]string{local, phoneNew, emailA},
 		},
 		"the only email, and a given name that equals its local part": {
 			withContacts(local, false), "", emailA,
-			event.LeadReleased{Email: emailA, Changed: []string{"email"}}, [3]string{local, phoneNew, ""},
+			event.LeadReleased{Field: "email", Email: emailA, Changed: []string{"email"}}, [3]string{local, phoneNew, ""},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,15 +62,11 @@ func campaign(address string) (touch bool, plain event.Campaign) {
 	if !strings.Contains(address, prefix) {
 		return false, plain
 	}
-	parsed, err := url.Parse(address)
-	if err != nil {
-		return false, plain
+	query := lead.PageQuery(address)
+	for name, value := range query {
+		touch = touch || strings.HasPrefix(name, prefix) && !lead.Blank(value)
 	}
-	query := parsed.Query()
-	for name, values := range query {
-		touch = touch || strings.HasPrefix(name, prefix) && !lead.Blank(values[0])
-	}
-	return touch, lead.Campaign(query.Get, "")
+	return touch, lead.Campaign(func(name string) string { return query[name] }, "")
 }
 
 // validID reports whether a lead could have the id too.

@@ -165,6 +165,8 @@ func TestParseActivity_Campaign(t *testing.T) {
 		"https://example.com/?utm_source=Google&utm_campaign=a%20b&utm_id=7": {Touch: true, Campaign: event.Campaign{UTMSource: "Google", UTMCampaign: "a b", UTMID: "7"}},
 		"https://example.com/?utm_medium=a%40example.com":                    {Touch: true},
 		"https://example.com/?utm_term=shoes":                                {Touch: true},
+		"https://example.com/?utm_source=caf%E9&utm_medium=a%00b":            {Touch: true, Campaign: event.Campaign{UTMSource: "caf\uFFFD", UTMMedium: "a\uFFFDb"}},
+		"https://example.com/?utm_%00=x":                                     {Touch: true},
 		"https://example.com/?utm_source=&x=utm_":                            {},
 		"https://example.com/utm_source=x#utm_source=x":                      {},
 		"https://example.com/":                                               {},

@@ -98,7 +98,7 @@ const plainBody = 4 << 10
 // WithBody returns the raw arrival with a body, which is compressed if it is large or not text.
 func (r ArrivalRaw) WithBody(body []byte) ArrivalRaw {
 	r.Body, r.Compressed = "", nil
-	if len(body) <= plainBody && utf8.Valid(body) {
+	if len(body) <= plainBody && utf8.Valid(body) && bytes.IndexByte(body, 0) < 0 {
 		r.Body = string(body)
 		return r
 	}

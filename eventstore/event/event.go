@@ -7,6 +7,7 @@
 package event
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,17 +37,39 @@ type Fact struct {
 // ErrUnknownType means that a stored event has a type that this program does not know: a newer version wrote it.
 var ErrUnknownType = errors.New("unknown event type")
 
-// Encode returns a fact's stored name and JSON. Equal facts have equal encodings.
+// errNUL means that a text has a NUL, which PostgreSQL cannot store. Commands reject it earlier, with the name of the field.
+var errNUL = errors.New("text contains NUL")
+
+// Encode returns a fact's stored name and JSON. Equal facts have equal encodings. It fails for text that views could not store.
 func Encode(data Data) (eventType string, encoded []byte, err error) {
 	eventType = data.EventType()
 	entry, known := catalogue[eventType]
 	if !known {
 		return "", nil, fmt.Errorf("%w: %s", ErrUnknownType, eventType)
 	}
-	if encoded, err = entry.encode(data); err != nil {
+	if encoded, err = entry.encode(data); err == nil && hasNUL(encoded) {
+		err = errNUL
+	}
+	if err != nil {
 		return "", nil, fmt.Errorf("encode %s: %w", eventType, err)
 	}
 	return eventType, encoded, nil
+}
+
+// hasNUL reports whether a string in encoded JSON has a NUL. In JSON it is always escaped.
+func hasNUL(encoded []byte) bool {
+	escape := []byte(`\u0000`)
+	for {
+		at := bytes.Index(encoded, escape)
+		if at < 0 {
+			return false
+		}
+		before := bytes.TrimRight(encoded[:at], `\`)
+		if (at-len(before))%2 == 0 { // otherwise the backslash is itself escaped
+			return true
+		}
+		encoded = encoded[at+len(escape):]
+	}
 }
 
 // Decode decodes a stored fact. The fact may share memory with encoded, which must not be changed afterwards. The error wraps

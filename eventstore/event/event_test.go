@@ -55,7 +55,7 @@ func TestDecode_UnknownFields(t *testing.T) {
 func TestEncode_Deterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		keys := rapid.SliceOfNDistinct(rapid.String(), 2, 20, rapid.ID[string]).Draw(t, "keys")
+		keys := rapid.SliceOfNDistinct(rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r != 0 })), 2, 20, rapid.ID[string]).Draw(t, "keys")
 		facts := [2]LeadCreated{{LeadFields: LeadFields{Name: "n"}}, {LeadFields: LeadFields{Name: "n"}}}
 		for i := range facts {
 			facts[i].CustomFields = make(map[string]jsontext.Value)
@@ -77,6 +77,10 @@ func TestEncode_Invalid(t *testing.T) {
 	t.Parallel()
 	for name, fact := range map[string]Data{
 		"text not UTF-8":   ClaimTaken{Kind: "\xff"},
+		"NUL":              TokenCreated{Name: "a\x00"},
+		"NUL in a list":    LeadMerged{Changed: []string{`\`, "\\\x00"}},
+		"NUL in a value":   LeadCreated{LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`["\u0000"]`)}}},
+		"NUL in a name":    VisitorActed{Properties: map[string]jsontext.Value{"\x00": jsontext.Value(`1`)}},
 		"a value not JSON": LeadCreated{LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`{`)}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,6 +89,13 @@ func TestEncode_Invalid(t *testing.T) {
 			require.ErrorContains(t, err, "encode "+fact.EventType())
 		})
 	}
+}
+
+func TestEncode_EscapedBackslashIsNoNUL(t *testing.T) {
+	t.Parallel()
+	_, encoded, err := Encode(TokenCreated{Name: `a\u0000`})
+	require.NoError(t, err)
+	require.Contains(t, string(encoded), `a\\u0000`)
 }
 
 func TestTypes_NameForm(t *testing.T) {

@@ -74,7 +74,7 @@ func samples() []Data {
 			}, RemovedFields: []string{"city"}, Changed: []string{"name"},
 		},
 		LeadReleased{
-			Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
+			Field: "phone", Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
 		},
 		LeadJoinedInto{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		LeadJoined{

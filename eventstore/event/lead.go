@@ -86,6 +86,7 @@ type LeadUpdated struct {
 
 // LeadReleased records that a lead no longer has a phone or email. Exactly one of the two is set.
 type LeadReleased struct {
+	Field   string   `json:"field"` // phone or email; known after an erasure too
 	Phone   string   `json:"phone,omitzero"`
 	Email   string   `json:"email,omitzero"`
 	Current string   `json:"current,omitzero"` // the lead's new phone, or email; absent when it has none

@@ -32,7 +32,7 @@ var declared = map[string]declaration{
 	},
 	event.LeadReleased{}.EventType(): {
 		personal: list("phone email current name"),
-		plain:    list("changed"),
+		plain:    list("field changed"),
 	},
 	event.LeadJoinedInto{}.EventType(): {plain: list("into")},
 	event.LeadJoined{}.EventType(): {

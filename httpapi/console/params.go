@@ -24,7 +24,7 @@ const maxParam = 1000 // characters
 
 func (p *params) text(name string) string {
 	value := strings.TrimSpace(p.values.Get(name))
-	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) || utf8.RuneCountInString(value) > maxParam {
+	if !isText(value) || utf8.RuneCountInString(value) > maxParam {
 		p.wrong.Add(name, "must be text of at most 1000 characters")
 		return ""
 	}

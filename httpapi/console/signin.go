@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/token"
@@ -42,10 +44,29 @@ func (v *visit) formWithin(most int64) (url.Values, error) {
 	if err := v.r.ParseForm(); err != nil {
 		return nil, errBadForm
 	}
+	for name, values := range v.r.PostForm {
+		switch {
+		case !isText(name):
+			return nil, errBadForm
+		case !isText(values...):
+			return nil, notTextError(name)
+		}
+	}
 	return v.r.PostForm, nil
 }
 
 var errBadForm = errors.New("a form that cannot be read")
+
+// notTextError names a field of a form whose value cannot be stored as text.
+type notTextError string
+
+func (e notTextError) Error() string {
+	return "The field " + string(e) + " must be UTF-8 text without NUL"
+}
+
+func isText(values ...string) bool {
+	return !slices.ContainsFunc(values, func(s string) bool { return !utf8.ValidString(s) || strings.ContainsRune(s, 0) })
+}
 
 // signIn begins a session by a JWT or by the code of a link. Only submitting the form uses up the code: programs that preview links
 // also open them.

@@ -212,6 +212,7 @@ func (f failurePage) Unsure() bool { return f.Status >= http.StatusInternalServe
 // explain returns the answer to an error: the console's own ones here, all others as the API answers them.
 func (v *visit) explain(err error) Failure {
 	var scope scopeError
+	var notText notTextError
 	switch {
 	case errors.As(err, &scope):
 		return Failure{Status: http.StatusForbidden, Message: scope.Error()}
@@ -221,6 +222,8 @@ func (v *visit) explain(err error) Failure {
 		return Failure{Status: http.StatusNotFound, Message: "Delivery not found"}
 	case errors.Is(err, errBadForm):
 		return Failure{Status: http.StatusBadRequest, Message: "The form could not be read"}
+	case errors.As(err, &notText):
+		return Failure{Status: http.StatusBadRequest, Message: notText.Error()}
 	case errors.Is(err, errCrossSite):
 		return Failure{Status: http.StatusForbidden, Message: "The form was sent from another site and was rejected"}
 	}

@@ -141,7 +141,7 @@ func TestOrdering_Replay(t *testing.T) {
 	w := begun(t)
 	id := inOrder(t, w, "https://example.com", "lead")
 	lead := event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
+	w.Append(t, "acme", lead, newLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1})
 	spread(t, w)
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE type = 'lead.created'`) // as if it was sent
@@ -184,7 +184,7 @@ func TestOrdering_GivesWay(t *testing.T) {
 	r.Config.Handler = failingFor(r.Config.Handler, bad)
 	id := inOrder(t, w, r.URL, "lead")
 	spreading := send(t, w)
-	w.Append(t, "acme", bad, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
+	w.Append(t, "acme", bad, newLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
 	w.Project(t)
 	failed := stateOf(t, w, bad, "lead.created", "failed")
 	stateOf(t, w, bad, "lead.released", "failed")
@@ -247,7 +247,7 @@ func TestOrdering_Changed(t *testing.T) {
 		})
 		projectiontest.Await(t, spreading)
 	}
-	w.Append(t, "acme", stuck, newLead("Ann"), event.LeadReleased{Phone: "+919876500001"})
+	w.Append(t, "acme", stuck, newLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
 	w.Append(t, "acme", other, newLead("Bea"))
 	stateOf(t, w, other, "lead.created", "delivered") // another lead's delivery does not wait
 	attempts("lead.created", 1)

@@ -138,7 +138,7 @@ func TestBody_Changes(t *testing.T) {
 			{"field":"metadata.n","old":null,"new":[1]},{"field":"metadata.utm_source","old":"g","new":"w"}]`, true},
 		{"a change by hand", event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, RemovedFields: []string{"city"}},
 			`[{"field":"status","old":"new","new":"won"},{"field":"customFields.city","old":"Goa","new":null}]`, false},
-		{"a release", event.LeadReleased{Email: "a@example.com"}, `[{"field":"email","old":"a@example.com","new":null}]`, false},
+		{"a release", event.LeadReleased{Field: "email", Email: "a@example.com"}, `[{"field":"email","old":"a@example.com","new":null}]`, false},
 		{"a join", event.LeadJoined{From: source, Was: event.LeadSnapshot{LeadFields: event.LeadFields{Name: "Anna", Phone: "+919876543210"}}},
 			`[{"field":"phone","old":null,"new":"+919876543210"}]`, false},
 	} {

@@ -124,7 +124,7 @@ func (h *History) mergeLead(t testing.TB, account string) {
 	merged.Visitor, merged.Campaign = visitorOf(account, merged.VisitorID), h.campaign()
 	facts := []event.Data{merged}
 	if merged.Name != "" && merged.Status != "" { // an address that the lead may not have had
-		facts = append(facts, event.LeadReleased{Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
+		facts = append(facts, event.LeadReleased{Field: "email", Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
 	}
 	h.world.Append(t, account, event.LeadStream(id), facts...)
 }

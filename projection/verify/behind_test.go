@@ -28,14 +28,14 @@ func TestVerify_ViewsBehind(t *testing.T) {
 		},
 		"a phone less": func(_, second, claim, _ string) []fact {
 			return []fact{
-				{event.LeadStream(second), event.LeadReleased{Phone: "+912"}},
+				{event.LeadStream(second), event.LeadReleased{Field: "phone", Phone: "+912"}},
 				{claim, event.ClaimReleased{Kind: "phone", Holder: second}},
 			}
 		},
 		"a phone less, its claim first": func(_, second, claim, _ string) []fact {
 			return []fact{
 				{claim, event.ClaimReleased{Kind: "phone", Holder: second}},
-				{event.LeadStream(second), event.LeadReleased{Phone: "+912"}},
+				{event.LeadStream(second), event.LeadReleased{Field: "phone", Phone: "+912"}},
 			}
 		},
 		"one lead of two": func(first, second, claim, _ string) []fact {

@@ -2,15 +2,14 @@ package view
 
 import (
 	"context"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -239,14 +238,12 @@ func visitMetadata(acted *event.VisitorActed) map[string]jsontext.Value {
 	metadata := map[string]jsontext.Value{}
 	put := func(name, value string) {
 		quoted, err := jsontext.AppendQuote(nil, value)
-		if err == nil && value != "" && !strings.ContainsRune(value, 0) { // PostgreSQL cannot store NUL
+		if err == nil && value != "" {
 			metadata[name] = quoted
 		}
 	}
-	if parsed, err := url.Parse(acted.URL); err == nil {
-		for name, values := range parsed.Query() {
-			put(name, values[0])
-		}
+	for name, value := range lead.PageQuery(acted.URL) {
+		put(name, value)
 	}
 	put("page_url", acted.URL)
 	put("referrer", acted.Referrer)

@@ -153,11 +153,7 @@ func (s settings) save(ctx context.Context, tx pgx.Tx) error {
 func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	switch d := e.Data.(type) {
 	case event.LeadReleased: // without the value
-		what := "phone"
-		if d.Email != "" {
-			what = "email"
-		}
-		return json.Marshal(map[string]string{"field": what})
+		return json.Marshal(map[string]string{"field": d.Field})
 	case event.LeadJoined:
 		return json.Marshal(map[string]string{"from": d.From})
 	case event.LeadErased:
