@@ -27,6 +27,7 @@ type ArrivalPreview struct {
 	Fetched []string     // ids of leads that Meta announces: each would be fetched, and mapped then
 	Arrival lead.Arrival // valid only without Wrong
 	Wrong   field.Errors // why it would be quarantined
+	Asked   bool         // a form's sender would be answered with those errors that a person can correct, and nothing would be kept
 }
 
 // PreviewArrival maps and parses a post like an arrival, and appends nothing. It does not authenticate the sender. The errors are
@@ -58,7 +59,13 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 	if err != nil {
 		return preview, err
 	}
-	if preview.Mapped, preview.Wrong = mapping.Map(cmd.Request); len(preview.Wrong) > 0 {
+	preview.Mapped, preview.Wrong = mapping.Map(cmd.Request)
+	if preview.Mapped.Test || preview.Mapped.Skip || preview.Mapped.Honeypot { // the fields do not matter then
+		preview.Wrong = nil
+		return preview, nil
+	}
+	defer func() { preview.Asked = settings.Kind == intake.Form && len(correctable(preview.Wrong)) > 0 }()
+	if len(preview.Wrong) > 0 {
 		return preview, nil
 	}
 	rules := lead.Rules{Region: account.State.Region, Stages: account.State.Stages}

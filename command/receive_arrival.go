@@ -223,6 +223,11 @@ type Quarantined struct {
 // Unwrap returns the errors of the fields.
 func (q *Quarantined) Unwrap() error { return q.Errors }
 
+// correctable returns the errors of a form that the person who sends it can correct.
+func correctable(wrong field.Errors) field.Errors {
+	return slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool { return e.Field != "phone" && e.Field != "email" })
+}
+
 // quarantine stores an arrival whose fields are wrong, if arrivals are kept. It always returns an error: a *Quarantined if it was
 // stored, else the errors of the fields.
 func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
@@ -242,7 +247,7 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 		return &Quarantined{Errors: wrong, ArrivalID: c.kept.was.ID} // nothing has changed
 	}
 	if c.kept.askPerson {
-		if correctable := slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool { return e.Field != "phone" && e.Field != "email" }); len(correctable) > 0 {
+		if correctable := correctable(wrong); len(correctable) > 0 {
 			return correctable
 		}
 	}

@@ -158,6 +158,10 @@ func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], ite
 			return err
 		}
 		defer leave()
+		if x.r.Method == http.MethodHead { // shows nothing
+			_, err := writeList(x, media, sheet, items)
+			return err
+		}
 		begun, err := x.Commands.BeginExport(x.ctx, x.caller, what, string(exportFormats[media]), listFilter(x.params().values))
 		if err != nil {
 			return err
@@ -204,13 +208,18 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 func writeList[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) (rows int, err error) {
 	format := exportFormats[media]
 	out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
-	return sheet.Write(out, format, export.While(x.stillAdmitted, items), func() {
+	begin := func() {
 		x.w.Header().Set("Content-Type", format.MediaType())
 		if format != export.NDJSON {
 			x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
 		}
 		x.w.WriteHeader(http.StatusOK)
-	})
+	}
+	if x.r.Method == http.MethodHead {
+		begin()
+		return 0, nil
+	}
+	return sheet.Write(out, format, export.While(x.stillAdmitted, items), begin)
 }
 
 // revealing records that a caller reads one lead, before it is shown.

@@ -237,6 +237,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, r.status)
 	require.Contains(t, r.body, "must be after since")
 
+	require.Equal(t, http.StatusBadRequest, b.post(at+"/switch", "enabled", "x").status)
 	require.Equal(t, at, b.post(at+"/switch", "enabled", "false").goTo)
 	require.Contains(t, b.get(at).body, `<span class="state disabled">`)
 	r = b.post(at + "/test")
@@ -389,6 +390,15 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 	require.Contains(t, b.get("/console/sources?since=2026-01-02&source=api&compare=previous").body, `<a href="?compare=previous">Remove all</a>`)
 	require.Regexp(t, `<details class="more" open>`, b.get("/console/leads?phone=12").body, "what is wrong is in sight")
 	require.NotRegexp(t, `<details class="more" open>`, b.get("/console/leads?status=new").body)
+}
+
+func TestConsoleAttribution_UnknownParameters(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	for _, query := range []string{"model=bogus", "by=bogus"} {
+		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/attribution?"+query).status, query)
+	}
+	require.Equal(t, http.StatusOK, b.get("/console/sources/attribution?model=&by=").status)
 }
 
 func TestConsoleAttribution_AsOf(t *testing.T) {
@@ -608,6 +618,20 @@ func TestConsoleUsage_SeparatesBatchLines(t *testing.T) {
 	require.Equal(t, []any{2.0, 3.0, 2.0, 0.0}, []any{today["captures"], today["batchLines"], today["refused"], today["deliveries"]})
 }
 
+func TestExport_HeadIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	b.capture(`{"phone":"9876543210"}`)
+	head := b.do(http.MethodHead, "/console/leads.csv", nil)
+	require.Equal(t, http.StatusOK, head.status)
+	require.Equal(t, "text/csv; charset=utf-8", head.header.Get("Content-Type"))
+	list := b.send(call{method: http.MethodHead, path: "/api/v1/crm/touches", credential: b.jwt, header: map[string]string{"Accept": "text/csv"}})
+	require.Equal(t, "text/csv; charset=utf-8", list.is(http.StatusOK).header.Get("Content-Type"))
+	b.post("/console/tokens", "name", "later", "expiresInDays", "30")
+	b.trail("&type=token.created", 1)
+	require.Empty(t, b.trail("&type=data.exported", 0))
+}
+
 func TestConsole_ExportsEveryPage(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
@@ -669,12 +693,16 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	require.Contains(t, r.body, "This would become a lead")
 	require.Contains(t, r.body, "asha@example.com")
 	require.Contains(t, b.post(at+"/preview", "body", `{`).body, "This would be quarantined")
+	contact, _ := b.intake(`{"name":"Form","kind":"form"}`)
+	contact = "/console/intakes/" + contact[strings.LastIndex(contact, "/")+1:]
+	require.Contains(t, b.post(contact+"/preview", "body", `{"name":"Asha"}`).body, "the person who sends the form is asked to correct it")
 
 	require.Contains(t, b.get(at+"/edit").body, "body.who")
 	require.Equal(t, at, b.post(at+"/edit", "kind", "typeform", "name", "Survey", "expectEvery", "", "mapping.name", "").goTo)
 	shown = b.get(at).body
 	require.Contains(t, shown, "<h1>Survey</h1>")
 	require.NotContains(t, shown, "body.who")
+	require.Equal(t, http.StatusBadRequest, b.post(at+"/switch", "enabled", "x").status)
 	require.Equal(t, at, b.post(at+"/switch", "enabled", "false").goTo)
 	require.Contains(t, b.get(at).body, `<span class="state disabled">`)
 
@@ -812,7 +840,7 @@ func TestConsoleLead_TellsStory(t *testing.T) {
 		"Clicked",
 		"Captured through the form “Contact <us>” on example.com, campaign spring",
 		"Captured again through the chatbot: email added, city added",
-		"Captured again through the chatbot: nothing new",
+		"Captured again through the chatbot: no field changed",
 		"Viewed a page on shop.example, campaign sale",
 		"Changed: temperature hot, value added",
 		"Won, worth INR 12,000",
@@ -849,7 +877,7 @@ func TestConsoleLead_StoryOfJoin(t *testing.T) {
 		"Another lead was joined into this one: name changed, email added, value added, size added",
 	}, tale(b.get("/console/leads/"+into).body))
 	require.Equal(t, []string{
-		"Captured through a Google ad", "Captured again through the website: nothing new", "Joined into another lead",
+		"Captured through a Google ad", "Captured again through the website: no field changed", "Joined into another lead",
 	}, tale(b.get("/console/leads/"+from).body))
 }
 

@@ -206,6 +206,22 @@ func TestIntakes_Preview(t *testing.T) {
 	require.Nil(t, shown.at("data", "lastArrivalAt"), "a preview has no effect")
 }
 
+// Fields of a test, or of a post that the mapping skips, do not matter: such a post is discarded.
+func TestIntakes_PreviewDiscarded(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.intake(`{"name":"Google","kind":"google_lead_form"}`)
+	for of, body := range map[string]string{
+		"test": `{"body":"{\"is_test\":true,\"user_column_data\":[],\"lead_id\":\"t1\"}"}`,
+		"skip": `{"body":"{\"user_column_data\":[],\"lead_id\":\"t1\"}","mapping":{"skip":"true"}}`,
+	} {
+		preview := s.as(http.MethodPost, path+"/preview", body).is(http.StatusOK)
+		require.Nil(t, preview.at("errors"), preview.raw)
+		require.Equal(t, true, preview.at("data", of), preview.raw)
+		require.Nil(t, preview.at("data", "lead"))
+	}
+}
+
 func TestIntakes_PreviewMeta(t *testing.T) {
 	t.Parallel()
 	s := start(t)

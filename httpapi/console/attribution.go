@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/leadlog/leadlog/command/field"
@@ -54,8 +55,10 @@ func (v *visit) attribution() (screen, error) {
 	p := v.params()
 	span := v.reportFilter(p)
 	model, by, asOf := p.model(), p.text("by"), p.text("asOf")
-	if !slices.Contains(attribution.Keys(), by) {
+	if by == "" {
 		by = string(attribution.BySource)
+	} else if !slices.Contains(attribution.Keys(), by) {
+		p.wrong.Add("by", "must be one of "+strings.Join(attribution.Keys(), ", "))
 	}
 	at, err := query.ParseAsOf(asOf)
 	if err != nil {
@@ -104,8 +107,12 @@ func (v *visit) attribution() (screen, error) {
 
 // model reads a model of attribution, the last touch by default.
 func (p *params) model() attribution.Model {
-	if model := p.text("model"); slices.Contains(attribution.Models(), model) {
-		return attribution.Model(model)
+	model := p.text("model")
+	switch {
+	case model == "":
+		return attribution.Last
+	case !slices.Contains(attribution.Models(), model):
+		p.wrong.Add("model", "must be one of "+strings.Join(attribution.Models(), ", "))
 	}
-	return attribution.Last
+	return attribution.Model(model)
 }

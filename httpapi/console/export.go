@@ -29,6 +29,9 @@ func exported[T any](v *visit, p *params, what string, sheet export.Sheet[T], it
 	}
 	send := shown.send
 	shown.send = func() error {
+		if v.r.Method == http.MethodHead { // shows nothing
+			return send()
+		}
 		recorded, err := v.Commands.BeginExport(v.ctx, v.caller, what, v.format(), filter)
 		if err != nil {
 			return err
@@ -51,12 +54,17 @@ func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, 
 	format := export.Format(v.format())
 	return screen{send: func() error {
 		begun := false
-		out := deadlineWriter{v.w, http.NewResponseController(v.w)}
-		rows, err := sheet.Write(out, format, export.While(v.stillAdmitted, items), func() {
+		begin := func() {
 			begun = true
 			v.w.Header().Set("Content-Type", format.MediaType())
 			v.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
-		})
+		}
+		if v.r.Method == http.MethodHead {
+			begin()
+			return nil
+		}
+		out := deadlineWriter{v.w, http.NewResponseController(v.w)}
+		rows, err := sheet.Write(out, format, export.While(v.stillAdmitted, items), begin)
 		v.rows, v.whole = rows, err == nil
 		_ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // for the bytes that net/http writes after the last item
 		if err != nil && begun {

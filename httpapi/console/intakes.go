@@ -131,6 +131,9 @@ func (v *visit) readIntake() (kind string, c intake.Update, values map[string]st
 		c.Challenge = &intake.Challenge{Provider: form.Get("challenge.provider"), Secret: form.Get("challenge.secret")}
 	}
 	var wrong field.Errors
+	if c.Challenge != nil && c.Challenge.Provider == "" && c.Challenge.Secret != "" {
+		wrong.Add("challenge.provider", "is required with a secret")
+	}
 	if form.Has("rateLimit") {
 		c.RateLimit = &intake.Rate{}
 		if given := strings.TrimSpace(form.Get("rateLimit")); given != "" {
@@ -201,6 +204,7 @@ type intakePreview struct {
 	Lead              []member
 	Discarded         string // why a valid sample would not be captured
 	Wrong             field.Errors
+	Asked             bool // as in command.ArrivalPreview
 }
 
 func (v *visit) intake() (screen, error) { return v.intakeScreen(v.id("id"), nil, intakePreview{}) }
@@ -285,12 +289,12 @@ func (v *visit) toIntake(err error) (screen, error) {
 
 // switchIntake enables or disables an intake.
 func (v *visit) switchIntake() (screen, error) {
-	form, err := v.form()
+	enabled, err := v.switchForm()
 	if err != nil {
 		return screen{}, err
 	}
 	changed, err := v.Commands.ChangeIntake(v.ctx, command.ChangeIntake{
-		Caller: v.caller, IntakeID: v.id("id"), Change: intake.Update{Enabled: new(form.Get("enabled") == "true")},
+		Caller: v.caller, IntakeID: v.id("id"), Change: intake.Update{Enabled: &enabled},
 	})
 	if err == nil {
 		v.waitForViews(changed.Position, query.IntakeView)
@@ -317,7 +321,7 @@ func (v *visit) previewIntake() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	preview.Wrong = would.Wrong
+	preview.Wrong, preview.Asked = would.Wrong, would.Asked
 	switch {
 	case len(would.Fetched) > 0:
 		preview.Discarded = fmt.Sprintf("It only announces leads (%s). Each is fetched from Meta and then captured. "+

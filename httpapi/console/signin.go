@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/token"
 )
 
@@ -53,6 +54,21 @@ func (v *visit) formWithin(most int64) (url.Values, error) {
 		}
 	}
 	return v.r.PostForm, nil
+}
+
+// switchForm returns the value of a form that enables or disables a thing.
+func (v *visit) switchForm() (enabled bool, err error) {
+	form, err := v.form()
+	if err != nil {
+		return false, err
+	}
+	switch form.Get("enabled") {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, field.Errors{{Field: "enabled", Message: "must be true or false"}}
 }
 
 var errBadForm = errors.New("a form that cannot be read")

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 
 	"github.com/go-json-experiment/json"
@@ -86,6 +87,9 @@ const testPost = "name=Test+Lead&email=test.lead%40example.com"
 
 // sendTestLead posts a made-up person to the newest form, mapped as its posts are.
 func (v *visit) sendTestLead() (screen, error) {
+	ctx, cancel := context.WithTimeout(v.ctx, viewTimeout)
+	defer cancel()
+	_ = v.Query.CatchUp(ctx, query.IntakeView) // the form may have just been created
 	form, err := v.newestForm()
 	if err != nil {
 		return screen{}, err

@@ -117,7 +117,7 @@ func (t teller) event(s stepShown) (text string, won bool) {
 
 func orNothing(changes string) string {
 	if changes == "" {
-		return "nothing new"
+		return "no field changed"
 	}
 	return changes
 }

@@ -341,12 +341,12 @@ func (v *visit) testEndpoint() (screen, error) {
 
 // switchEndpoint turns an endpoint on or off.
 func (v *visit) switchEndpoint() (screen, error) {
-	form, err := v.form()
+	enabled, err := v.switchForm()
 	if err != nil {
 		return screen{}, err
 	}
 	updated, err := v.Commands.UpdateWebhookEndpoint(v.ctx, command.UpdateWebhookEndpoint{
-		Caller: v.caller, WebhookID: v.id("id"), Change: webhook.Change{Enabled: new(form.Get("enabled") == "true")},
+		Caller: v.caller, WebhookID: v.id("id"), Change: webhook.Change{Enabled: &enabled},
 	})
 	if err == nil {
 		v.waitForViews(updated.Position, query.EndpointView)

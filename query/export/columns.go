@@ -110,6 +110,7 @@ func Amount[T any](name string, get func(T) string) Column[T] {
 func JSON[T any](name string, get func(T) string) Column[T] {
 	c := Text(name, get)
 	c.node, c.long = parquet.Encoded(parquet.JSON(), &parquet.Plain), true
+	c.text = func(item T) string { return defusedJSON(get(item)) }
 	return c
 }
 

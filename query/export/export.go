@@ -4,6 +4,7 @@ package export
 
 import (
 	"encoding/csv"
+	"fmt"
 	"io"
 	"iter"
 	"regexp"
@@ -152,6 +153,17 @@ func Defused(cell string) string {
 		return "'" + cell
 	}
 	return cell
+}
+
+// defusedJSON escapes the same characters in JSON, which keeps its value. They are in a string, because a semicolon is.
+func defusedJSON(cell string) string {
+	if !strings.Contains(cell, ";") {
+		return cell
+	}
+	return innerFormula.ReplaceAllStringFunc(cell, func(start string) string {
+		last, size := utf8.DecodeLastRuneInString(start)
+		return start[:len(start)-size] + fmt.Sprintf(`\u%04x`, last)
+	})
 }
 
 var innerFormula = regexp.MustCompile(`([;\t\r\n])(['"]*[=+\-@＝＋－＠])`)

@@ -23,6 +23,19 @@ func TestCSV_EscapesFormulas(t *testing.T) {
 	}
 }
 
+func TestCSV_EscapesFormulasInJSON(t *testing.T) {
+	t.Parallel()
+	for cell, want := range map[string]string{
+		`{"k":"a;=1"}`: `{"k":"a;\u003d1"}`, `{"a;-":["x;'@y",-1]}`: `{"a;\u002d":["x;'\u0040y",-1]}`, `{"k":"a;＝1"}`: `{"k":"a;\uff1d1"}`,
+		`{"k":"a; b=1;"}`: `{"k":"a; b=1;"}`, `{"k;":-1}`: `{"k;":-1}`, `[";",-1]`: `[";",-1]`, `{"k":"=1"}`: `{"k":"=1"}`,
+	} {
+		text := JSON("metadata", func(cell string) string { return cell }).text(cell)
+		require.Equal(t, want, text)
+		require.JSONEq(t, cell, text)
+		require.Equal(t, text, Defused(text))
+	}
+}
+
 // full is a writer that fails when it is full, like a disk.
 type full struct{ left int }
 
