@@ -1,6 +1,8 @@
 package export
 
 import (
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -176,6 +178,9 @@ func Endpoints() Sheet[query.Endpoint] {
 		Text("url", func(e item) string { return e.URL }),
 		Texts("events", func(e item) []string { return e.Events }),
 		Text("description", func(e item) string { return e.Description }),
+		Text("filter", func(e item) string { return e.Filter }),
+		Category("ordering", func(e item) string { return e.Ordering }),
+		Amount("rateLimit", func(e item) string { return strconv.FormatFloat(math.Round(e.RateLimit*1e4)/1e4, 'f', -1, 64) }),
 		Category("state", func(e item) string { return e.State }),
 		Optional("disabledReason", func(e item) *string { return e.DisabledReason }),
 		Time("disabledAt", func(e item) query.Timestamp { return e.DisabledAt }),
@@ -183,6 +188,8 @@ func Endpoints() Sheet[query.Endpoint] {
 		Time("lastSuccessAt", func(e item) query.Timestamp { return e.LastSuccessAt }),
 		Time("lastFailureAt", func(e item) query.Timestamp { return e.LastFailureAt }),
 		Time("failingSince", func(e item) query.Timestamp { return e.FailingSince }),
+		Integer("filtered", func(e item) int64 { return e.Filtered }),
+		Integer("filterFailed", func(e item) int64 { return e.FilterFailed }),
 		Integer("queued", func(e item) int { return e.Queued }),
 	}}
 }
@@ -200,6 +207,7 @@ func Deliveries() Sheet[query.Delivery] {
 		Time("finishedAt", func(d item) query.Timestamp { return d.FinishedAt }),
 		Time("nextAttemptAt", func(d item) query.Timestamp { return d.NextAttemptAt }),
 		Integer("attempts", func(d item) int { return len(d.Attempts) }),
+		Bool("gaveWay", func(d item) bool { return d.GaveWay }),
 	}}
 }
 
