@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/projection/forget"
 )
 
-// Two processes share a database. The first captures, so that it caches account and token; the second changes them. The
-// first must then answer by the current state and not by its cache.
+// Two processes share a database. A capture makes the first one cache the account and the token, and the second one changes them.
+// The first one must then use the current state, not its cache.
 
 func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 	t.Parallel()
@@ -33,7 +33,7 @@ func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 	require.ErrorIs(t, err, command.ErrFeatureDisabled, "a command without an append checks the feature, too")
 
 	elsewhere.provision(t)
-	here.captured(t, `{"phone":"9876543211"}`) // enabled again without delay
+	here.captured(t, `{"phone":"9876543211"}`) // the feature is enabled again at once
 }
 
 func TestAdmission_SettingsChangedElsewhere(t *testing.T) {

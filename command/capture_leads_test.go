@@ -148,7 +148,7 @@ func TestCaptureLeads_ConsumerStops(t *testing.T) {
 	for n := 1; n <= 300; n++ {
 		_, err := p.capture(t.Context(), fmt.Sprintf(`{"email":"p%d@example.com"}`, n))
 		var refused *command.LeadRefused
-		require.ErrorAs(t, err, &refused, "it was captured before")
+		require.ErrorAs(t, err, &refused, "the batch has captured this lead")
 	}
 }
 

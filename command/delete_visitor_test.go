@@ -17,11 +17,11 @@ func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 		url := database(t)
 		other := start(t, url)
 		other.provision(t)
-		var withdrawn, acted []eventstore.Position
+		var withdrawn, recorded []eventstore.Position
 		for range 2 {
-			done, err := other.act(t.Context(), "v", `{"type":"click"}`)
+			done, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 			require.NoError(t, err)
-			acted = append(acted, done.Position)
+			recorded = append(recorded, done.Position)
 		}
 		remaining := stops
 		_, err := visitorEraser(start(t, url), func() error {
@@ -36,12 +36,12 @@ func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 		withdrawn = nil
 		_, err = visitorEraser(start(t, url), noFault, &withdrawn).deleteVisitor(t.Context(), owner, "v")
 		require.NoError(t, err, "stop %d", stops)
-		require.ElementsMatch(t, acted, withdrawn)
+		require.ElementsMatch(t, recorded, withdrawn)
 		facts, readable := start(t, url).facts(t, "v")
 		require.Equal(t, []event.VisitorForgotten{{}}, facts, "stop %d", stops)
 		require.Zero(t, readable)
 
-		_, err = other.act(t.Context(), "v", `{"type":"click"}`)
+		_, err = other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 		_, readable = start(t, url).facts(t, "v")
 		require.Equal(t, 1, readable, "later activity is sealed with a new key")
@@ -55,13 +55,13 @@ func TestDeleteVisitor_ConcurrentActivity(t *testing.T) {
 		url := database(t)
 		other := start(t, url)
 		other.provision(t)
-		_, err := other.act(t.Context(), "v", `{"type":"click"}`)
+		_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 		var withdrawn []eventstore.Position
 		passed := 0
 		_, err = visitorEraser(start(t, url), func() (err error) {
 			if passed == at {
-				_, err = other.act(t.Context(), "v", `{"type":"click"}`)
+				_, err = other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 			}
 			passed++
 			return err
@@ -73,7 +73,7 @@ func TestDeleteVisitor_ConcurrentActivity(t *testing.T) {
 		facts, readable := start(t, url).facts(t, "v")
 		require.Len(t, facts, 1)
 		require.LessOrEqual(t, readable, 1)
-		for _, r := range all { // readable activity stays in the views
+		for _, r := range all { // the views keep readable activity
 			if !r.Erased {
 				require.NotContains(t, withdrawn, r.Position)
 			}
@@ -85,7 +85,7 @@ func TestDeleteVisitor_Unknown(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
-	_, err := p.act(t.Context(), "v", `{"type":"click"}`)
+	_, err := p.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	var withdrawn []eventstore.Position
 	for account, visitor := range map[string]string{"acme": "w", "globex": "v"} {

@@ -90,7 +90,7 @@ func TestForgetVisitor_Readable(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
-	_, err := p.act(t.Context(), "v", `{"type":"click"}`)
+	_, err := p.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	_, _, err = forgetVisitor(t.Context(), p, "acme", "v", noFault)
 	require.ErrorIs(t, err, forget.ErrNotLost)
@@ -113,13 +113,13 @@ func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 	url := database(t)
 	other := start(t, url)
 	other.provision(t)
-	lost, err := other.act(t.Context(), "v", `{"type":"click"}`)
+	lost, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	deleteAllKeys(t, url)
 	p, remaining := start(t, url), 6 // steps of reads and appends
 	done, withdrawn, err := forgetVisitor(t.Context(), p, "acme", "v", func() error {
 		if remaining--; remaining >= 0 {
-			_, err := other.act(t.Context(), "v", `{"type":"click"}`)
+			_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 			return err
 		}
 		return nil
@@ -140,7 +140,7 @@ func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 		url := database(t)
 		other := start(t, url)
 		other.provision(t)
-		lost, err := other.act(t.Context(), "v", `{"type":"click"}`)
+		lost, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 		deleteAllKeys(t, url)
 		p, remaining := start(t, url), stops
@@ -162,21 +162,21 @@ func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 	}
 }
 
-// An older backup of the keys is restored: a key that was declared lost is back, and the key after it is lost. Only an
-// operator declares that one lost, too.
+// An older backup of the keys is restored. It contains a key that was declared lost, and lacks the next key. Only an operator may
+// declare the next key lost.
 func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	p := start(t, url)
 	p.provision(t)
 	pool := pgtest.Pool(t, url)
-	lost, err := p.act(t.Context(), "v", `{"type":"click"}`)
+	lost, err := p.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
 	deleteAllKeys(t, url)
 	first, _, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", noFault)
 	require.NoError(t, err)
-	_, err = start(t, url).act(t.Context(), "v", `{"type":"click"}`)
+	_, err = start(t, url).recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	deleteAllKeys(t, url)
 	pgtest.Exec(t, pool, `INSERT INTO person.key TABLE person.backup`)
@@ -202,7 +202,7 @@ func TestForgetVisitor_TwoProcesses(t *testing.T) {
 	url := database(t)
 	one, other := start(t, url), start(t, url)
 	one.provision(t)
-	_, err := one.act(t.Context(), "v", `{"type":"click"}`)
+	_, err := one.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	deleteAllKeys(t, url)
 	var racing sync.WaitGroup
@@ -212,7 +212,7 @@ func TestForgetVisitor_TwoProcesses(t *testing.T) {
 	}
 	racing.Wait()
 	require.Equal(t, [2]error{}, failed)
-	_, err = one.act(t.Context(), "v", `{"type":"click"}`)
+	_, err = one.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	facts, readable := other.facts(t, "v")
 	require.Equal(t, []event.VisitorForgotten{{}}, facts)

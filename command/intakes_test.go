@@ -207,8 +207,8 @@ func TestIntake_ChangeAppendsOnlyDifferences(t *testing.T) {
 	renamed := change(intake.Update{Name: new("Poll")})
 	require.Greater(t, renamed.Position, same.Position)
 	require.Equal(t, created.Intake.SecretID, renamed.Intake.SecretID)
-	theirs := change(intake.Update{Secret: new("theirs")})
-	require.NotEqual(t, created.Intake.SecretID, theirs.Intake.SecretID)
+	given := change(intake.Update{Secret: new("theirs")})
+	require.NotEqual(t, created.Intake.SecretID, given.Intake.SecretID)
 	require.Equal(t, []intake.Secrets{{Secret: "theirs"}}, w.secrets.of(created.ID))
 }
 

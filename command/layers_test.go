@@ -116,7 +116,7 @@ func TestImports_Layers(t *testing.T) {
 
 	for _, rule := range []struct {
 		packages []string // in the order of the layers
-		may      []string // import of this module
+		allowed  []string // import of this module
 	}{
 		{[]string{"eventstore/event"}, nil},
 		{[]string{"eventstore"}, facts},
@@ -136,7 +136,7 @@ func TestImports_Layers(t *testing.T) {
 			found++
 			for _, d := range packages[pkg] {
 				if to, ok := local(d.path); ok {
-					require.True(t, under(to, rule.may...), "%s imports %s; %s may import only %v", d.file, to, pkg, rule.may)
+					require.True(t, under(to, rule.allowed...), "%s imports %s; %s may import only %v", d.file, to, pkg, rule.allowed)
 				}
 			}
 		}
@@ -147,9 +147,9 @@ func TestImports_Layers(t *testing.T) {
 func TestImports_Forbidden(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []struct {
-		what string
-		by   []string // allowed importers
-		is   func(path string) bool
+		what      string
+		importers []string // allowed importers
+		matches   func(path string) bool
 	}{
 		{"a program", []string{"cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "cmd/...") }},
 		{"a helper of tests", nil, func(path string) bool { to, ok := local(path); return ok && testHelper(to) }},
@@ -173,7 +173,7 @@ func TestImports_Forbidden(t *testing.T) {
 				continue
 			}
 			for _, d := range dependencies {
-				require.False(t, rule.is(d.path) && !under(pkg, rule.by...), "%s imports %s: %s", d.file, d.path, rule.what)
+				require.False(t, rule.matches(d.path) && !under(pkg, rule.importers...), "%s imports %s: %s", d.file, d.path, rule.what)
 			}
 		}
 	}

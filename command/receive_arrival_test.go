@@ -157,7 +157,7 @@ func TestReceiveArrival_ConcurrentDeliveries(t *testing.T) {
 	require.Equal(t, 1, first)
 }
 
-func TestReceiveArrival_AsksPerson(t *testing.T) {
+func TestReceiveArrival_AskPersonReturnsErrors(t *testing.T) {
 	t.Parallel()
 	for body, fields := range map[string][]string{
 		`{}`:                                  {"phone"},

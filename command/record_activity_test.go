@@ -19,7 +19,7 @@ import (
 )
 
 // act records an activity as the owner, by JWT.
-func (p process) act(ctx context.Context, visitor, body string) (command.ActivityRecorded, error) {
+func (p process) recordActivity(ctx context.Context, visitor, body string) (command.ActivityRecorded, error) {
 	admission, err := p.directory.Admit(ctx, owner)
 	if err != nil {
 		return command.ActivityRecorded{}, err
@@ -28,7 +28,7 @@ func (p process) act(ctx context.Context, visitor, body string) (command.Activit
 }
 
 // actByToken records an activity with a cached admission.
-func (p process) actByToken(ctx context.Context, admission command.Admission) error {
+func (p process) recordActivityByToken(ctx context.Context, admission command.Admission) error {
 	_, err := p.RecordActivity(ctx, command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`)})
 	return err
 }
@@ -59,7 +59,7 @@ func TestRecordActivity_Stream(t *testing.T) {
 	p := start(t, database(t))
 	p.provision(t)
 	before := time.Now().Add(-time.Second)
-	recorded, err := p.act(t.Context(), "ann@example.com", `{"type":"page_view","url":"https://example.com"}`)
+	recorded, err := p.recordActivity(t.Context(), "ann@example.com", `{"type":"page_view","url":"https://example.com"}`)
 	require.NoError(t, err)
 	all := p.activities(t, "ann@example.com")
 	require.Len(t, all, 1)
@@ -81,7 +81,7 @@ func TestRecordActivity_Concurrent(t *testing.T) {
 	const each = 8
 	for _, err := range concurrently(32, func(i int) error {
 		for n := range each {
-			if _, err := processes[i%2].act(t.Context(), "v", fmt.Sprintf(`{"type":"page_view","title":"%d %d"}`, i, n)); err != nil {
+			if _, err := processes[i%2].recordActivity(t.Context(), "v", fmt.Sprintf(`{"type":"page_view","title":"%d %d"}`, i, n)); err != nil {
 				return err
 			}
 		}
@@ -108,14 +108,14 @@ func TestRecordActivity_Authorization(t *testing.T) {
 	one.provision(t)
 	issued := one.issue(t)
 	admission := other.admitToken(t, issued)
-	require.NoError(t, other.actByToken(t.Context(), admission))
+	require.NoError(t, other.recordActivityByToken(t.Context(), admission))
 
 	one.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Name: "renamed"})
-	require.NoError(t, other.actByToken(t.Context(), admission), "an unrelated change")
+	require.NoError(t, other.recordActivityByToken(t.Context(), admission), "an unrelated change")
 
 	_, err := one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
 	require.NoError(t, err)
-	require.ErrorIs(t, other.actByToken(t.Context(), admission), command.ErrUnauthorized)
+	require.ErrorIs(t, other.recordActivityByToken(t.Context(), admission), command.ErrUnauthorized)
 	_, err = other.RecordActivity(t.Context(), command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{}`)})
 	require.ErrorIs(t, err, command.ErrUnauthorized, "a revoked token gets no validation errors")
 
@@ -131,7 +131,7 @@ func TestRecordActivity_Invalid(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
-	_, err := p.act(t.Context(), "v", `{"type":"nope","url":"x"}`)
+	_, err := p.recordActivity(t.Context(), "v", `{"type":"nope","url":"x"}`)
 	var wrong field.Errors
 	require.ErrorAs(t, err, &wrong)
 	require.Len(t, wrong, 2)
@@ -145,11 +145,11 @@ func TestRecordActivity_AfterForgetting(t *testing.T) {
 	p, other := start(t, url), start(t, url)
 	p.provision(t)
 	for range 2 { // from the second on the key is cached
-		_, err := other.act(t.Context(), "v", `{"type":"click"}`)
+		_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 	}
 	require.NoError(t, p.store.(*sealed.Store).Destroy(t.Context(), claim.NewNames(claimKey()).Visitor("acme", "v")))
-	recorded, err := other.act(t.Context(), "v", `{"type":"page_view","title":"Prices"}`)
+	recorded, err := other.recordActivity(t.Context(), "v", `{"type":"page_view","title":"Prices"}`)
 	require.NoError(t, err)
 	all := p.activities(t, "v")
 	require.Equal(t, recorded.ID, all[len(all)-1].ID.String())
@@ -188,13 +188,13 @@ func TestRecordActivity_DuringForgetting(t *testing.T) {
 	url := database(t)
 	p, other := start(t, url), start(t, url)
 	p.provision(t)
-	_, err := other.act(t.Context(), "v", `{"type":"click"}`)
+	_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	captured := p.captured(t, `{"phone":"9876543210","visitorId":"v"}`)
 	remaining := 3
 	e := newEraser(p.store, hookedKeyStore{Store: p.store.(*sealed.Store), then: func() {
 		if remaining--; remaining >= 0 {
-			_, err := other.act(t.Context(), "v", `{"type":"click"}`)
+			_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 			require.NoError(t, err)
 		}
 	}})

@@ -168,7 +168,7 @@ func TestResubmitArrival_FetchesAgain(t *testing.T) {
 	finish(expired)
 
 	_, err := p.resubmit(t.Context(), id, `{"name":"Asha"}`)
-	require.ErrorAs(t, err, new(*command.Quarantined), "a name is no contact")
+	require.ErrorAs(t, err, new(*command.Quarantined), "a name is not a contact")
 	for range 2 { // the second has no effect
 		_, err = p.resubmit(t.Context(), id, "")
 		require.ErrorIs(t, err, arrival.ErrPending)

@@ -48,8 +48,8 @@ func start(t *testing.T, url string) process {
 	return startOn(t, url, func(store eventstore.Store) eventstore.Store { return store })
 }
 
-// startOn starts a process whose store is wrapped by over.
-func startOn(t *testing.T, url string, over func(eventstore.Store) eventstore.Store) process {
+// startOn starts a process on a store that wrap returns.
+func startOn(t *testing.T, url string, wrap func(eventstore.Store) eventstore.Store) process {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: quiet()})
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func startOn(t *testing.T, url string, over func(eventstore.Store) eventstore.St
 	box, err := sealbox.New(claimKey())
 	require.NoError(t, err)
 	vault := sealed.NewVault(pool, box)
-	return startSealed(t, sealed.Wrap(over(store), vault, true, quiet()))
+	return startSealed(t, sealed.Wrap(wrap(store), vault, true, quiet()))
 }
 
 // startSealed starts a process on a sealed store.

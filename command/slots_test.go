@@ -35,8 +35,8 @@ func (s *barrierStore) Read(ctx context.Context, stream string, from eventstore.
 	return s.Store.Read(ctx, stream, from)
 }
 
-// Creations of an account's tokens are serialized. On a busy machine the last of a dozen timed out with 503 while each before
-// it read ten streams sequentially.
+// Creations of an account's tokens are serialized. Each once read ten streams sequentially, so on a busy machine the last of twelve
+// creations timed out with 503.
 func TestCreateToken_ReadsSlotsConcurrently(t *testing.T) {
 	t.Parallel()
 	url := database(t)

@@ -93,7 +93,7 @@ func TestUses_OncePerMinute(t *testing.T) {
 	}, facts(t, start(t, url).store, "tokenuse-T-2026-03-01"))
 }
 
-// A process that looks for one of its samples reads the samples of others as well, and has further samples to record.
+// A process that checks whether its sample is recorded also reads the samples of other processes, and has more samples to record.
 func TestUses_OtherProcess(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -101,7 +101,7 @@ func TestUses_OtherProcess(t *testing.T) {
 	for range 3 {
 		for _, s := range []*sampler{one, other} {
 			samples := []func(){func() { s.Used("acme", "T") }, func() { s.Refused(command.Caller{}, rotated) }}
-			if s == other { // in the same order they would be found at once
+			if s == other { // in the same order, the first read would find both samples
 				slices.Reverse(samples)
 			}
 			for _, sample := range samples {

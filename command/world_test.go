@@ -27,7 +27,7 @@ import (
 // errKilled is the error of every call of a process that was killed during a command.
 var errKilled = errors.New("killed")
 
-// killableStore is the store of one process. It calls before ahead of each call, and fails with its error.
+// killableStore is the store of one process. Each call first calls before, and fails with the error of before.
 type killableStore struct {
 	eventstore.Store
 	before func() error

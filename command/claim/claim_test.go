@@ -49,7 +49,7 @@ func TestVisitor_KeyedHash(t *testing.T) {
 		require.NotEqual(t, name, other, what)
 	}
 	claimed := NewNames(key(1)).Stream("acme", Email, "ann@example.com")
-	require.NotContains(t, name, claimed[len(event.ClaimPrefix):], "nor the hash of the claim of the same email")
+	require.NotContains(t, name, claimed[len(event.ClaimPrefix):], "the name does not contain the hash of the email's claim")
 }
 
 func TestStream_DiffersByPart(t *testing.T) {

@@ -26,11 +26,11 @@ func evaluated(t testing.TB, source, body string) (string, error) {
 
 func TestJSON_Values(t *testing.T) {
 	t.Parallel()
-	const body = `{"b": {"z": 1, "a": [null, true, "é\n\u2028"]}, "whole": 9007199254740993, "half": 2.50, "big": 1e30, "tiny": 1e-9, "neg": -0.5, "n": null}`
+	const body = `{"b": {"z": 1, "a": [null, true, "é\n\u2028"]}, "large": 9007199254740993, "half": 2.50, "big": 1e30, "tiny": 1e-9, "neg": -0.5, "n": null}`
 	for source, want := range map[string]string{
-		`body.b`: `{"a":[null,true,"é\n` + "\u2028" + `"],"z":1}`, `body.whole`: `9007199254740993`, `body.half`: `2.5`, `body.big`: `1e+30`,
-		`body.tiny`: `1e-09`, `body.neg`: `-0.5`, `body.n`: `null`, `body.?gone`: `null`, `body.?half`: `2.5`, `headers["a"]`: `"b"`, `headers`: `{"a":"b"}`,
-		`string(body.whole) + "x"`: `"9007199254740993x"`, `{"b": body.?gone, "a": body.?half}`: `{"a":2.5,"b":null}`, `double(body.whole) / 2.0 > 1.0`: `true`,
+		`body.b`: `{"a":[null,true,"é\n` + "\u2028" + `"],"z":1}`, `body.large`: `9007199254740993`, `body.half`: `2.5`, `body.big`: `1e+30`,
+		`body.tiny`: `1e-09`, `body.neg`: `-0.5`, `body.n`: `null`, `body.?missing`: `null`, `body.?half`: `2.5`, `headers["a"]`: `"b"`, `headers`: `{"a":"b"}`,
+		`string(body.large) + "x"`: `"9007199254740993x"`, `{"b": body.?missing, "a": body.?half}`: `{"a":2.5,"b":null}`, `double(body.large) / 2.0 > 1.0`: `true`,
 		`timestamp("2026-01-02T03:04:05Z")  == timestamp("2026-01-02T03:04:05Z")`: `true`, `body.b.a.map(x, x == true)[1]`: `true`,
 		`{"d": duration("90s")}`: `{"d":"90s"}`, `7u`: `7`, `"A,B".lowerAscii().split(",")[1]`: `"b"`,
 	} {
@@ -43,7 +43,7 @@ func TestJSON_Values(t *testing.T) {
 func TestJSON_Errors(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]error{
-		`body.gone`: ErrAbsent, `body.gone.x`: ErrAbsent, `body.l[5]`: ErrAbsent, `headers["x"]`: ErrAbsent, `body.s + 1`: errType,
+		`body.missing`: ErrAbsent, `body.missing.x`: ErrAbsent, `body.l[5]`: ErrAbsent, `headers["x"]`: ErrAbsent, `body.s + 1`: errType,
 		`1 / body.zero`: errFailed, `int(body.s)`: errFailed, `{"x": bytes(body.s)}`: errResult, `1.0 / double(body.zero)`: errResult,
 		`{"a\x00": 1}`: errNUL,
 	} {
@@ -71,14 +71,14 @@ func TestFunctions(t *testing.T) {
 	const body = `{"a": " ", "b": "B", "list": ["", "x", "y"], "objects": [{"k": 1}], "utm_source": "s", "utm_medium": "m", "n": 5,
 		"pairs": [{"k": "a", "v": 1}, {"k": "a", "v": 2}, {"k": "b"}, {"k": "c", "v": ""}, {"k": 5, "v": 1}, "x"]}`
 	for source, want := range map[string]string{
-		`pick(body, ["a", "b"])`: `"B"`, `pick(body, ["gone"])`: `null`, `pick(body, ["list"])`: `"x"`, `pick(body, ["objects"])`: `[{"k":1}]`,
-		`pick(body.n, ["a"])`: `null`, `pick(body.?gone.more, ["a"])`: `null`, `pick(headers, ["a"])`: `"b"`,
-		`first([body.?gone, body.a, body.b])`: `"B"`, `first([])`: `null`,
-		`only(body, ["utm_*", "n", "gone"])`: `{"n":5,"utm_medium":"m","utm_source":"s"}`, `only(body.list, ["a"])`: `{}`,
+		`pick(body, ["a", "b"])`: `"B"`, `pick(body, ["missing"])`: `null`, `pick(body, ["list"])`: `"x"`, `pick(body, ["objects"])`: `[{"k":1}]`,
+		`pick(body.n, ["a"])`: `null`, `pick(body.?missing.more, ["a"])`: `null`, `pick(headers, ["a"])`: `"b"`,
+		`first([body.?missing, body.a, body.b])`: `"B"`, `first([])`: `null`,
+		`only(body, ["utm_*", "n", "missing"])`: `{"n":5,"utm_medium":"m","utm_source":"s"}`, `only(body.list, ["a"])`: `{}`,
 		`omit(body, ["utm_*", "list", "objects", "pairs"])`: `{"a":" ","b":"B","n":5}`, `omit(null, [])`: `{}`,
-		`merge([{"a": 1, "b": 2}, null, body.?gone, {"b": "", "c": 3}, {"a": 4}])`: `{"a":4,"b":2,"c":3}`,
-		`pairs(body.pairs, "k", "v")`: `{"a":1}`, `pairs(body.?gone, "k", "v")`: `{}`, `pairs("x", "k", "v")`: `{}`,
-		`words([body.b, body.a, null, body.?gone, "C "])`: `"B C"`, `words([])`: `""`,
+		`merge([{"a": 1, "b": 2}, null, body.?missing, {"b": "", "c": 3}, {"a": 4}])`: `{"a":4,"b":2,"c":3}`,
+		`pairs(body.pairs, "k", "v")`: `{"a":1}`, `pairs(body.?missing, "k", "v")`: `{}`, `pairs("x", "k", "v")`: `{}`,
+		`words([body.b, body.a, null, body.?missing, "C "])`: `"B C"`, `words([])`: `""`,
 		`minor(1250, "INR")`: `"12.50"`, `minor(-5, "KWD")`: `"-0.005"`, `minor(null, "INR")`: `""`, `minor("7", "JPY")`: `"7"`, `minor(12345, "CLF")`: `"1.2345"`,
 	} {
 		got, err := evaluated(t, source, body)
@@ -96,7 +96,7 @@ func TestPairs_CutsLongNames(t *testing.T) {
 	long := strings.Repeat("é", 60)
 	got, err := evaluated(t, `pairs(body, "k", "v")`, `[{"k": "`+long+`1", "v": 1}, {"k": "`+long+`2", "v": 2}]`)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"`+long[:100]+`": 1, "`+long+`2": 2}`, got, "a name is not cut when two would become equal")
+	require.JSONEq(t, `{"`+long[:100]+`": 1, "`+long+`2": 2}`, got, "a name is not truncated if two names would become equal")
 }
 
 // Expressions whose run time or result has no bound do not compile.
@@ -106,15 +106,15 @@ func TestCompile_RejectsBombs(t *testing.T) {
 	for range 24 {
 		doubled += ".map(a, [a, a])"
 	}
-	grown := `"aaaaaaaaaa"`
+	growth := `"aaaaaaaaaa"`
 	for range 12 {
-		grown += `.replace("a", "aaaaaaaaaa")`
+		growth += `.replace("a", "aaaaaaaaaa")`
 	}
 	for name, source := range map[string]string{
 		"three loops":       `body.a.all(x, body.b.all(y, body.c.all(z, x == y || y == z)))`,
 		"doubling compared": doubled + " == " + doubled,
 		"doubling, dynamic": "dyn(" + doubled + ") == dyn(" + doubled + ")",
-		"string growth":     grown + ` == ""`,
+		"string growth":     growth + ` == ""`,
 		"input growth":      `body.s.replace("a", "` + strings.Repeat("b", 1500) + `").replace("b", "` + strings.Repeat("c", 300) + `")`,
 		"format growth":     `"%.999999999f".format([1.5])`,
 		"long":              strings.Repeat("1+", 1200) + "1",

@@ -193,7 +193,7 @@ func TestCreate_Origins(t *testing.T) {
 		Name: new("Site"), Kind: new(intake.Form), Origins: &[]string{"https://WWW.example.com:443", "http://localhost:3000", "https://www.example.com", "http://a.example:80"},
 	}, random, false)
 	require.NoError(t, err)
-	require.Equal(t, []string{"http://a.example", "http://localhost:3000", "https://www.example.com"}, fact.Origins, "as browsers send them")
+	require.Equal(t, []string{"http://a.example", "http://localhost:3000", "https://www.example.com"}, fact.Origins, "origins have the form that browsers send")
 }
 
 func TestChange_OnlyDifferences(t *testing.T) {
@@ -208,8 +208,8 @@ func TestChange_OnlyDifferences(t *testing.T) {
 		"nothing":                {intake.Update{}, nil},
 		"the same":               {intake.Update{Name: new("Site "), Kind: new(intake.Form), Enabled: new(true), Redirect: new("https://example.com/")}, nil},
 		"the same challenge":     {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"}}, nil},
-		"its provider alone":     {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile"}}, nil},
-		"another secret of it":   {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "t"}}, []string{"challenge.secret"}},
+		"the same provider":      {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile"}}, nil},
+		"another secret":         {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "t"}}, []string{"challenge.secret"}},
 		"another provider":       {intake.Update{Challenge: &intake.Challenge{Provider: "hcaptcha", Secret: "t"}}, []string{"challenge", "challenge.secret"}},
 		"no challenge":           {intake.Update{Challenge: &intake.Challenge{}}, []string{"challenge", "challenge.secret"}},
 		"off, and no redirect":   {intake.Update{Enabled: new(false), Redirect: new("")}, []string{"enabled", "redirect"}},
@@ -312,7 +312,7 @@ func TestSilence_CountsFrom(t *testing.T) {
 	silent := evolveAfter(expecting, time.Hour, event.IntakeSilent{Since: created})
 	for name, c := range map[string]struct {
 		state        intake.State
-		arrived, now time.Duration // 0: nothing arrived
+		arrived, now time.Duration // 0: no arrival
 		want         bool
 	}{
 		"creation":                     {expecting, 0, time.Hour, true},

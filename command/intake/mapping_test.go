@@ -135,7 +135,7 @@ func TestMap_OwnExpressions(t *testing.T) {
 		"email":        `null`,
 		"phone":        `headers["x-phone"]`,
 		"deliveryId":   `body.id`,
-		"customFields": `{"score": body.score * 2, "tag": query.?tag, "gone": body.?gone}`,
+		"customFields": `{"score": body.score * 2, "tag": query.?tag, "missing": body.?missing}`,
 		"skip":         `body.kind == "noise"`,
 	}})
 	mapped, wrong := m.Map(Request{
@@ -145,7 +145,7 @@ func TestMap_OwnExpressions(t *testing.T) {
 	require.Empty(t, wrong)
 	require.Equal(t, "77", mapped.DeliveryID)
 	require.False(t, mapped.Skip, "the expression failed on a missing member, so its field is absent")
-	require.JSONEq(t, `{"name": "Asha", "phone": "9876543210", "customFields": {"score": 8, "tag": "t", "gone": null},
+	require.JSONEq(t, `{"name": "Asha", "phone": "9876543210", "customFields": {"score": 8, "tag": "t", "missing": null},
 		"metadata": {"source": "chatbot", "k": 1}}`, object(t, mapped.Body))
 
 	mapped, wrong = m.Map(Request{Body: []byte(`{"kind": "noise", "score": "x"}`)})
@@ -213,7 +213,7 @@ func TestMap_Forms(t *testing.T) {
 		"JSON with NUL":     {"application/json", `{"a": "\u0000"}`, "", "must not contain NUL"},
 		"lone surrogate":    {"application/json", `{"a": "\ud800"}`, "", "is not valid JSON in UTF-8"},
 		"two values":        {"application/json", `{"a": 1} {}`, "", "has data after the JSON value"},
-		"cut short":         {"application/json", `{"a": [1,`, "", "is not valid JSON in UTF-8"},
+		"truncated":         {"application/json", `{"a": [1,`, "", "is not valid JSON in UTF-8"},
 		"no boundary":       {"multipart/form-data", "x", "", "is not a valid form"},
 	} {
 		mapped, wrong := m.Map(Request{ContentType: c.media, Body: []byte(c.body)})

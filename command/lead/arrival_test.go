@@ -128,7 +128,7 @@ func TestParseArrival_Visitor(t *testing.T) {
 	}
 	require.Equal(t, []string{"visitorId"}, refused(t, withPhone(`"visitorId":"`+str(201)+`"`)))
 	require.Equal(t, []string{"visitor_id"}, refused(t, withPhone(`"visitor_id":7`)), "the error has the name that was used")
-	require.Equal(t, []string{"phone"}, refused(t, `{"visitorId":"v"}`), "a visitor id is no contact")
+	require.Equal(t, []string{"phone"}, refused(t, `{"visitorId":"v"}`), "a visitor id is not a contact")
 }
 
 func TestParseArrival_NeedsContact(t *testing.T) {
@@ -198,8 +198,8 @@ func TestParseArrival_MessagesHideInput(t *testing.T) {
 
 func TestParseArrival_Null(t *testing.T) {
 	t.Parallel()
-	bare := accepted(t, `{"phone":"9876543210"}`)
-	require.Equal(t, bare, accepted(t, `{"phone":"9876543210","name":null,"contactName":null,"email":null,"status":null,
+	minimal := accepted(t, `{"phone":"9876543210"}`)
+	require.Equal(t, minimal, accepted(t, `{"phone":"9876543210","name":null,"contactName":null,"email":null,"status":null,
 		"leadTemperature":null,"opportunityValue":null,"metadata":null,"customFields":null,"industryData":null,"fields":null,
 		"visitorId":null,"visitor_id":null,"city":null}`))
 	a := accepted(t, withPhone(`"metadata":{"source":null,"ip":null,"userAgent":null,"utm":null,"a":1},"customFields":{"x":null}`))

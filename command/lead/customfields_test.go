@@ -78,8 +78,8 @@ func TestCustomFields_AtMost50(t *testing.T) {
 	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"fields":{`+members("k", 50)+`}`)).CustomFields, 50, "the same keys twice")
 	require.Equal(t, []string{"customFields"},
 		refused(t, withPhone(members("a", 20)+`,"fields":{`+members("b", 20)+`},"industryData":{`+members("c", 11)+`}`)),
-		"from several places")
-	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"x":"","y":null,"z":[]`)).CustomFields, 50, "empty ones do not count")
+		"members of all places count")
+	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"x":"","y":null,"z":[]`)).CustomFields, 50, "empty values do not count")
 }
 
 func TestCustomFields_ValuesKept(t *testing.T) {
@@ -170,7 +170,7 @@ func TestCustomFields_KeyLimit(t *testing.T) {
 		require.Empty(t, accepted(t, withPhone(`"customFields":{"`+c.key+`":""}`)).CustomFields, "%s: an empty value is dropped before its key is checked", c.name)
 	}
 	require.Equal(t, []string{"customFields.a", "customFields.c"},
-		refused(t, withPhone(`"customFields":{"c":"`+str(2001)+`","a":"`+str(2001)+`","b":1}`)), "in a stable order")
+		refused(t, withPhone(`"customFields":{"c":"`+str(2001)+`","a":"`+str(2001)+`","b":1}`)), "the order of errors is stable")
 }
 
 func TestCustomFields_ErrorsDeterministic(t *testing.T) {

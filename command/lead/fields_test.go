@@ -96,7 +96,7 @@ func TestParseArrival_Name(t *testing.T) {
 	require.Equal(t, []string{"full_name"}, refused(t, withPhone(`"full_name":"`+str(201)+`"`)), "the error has the name that was used")
 }
 
-// A text that the list lacks would be read from no body, and merged by no fold. OpportunityID is set by the service.
+// Parsing and folding skip a text field that is missing from the list. OpportunityID is not listed, because the service sets it.
 func TestFields_ListEveryText(t *testing.T) {
 	t.Parallel()
 	var all event.LeadFields

@@ -49,7 +49,7 @@ func TestJoin_FillsMissingFields(t *testing.T) {
 	require.Equal(t, []string{"v", "w"}, after.VisitorIDs)
 	require.Equal(t, []string{idB}, after.Joined)
 	require.Len(t, after.Sources, 2)
-	require.Equal(t, "api", after.Sources[0].Source, "in the order in which they were first seen")
+	require.Equal(t, "api", after.Sources[0].Source, "entries are in the order of their first arrivals")
 	require.Equal(t, 2, after.Sources[1].Arrivals)
 	require.Equal(t, someDay.Add(time.Hour), after.Sources[1].FirstSeenAt)
 	require.Equal(t, someDay.Add(2*time.Hour), after.Sources[1].LastSeenAt)

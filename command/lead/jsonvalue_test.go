@@ -52,8 +52,8 @@ func TestMembers_Object(t *testing.T) {
 	}, values(got), "compact, numbers unchanged")
 
 	for name, v := range map[string]string{
-		"nothing": "", "null": "null", "a list": `[]`, "a text": `"{}"`, "a number": "1", "cut short": `{"a":1`, "a name twice": `{"a":1,"a":2}`, "a plain name twice": `{"a":"b","a":"c"}`, "a comma too many": `{"a":"b",}`,
-		"a name twice, deeper": `{"a":{"b":1,"b":2}}`, "two objects": `{}{}`, "a lone surrogate": `{"a":"\ud800"}`, "no text": "{\"a\":\"\xff\"}",
+		"nothing": "", "null": "null", "a list": `[]`, "a text": `"{}"`, "a number": "1", "truncated": `{"a":1`, "a duplicate name": `{"a":1,"a":2}`, "a duplicate plain name": `{"a":"b","a":"c"}`, "a trailing comma": `{"a":"b",}`,
+		"a nested duplicate name": `{"a":{"b":1,"b":2}}`, "two objects": `{}{}`, "a lone surrogate": `{"a":"\ud800"}`, "no text": "{\"a\":\"\xff\"}",
 	} {
 		_, err := Members(jsontext.Value(v))
 		require.Error(t, err, name)

@@ -219,7 +219,7 @@ func TestLead_Invariants(t *testing.T) {
 				}
 			case event.LeadJoinedInto:
 				before.Phase, before.JoinedInto, before.UpdatedAt, before.Revision = Joined, data.Into, fact.At, before.Revision+1
-				require.Equal(t, before, s, "the other fields stay")
+				require.Equal(t, before, s, "the other fields are unchanged")
 				continue
 			}
 			released, isRelease := fact.Data.(event.LeadReleased)
@@ -268,7 +268,7 @@ func TestState_JSONRoundTrip(t *testing.T) {
 	})
 }
 
-// A field that JSON or a fold drops would pass the tests above if the generator left it zero.
+// A field that JSON or a fold drops would pass the tests above if the generator never set it.
 func TestLead_GeneratorFillsEveryField(t *testing.T) {
 	t.Parallel()
 	filled := map[string]bool{}

@@ -68,15 +68,15 @@ func TestEvolve_LatestValueWins(t *testing.T) {
 	unchanged := fold(t, first, Arrival{})
 	require.Equal(t, someDay.Add(time.Hour), unchanged.UpdatedAt)
 	for _, of := range []struct {
-		field     string
-		was, then any
+		field         string
+		before, after any
 	}{
 		{"name", before.Name, unchanged.Name}, {"email", before.Email, unchanged.Email}, {"status", before.Status, unchanged.Status},
 		{"temperature", before.Temperature, unchanged.Temperature}, {"opportunity", before.OpportunityID, unchanged.OpportunityID},
 		{"value", before.OpportunityValue, unchanged.OpportunityValue}, {"custom fields", before.CustomFields, unchanged.CustomFields},
 		{"metadata", before.Metadata, unchanged.Metadata}, {"visitors", before.VisitorIDs, unchanged.VisitorIDs}, {"contact", before.ContactUID, unchanged.ContactUID},
 	} {
-		require.Equal(t, of.was, of.then, "an arrival without the field does not change it: "+of.field)
+		require.Equal(t, of.before, of.after, "an arrival without the field does not change it: "+of.field)
 	}
 
 	after := fold(t, first, Arrival{

@@ -86,10 +86,10 @@ func TestDecide_LimitsOfMergedLead(t *testing.T) {
 	}{
 		{"nothing more", Arrival{}, nil},
 		{"new values of existing keys", Arrival{LeadFields: event.LeadFields{CustomFields: many("c", 50)}, Metadata: many("m", 64)}, nil},
-		{"one custom field more", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}}, []string{"customFields"}},
-		{"one key of metadata more", Arrival{Metadata: many("x", 1)}, []string{"metadata"}},
+		{"one more custom field", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}}, []string{"customFields"}},
+		{"one more key of metadata", Arrival{Metadata: many("x", 1)}, []string{"metadata"}},
 		{"keys that are stored as fields", Arrival{Metadata: raw("source", `"website"`, "ip", `"x"`, "userAgent", `"y"`)}, nil},
-		{"all at once", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}, Metadata: many("x", 1), UnknownStatus: "Parked"}, []string{"status", "customFields", "metadata"}},
+		{"several errors", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}, Metadata: many("x", 1), UnknownStatus: "Parked"}, []string{"status", "customFields", "metadata"}},
 	} {
 		c.arrival.Phone, c.arrival.Source = phoneA, "website"
 		_, err := Decide(c.arrival, someRules, &full, nil, someIDs)
@@ -120,7 +120,7 @@ func TestDecide_ChangedFields(t *testing.T) {
 	}{
 		{"nothing given", Arrival{}, nil},
 		{
-			"the same again",
+			"the same values",
 			Arrival{
 				LeadFields: event.LeadFields{
 					Name: "Asha", Email: emailA, Status: "new",
@@ -135,7 +135,7 @@ func TestDecide_ChangedFields(t *testing.T) {
 		{"temperature", Arrival{LeadFields: event.LeadFields{Temperature: "hot"}}, []string{"leadTemperature"}},
 		{"opportunity", Arrival{LeadFields: event.LeadFields{OpportunityValue: "6"}}, []string{"opportunityValue"}},
 		{"another value of a custom field", Arrival{LeadFields: event.LeadFields{CustomFields: raw("city", `"Goa"`)}}, []string{"customFields"}},
-		{"a custom field more", Arrival{LeadFields: event.LeadFields{CustomFields: raw("state", `"MH"`)}}, []string{"customFields"}},
+		{"one more custom field", Arrival{LeadFields: event.LeadFields{CustomFields: raw("state", `"MH"`)}}, []string{"customFields"}},
 		{"metadata", Arrival{Metadata: raw("utm", `"y"`)}, []string{"metadata"}},
 		{"an empty value of metadata does not override", Arrival{Metadata: raw("utm", `""`)}, nil},
 		{"another visitor", Arrival{VisitorID: "w"}, []string{"visitorId"}},
@@ -234,10 +234,10 @@ func TestDecide_ContactLimits(t *testing.T) {
 		wrong, visitor string
 	}{
 		{"existing contacts", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailA}, VisitorID: "v7"}, &full, &full, "", "v7"},
-		{"one phone more", Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: emailA}}, nil, &full, "phone", ""},
-		{"one email more", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailNew}}, &full, nil, "email", ""},
+		{"one more phone", Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: emailA}}, nil, &full, "phone", ""},
+		{"one more email", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailNew}}, &full, nil, "email", ""},
 		{"an email of another lead", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB}}, &full, leadB("api"), "", ""},
-		{"one visitor more", Arrival{LeadFields: event.LeadFields{Phone: phoneA}, VisitorID: "one more"}, &full, nil, "", "one more"},
+		{"one more visitor", Arrival{LeadFields: event.LeadFields{Phone: phoneA}, VisitorID: "one more"}, &full, nil, "", "one more"},
 	} {
 		c.arrival.Source = "website"
 		decision, err := Decide(c.arrival, someRules, c.phone, c.email, someIDs)

@@ -105,7 +105,7 @@ func TestParsePhone_Refuses(t *testing.T) {
 		"emergency number":                  "112",
 		"an email":                          "asha@example.com",
 		"beyond E.164's 15 digits":          "+491234567890123456",
-		"bounded before it is normalized":   strings.Repeat("\ufdfa", 1<<16),
+		"length checked before normalizing": strings.Repeat("\ufdfa", 1<<16),
 		"padded beyond the bound":           strings.Repeat(" ", 200) + "9876543210",
 	} {
 		got, err := ParsePhone(raw, "IN")

@@ -27,7 +27,7 @@ func TestRelease_Replacement(t *testing.T) {
 		lead         State
 		phone, email string
 		want         event.LeadReleased
-		now          [3]string // name, phone, email
+		current      [3]string // name, phone, email
 	}{
 		"an old phone": {
 			withContacts("Asha", false), phoneA, "",
@@ -37,7 +37,7 @@ func TestRelease_Replacement(t *testing.T) {
 			withContacts("Asha", false), phoneNew, "",
 			event.LeadReleased{Field: "phone", Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}}, [3]string{"Asha", phoneA, emailA},
 		},
-		"a phone that came after the current one": {
+		"a phone added after the current one": {
 			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Phone: phoneA}}), phoneNew, "",
 			event.LeadReleased{Field: "phone", Phone: phoneNew, Current: phoneA}, [3]string{"Asha", phoneA, emailA},
 		},
@@ -73,7 +73,7 @@ func TestRelease_Replacement(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.want, released)
 			after := Evolve(c.lead, leadFact(idA, someDay.Add(2*time.Hour), released))
-			require.Equal(t, c.now, [3]string{after.Name, after.Phone, after.Email})
+			require.Equal(t, c.current, [3]string{after.Name, after.Phone, after.Email})
 			require.NotContains(t, append(after.Phones, after.Emails...), c.phone+c.email)
 			require.Len(t, append(after.Phones, after.Emails...), len(c.lead.Phones)+len(c.lead.Emails)-1)
 			require.Equal(t, c.lead.NameDerived, after.NameDerived)
@@ -116,5 +116,5 @@ func TestRelease_Refused(t *testing.T) {
 	_, err = last.Release(last.Account, raw("phone", `"`+phoneA+`"`), someRules)
 	require.ErrorIs(t, err, ErrLastContact)
 	_, err = last.Release(last.Account, raw("phone", `"`+phoneB+`"`), someRules)
-	require.ErrorAs(t, err, &field.Errors{}, "errors of the request come first")
+	require.ErrorAs(t, err, &field.Errors{}, "errors of the request take precedence")
 }

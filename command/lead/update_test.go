@@ -21,10 +21,10 @@ func TestUpdate_Outcome(t *testing.T) {
 	parked, derived := existing, existing
 	parked.Status, derived.NameDerived = "Park\u00e9", true
 	for name, c := range map[string]struct {
-		lead State
-		body map[string]jsontext.Value
-		want event.LeadUpdated
-		is   func(*State) // after it
+		lead   State
+		body   map[string]jsontext.Value
+		want   event.LeadUpdated
+		change func(*State) // expected change
 	}{
 		"name": {
 			existing, raw("name", `" Asha Rao "`, "status", `""`), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha Rao"}, Changed: []string{"name"}},
@@ -77,7 +77,7 @@ func TestUpdate_Outcome(t *testing.T) {
 		require.Equal(t, c.want, updated, name)
 		later := someDay.Add(100 * time.Hour)
 		after, want := Evolve(c.lead, leadFact(idA, later, updated)), c.lead
-		c.is(&want)
+		c.change(&want)
 		want.Revision, want.UpdatedAt = c.lead.Revision+1, later
 		require.Equal(t, want, after, name)
 	}

@@ -117,9 +117,9 @@ func TestRotate_RenewsLifetime(t *testing.T) {
 	}, data)
 
 	after := Evolve(s, fact(later, data))
-	require.Equal(t, "CRM", after.Name, "the name stays")
-	require.Equal(t, 2, after.Slot, "the slot stays")
-	require.Equal(t, 30, after.Days, "the lifetime stays")
+	require.Equal(t, "CRM", after.Name, "the name is kept")
+	require.Equal(t, 2, after.Slot, "the slot is kept")
+	require.Equal(t, 30, after.Days, "the lifetime is kept")
 	require.Equal(t, data.ExpiresAt, after.ExpiresAt)
 	require.Equal(t, later, after.UpdatedAt)
 	require.Equal(t, Live, after.Phase)
@@ -142,7 +142,7 @@ func TestDelete_ClearsHash(t *testing.T) {
 	after := Evolve(s, fact(createdAt.Add(time.Hour), data))
 	require.Equal(t, Deleted, after.Phase)
 	require.Nil(t, after.Hash)
-	require.Equal(t, "CRM", after.Name, "the record stays for the audit")
+	require.Equal(t, "CRM", after.Name, "the record is kept for the audit")
 	require.NotNil(t, s.Hash, "the input is unchanged")
 }
 

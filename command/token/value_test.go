@@ -101,9 +101,9 @@ func TestParseValue_SingleTypos(t *testing.T) {
 			require.ErrorIs(t, err, ErrMalformed, "character %d replaced", i)
 		}
 		_, err := ParseValue(text[:i] + text[i+1:])
-		require.ErrorIs(t, err, ErrMalformed, "character %d left out", i)
+		require.ErrorIs(t, err, ErrMalformed, "character %d removed", i)
 		_, err = ParseValue(text[:i] + "a" + text[i:])
-		require.ErrorIs(t, err, ErrMalformed, "a character put in before %d", i)
+		require.ErrorIs(t, err, ErrMalformed, "a character inserted before %d", i)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestValue_NeverPrinted(t *testing.T) {
 	forms := map[string]any{
 		"the value": value, "a pointer to it": &value, "an exported field": exported{value}, "an unexported field": hidden{value},
 		"a pointer to a struct": &hidden{value}, "a slice": []Value{value}, "a map": map[string]Value{"v": value},
-		"a map of structs": map[string]hidden{"v": {value}}, "behind two": deep{&hidden{value}},
+		"a map of structs": map[string]hidden{"v": {value}}, "a nested pointer": deep{&hidden{value}},
 	}
 	secret := value.Reveal()[len(value.Prefix()):]
 	for name, form := range forms {

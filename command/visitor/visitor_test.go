@@ -55,14 +55,14 @@ func TestParseActivity_Full(t *testing.T) {
 
 func TestParseActivity_Omitted(t *testing.T) {
 	t.Parallel()
-	bare := event.VisitorActed{VisitorID: "v-1", Kind: "click", At: noon}
+	minimal := event.VisitorActed{VisitorID: "v-1", Kind: "click", At: noon}
 	for _, body := range []string{
 		`{"type":"click"}`,
 		`{"type":"click","url":null,"title":null,"referrer":null,"at":null,"properties":null}`,
 		`{"type":"click","url":"","title":" ","referrer":"","at":"","properties":{}}`,
 		`{"type":"click","properties":{"a":null}}`,
 	} {
-		require.Equal(t, bare, accepted(t, body), body)
+		require.Equal(t, minimal, accepted(t, body), body)
 	}
 }
 

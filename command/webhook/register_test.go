@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// When a URL is accepted.
+// Settings under which a URL is accepted.
 const (
 	never   = "never"
 	private = "with private targets only"
@@ -200,12 +200,12 @@ func TestRegister_Events(t *testing.T) {
 		name         string
 		events, want []string
 	}{
-		{"none named is all", nil, []string{"*"}},
-		{"an empty list is all", []string{}, []string{"*"}},
+		{"no event selects all", nil, []string{"*"}},
+		{"an empty list selects all", []string{}, []string{"*"}},
 		{"a star", []string{"*"}, []string{"*"}},
-		{"a star among others", []string{"lead.created", "*"}, []string{"*"}},
+		{"a star and other events", []string{"lead.created", "*"}, []string{"*"}},
 		{"one", []string{"lead.created"}, []string{"lead.created"}},
-		{"twice, and in any order", []string{"token.deleted", "lead.merged", "token.deleted"}, []string{"lead.merged", "token.deleted"}},
+		{"duplicates, in any order", []string{"token.deleted", "lead.merged", "token.deleted"}, []string{"lead.merged", "token.deleted"}},
 		{
 			"each by name",
 			[]string{"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased", "token.created", "token.rotated", "token.expiring", "token.deleted"},
