@@ -25,7 +25,7 @@ func TestCursor_RejectsForged(t *testing.T) {
 		"empty":            "",
 		"not base64":       "!",
 		"padded":           base64.URLEncoding.EncodeToString([]byte("l1.17723556000012."+id)) + "=",
-		"with a line end":  good[:8] + "\n" + good[8:],
+		"a line end":       good[:8] + "\n" + good[8:],
 		"of another list":  encoded("t1.1772355600001." + id),
 		"of another order": encoded("l2.1772355600001." + id),
 		"cut":              encoded("l1.1772355600001"),
@@ -60,7 +60,7 @@ func FuzzCursor(f *testing.F) {
 	f.Add("")
 	f.Fuzz(func(t *testing.T, cursor string) {
 		if c, err := query.DecodeNewest("l1", cursor); err == nil {
-			require.Equal(t, cursor, c.Encode("l1"), "one place has one cursor")
+			require.Equal(t, cursor, c.Encode("l1"), "each position has one encoding")
 		} else {
 			require.ErrorIs(t, err, query.ErrCursor)
 		}
@@ -70,11 +70,11 @@ func FuzzCursor(f *testing.F) {
 			require.ErrorIs(t, err, query.ErrCursor)
 		}
 		if cursor == "" {
-			return // the beginning
+			return // the first page
 		}
 		if start, source, err := query.DecodeReport("l1", cursor); err == nil {
 			days := int64(start.Sub(time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)) / (24 * time.Hour))
-			if start.Year() < 290 { // what a time.Duration holds
+			if start.Year() < 290 { // the range of time.Duration
 				require.Equal(t, cursor, query.EncodeCursor("l1", strconv.FormatInt(days, 10), source))
 			}
 			require.LessOrEqual(t, start.Year(), 9999)

@@ -8,7 +8,7 @@ func (r *Reader) Timeout(d time.Duration) { r.timeout = d }
 // ScanLeads sets how many leads a search scans before it uses the trigram index. A page scans ten times as many.
 func (r *Reader) ScanLeads(n int) { r.scannedLeads = n }
 
-// What the fuzz target of cursors needs.
+// Functions for the fuzz test of cursors.
 var (
 	DecodeNewest  = decodeNewest
 	DecodeOrdinal = decodeOrdinal

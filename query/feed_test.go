@@ -21,7 +21,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// busyLog has some thousand events of acme, and few of globex among them.
+// busyLog appends some thousand events of acme, and a few of globex between them.
 func busyLog(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	for i := range 40 {
@@ -102,7 +102,7 @@ func TestFeed_OnceEachInOrder(t *testing.T) {
 	require.Equal(t, want, n)
 }
 
-// scanned counts the positions that ranges have.
+// scanned counts the positions of the ranges that are read.
 type scanned struct {
 	eventstore.Store
 	positions atomic.Uint64
@@ -125,7 +125,7 @@ func TestFeed_QuietAccountScansFewEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, page.More)
 	require.Len(t, page.Events, 1)
-	require.JSONEq(t, `{"url":"https://example.com","events":["*"]}`, string(page.Events[0].Data), "without its slot")
+	require.JSONEq(t, `{"url":"https://example.com","events":["*"]}`, string(page.Events[0].Data), "the slot is not shown")
 	require.Less(t, store.positions.Load(), uint64(storetest.Head(t, w.Store)/2))
 }
 
@@ -170,28 +170,28 @@ func TestFeedCursor_BoundToAccountAndLog(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, mark, got)
 	got, err = read("acme", reader.FeedCursor("acme", epoch, query.FeedMark{Position: page.End}))
-	require.NoError(t, err, "no event has been seen")
+	require.NoError(t, err, "a cursor without an event")
 	require.Equal(t, query.FeedMark{Position: page.End}, got)
 	got, err = read("acme", "")
 	require.NoError(t, err)
 	require.Zero(t, got)
 
 	_, err = read("globex", cursor)
-	require.ErrorIs(t, err, query.ErrCursor, "of another account")
+	require.ErrorIs(t, err, query.ErrCursor, "a cursor of another account")
 	_, err = read("acme", reader.FeedCursor("acme", "other", mark))
 	require.ErrorIs(t, err, query.ErrOtherLog)
 	_, err = read("acme", query.New(w.Pool, w.Store).FeedCursor("acme", epoch, mark))
-	require.ErrorIs(t, err, query.ErrCursor, "made with another key")
+	require.ErrorIs(t, err, query.ErrCursor, "a cursor with another key")
 	_, err = read("acme", query.New(w.Pool, w.Store).FeedCursor("acme", "other", mark))
-	require.ErrorIs(t, err, query.ErrOtherLog, "of another deployment, which has another key")
+	require.ErrorIs(t, err, query.ErrOtherLog, "a cursor of another deployment with another key")
 	for name, change := range map[string]func(*query.FeedMark){
-		"has not come so far": func(m *query.FeedMark) { m.Position++ },
-		"has another event":   func(m *query.FeedMark) { m.ID = ulid.MustParse(w.NewID()) },
-		"has no such event":   func(m *query.FeedMark) { m.Revision++ },
+		"is shorter":        func(m *query.FeedMark) { m.Position++ },
+		"has another event": func(m *query.FeedMark) { m.ID = ulid.MustParse(w.NewID()) },
+		"has no such event": func(m *query.FeedMark) { m.Revision++ },
 	} {
-		lost := mark
-		change(&lost)
-		_, err = read("acme", reader.FeedCursor("acme", epoch, lost))
+		changed := mark
+		change(&changed)
+		_, err = read("acme", reader.FeedCursor("acme", epoch, changed))
 		require.ErrorIs(t, err, query.ErrOtherLog, "a restored log that %s", name)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)

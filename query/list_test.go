@@ -22,19 +22,19 @@ func walk[T any](t *testing.T, limit int, list func(query.Page) (query.List[T], 
 	var all []T
 	p := query.Page{Limit: limit}
 	for {
-		part, err := list(p)
+		page, err := list(p)
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(part.Items), limit)
-		all = append(all, part.Items...)
-		if p.Cursor = part.NextCursor; p.Cursor == "" {
+		require.LessOrEqual(t, len(page.Items), limit)
+		all = append(all, page.Items...)
+		if p.Cursor = page.NextCursor; p.Cursor == "" {
 			return all
 		}
-		require.Len(t, part.Items, limit, "only the last page is short")
+		require.Len(t, page.Items, limit, "only the last page is short")
 	}
 }
 
-// walksAlike requires that a list is the same at every page size, sorted and without repetitions.
-func walksAlike[T any](t *testing.T, key func(T) string, list func(query.Page) (query.List[T], error)) {
+// requireSameAtEveryPageSize requires that a list has the same items at every page size, sorted and without duplicates.
+func requireSameAtEveryPageSize[T any](t *testing.T, key func(T) string, list func(query.Page) (query.List[T], error)) {
 	t.Helper()
 	all := walk(t, 200, list)
 	require.Greater(t, len(all), 3)
@@ -70,7 +70,7 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 		w.Append(t, "acme", stream, event.LeadMerged{Source: source, NewSource: !fold(t, w, stream, lead.Evolve).HasSource(source)})
 	}
 	w.Project(t)
-	// Several things of one millisecond.
+	// Several items have the same millisecond.
 	for table, column := range map[string]string{"lead": "lead_id", "token": "token_id", "endpoint": "webhook_id"} {
 		_, err := w.Pool.Exec(ctx, `UPDATE views.`+table+` SET created_at = date_trunc('second', created_at) WHERE `+column+` < 'Z'`)
 		require.NoError(t, err)
@@ -80,58 +80,58 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 
 	t.Run("leads", func(t *testing.T) {
 		t.Parallel()
-		walksAlike(t, func(l query.Lead) string { return newest(l.CreatedAt, l.LeadID) }, func(p query.Page) (query.List[query.Lead], error) {
+		requireSameAtEveryPageSize(t, func(l query.Lead) string { return newest(l.CreatedAt, l.LeadID) }, func(p query.Page) (query.List[query.Lead], error) {
 			return reader.Leads(ctx, "acme", query.LeadFilter{}, p)
 		})
 	})
 	t.Run("sources", func(t *testing.T) {
 		t.Parallel()
-		place := map[string]int{}
+		positions := map[string]int{}
 		var id, source string
 		var position int
 		rows, err := w.Pool.Query(ctx, `
 			SELECT coalesce(j.into_id, t.lead_id), source, t.position FROM views.touch t LEFT JOIN views.touch_join j USING (lead_id) WHERE first`)
 		require.NoError(t, err)
-		_, err = pgx.ForEachRow(rows, []any{&id, &source, &position}, func() error { place[id+source] = position; return nil })
+		_, err = pgx.ForEachRow(rows, []any{&id, &source, &position}, func() error { positions[id+source] = position; return nil })
 		require.NoError(t, err)
 		key := func(s query.SourceEntry) string {
-			return fmt.Sprintf("%016d %09d", time.Time(s.FirstSeenAt).UnixMilli(), place[s.LeadID+s.Source])
+			return fmt.Sprintf("%016d %09d", time.Time(s.FirstSeenAt).UnixMilli(), positions[s.LeadID+s.Source])
 		}
-		walksAlike(t, key, func(p query.Page) (query.List[query.SourceEntry], error) {
+		requireSameAtEveryPageSize(t, key, func(p query.Page) (query.List[query.SourceEntry], error) {
 			return reader.Sources(ctx, "acme", query.SourceFilter{}, p)
 		})
 	})
 	t.Run("tokens", func(t *testing.T) {
 		t.Parallel()
-		walksAlike(t, func(k query.Token) string { return newest(k.CreatedAt, k.TokenID) }, func(p query.Page) (query.List[query.Token], error) {
+		requireSameAtEveryPageSize(t, func(k query.Token) string { return newest(k.CreatedAt, k.TokenID) }, func(p query.Page) (query.List[query.Token], error) {
 			return reader.Tokens(ctx, "acme", p)
 		})
 	})
 	t.Run("endpoints", func(t *testing.T) {
 		t.Parallel()
-		walksAlike(t, func(e query.Endpoint) string { return newest(e.CreatedAt, e.WebhookID) }, func(p query.Page) (query.List[query.Endpoint], error) {
+		requireSameAtEveryPageSize(t, func(e query.Endpoint) string { return newest(e.CreatedAt, e.WebhookID) }, func(p query.Page) (query.List[query.Endpoint], error) {
 			return reader.Endpoints(ctx, "acme", p)
 		})
 	})
 	t.Run("audit", func(t *testing.T) {
 		t.Parallel()
-		walksAlike(t, func(e query.TokenEvent) string { return fmt.Sprintf("%09d", e.Position) }, func(p query.Page) (query.List[query.TokenEvent], error) {
+		requireSameAtEveryPageSize(t, func(e query.TokenEvent) string { return fmt.Sprintf("%09d", e.Position) }, func(p query.Page) (query.List[query.TokenEvent], error) {
 			return reader.AuditTokens(ctx, "acme", query.AuditFilter{}, p)
 		})
 	})
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		walksAlike(t, func(a query.RefusedArrival) string { return fmt.Sprint(time.Time(a.At).UnixMilli()) }, func(p query.Page) (query.List[query.RefusedArrival], error) {
+		requireSameAtEveryPageSize(t, func(a query.RefusedArrival) string { return fmt.Sprint(time.Time(a.At).UnixMilli()) }, func(p query.Page) (query.List[query.RefusedArrival], error) {
 			return reader.Refused(ctx, "acme", query.RefusedFilter{}, p)
 		})
 	})
 	t.Run("lead", func(t *testing.T) {
 		t.Parallel()
 		id := history.Leads["acme"][0]
-		walksAlike(t, func(e query.Event) string { return fmt.Sprintf("%09d", e.Revision) }, func(p query.Page) (query.List[query.Event], error) {
+		requireSameAtEveryPageSize(t, func(e query.Event) string { return fmt.Sprintf("%09d", e.Revision) }, func(p query.Page) (query.List[query.Event], error) {
 			return reader.LeadEvents(ctx, "acme", id, p)
 		})
-		walksAlike(t, func(s query.SourceEntry) string { return fmt.Sprint(time.Time(s.FirstSeenAt).UnixMilli()) }, func(p query.Page) (query.List[query.SourceEntry], error) {
+		requireSameAtEveryPageSize(t, func(s query.SourceEntry) string { return fmt.Sprint(time.Time(s.FirstSeenAt).UnixMilli()) }, func(p query.Page) (query.List[query.SourceEntry], error) {
 			return reader.LeadSources(ctx, "acme", id, p)
 		})
 	})
@@ -172,12 +172,12 @@ func TestCursor_OfAnotherList(t *testing.T) {
 			return query.EncodeOrdinal(query.CursorOf("e1", "acme"), 0), errOf(l, err)
 		},
 	}
-	for from, give := range lists {
-		cursor, err := give(query.Page{Limit: 1})
+	for from, list := range lists {
+		cursor, err := list(query.Page{Limit: 1})
 		require.NoError(t, err)
 		require.NotEmpty(t, cursor, from)
-		for to, take := range lists {
-			if _, err := take(query.Page{Limit: 1, Cursor: cursor}); from == to {
+		for to, other := range lists {
+			if _, err := other(query.Page{Limit: 1, Cursor: cursor}); from == to {
 				require.NoError(t, err, from)
 			} else {
 				require.ErrorIs(t, err, query.ErrCursor, "from %s to %s", from, to)
@@ -223,7 +223,7 @@ func TestLeads_Filters(t *testing.T) {
 		"a backslash is itself":    {query.LeadFilter{Q: `k\s`}, []string{b}},
 		"a backslash at the end":   {query.LeadFilter{Q: `e\`}, nil},
 		"a line break":             {query.LeadFilter{Q: "\n"}, nil},
-		"of a name and a phone":    {query.LeadFilter{Q: "100%\n+91"}, nil},
+		"a name and a phone":       {query.LeadFilter{Q: "100%\n+91"}, nil},
 		"quotes":                   {query.LeadFilter{Q: `' OR true --`}, nil},
 		"since is inclusive":       {query.LeadFilter{CreatedSince: at(4)}, []string{x, b}},
 		"until is exclusive":       {query.LeadFilter{CreatedUntil: at(4)}, []string{a}},
@@ -235,7 +235,7 @@ func TestLeads_Filters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			list, err := reader.Leads(t.Context(), "acme", c.filter, whole)
+			list, err := reader.Leads(t.Context(), "acme", c.filter, firstPage)
 			require.NoError(t, err)
 			require.ElementsMatch(t, c.want, ids(list.Items, func(l query.Lead) string { return l.Name }))
 			require.True(t, slices.Equal(c.want, ids(list.Items, func(l query.Lead) string { return l.Name })))
@@ -265,7 +265,7 @@ func TestAuditTokens_Filters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			list, err := reader.AuditTokens(t.Context(), "acme", c.filter, whole)
+			list, err := reader.AuditTokens(t.Context(), "acme", c.filter, firstPage)
 			require.NoError(t, err)
 			require.Equal(t, c.want, ids(list.Items, func(e query.TokenEvent) string { return e.Type }))
 			var exported []string
@@ -296,6 +296,6 @@ func TestExport_BeyondOnePage(t *testing.T) {
 	require.Len(t, positions, len(facts))
 	require.True(t, slices.IsSorted(positions))
 	for range reader.AuditTokensAll(t.Context(), "acme", query.AuditFilter{}) {
-		break // a reader that leaves early is no error
+		break // a caller may stop early
 	}
 }

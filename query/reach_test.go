@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// far is a Reader whose database is unreachable.
-func far(t *testing.T) *query.Reader {
+// unreachable returns a Reader whose database is unreachable.
+func unreachable(t *testing.T) *query.Reader {
 	t.Helper()
 	pool := pgtest.Pool(t, "postgres://nobody@127.0.0.1:1/none")
 	return query.New(pool, projectiontest.New(t).Store)
@@ -23,21 +23,21 @@ func far(t *testing.T) *query.Reader {
 
 func TestReader_InvalidIDNotFound(t *testing.T) {
 	t.Parallel()
-	reader, ctx := far(t), t.Context()
+	reader, ctx := unreachable(t), t.Context()
 	for _, id := range []string{
 		"", "x", "\x00", "01KAJ8Q6ZJ000000000000000\x00", strings.Repeat("0", 64<<10), "01kaj8q6zj0000000000000001",
 		"81KAJ8Q6ZJ0000000000000001", "01KAJ8Q6ZJ000000000000000U", "01KAJ8Q6ZJ000000000000000\xff", "' OR true --              ",
 	} {
-		for name, ask := range map[string]func() error{
+		for name, read := range map[string]func() error{
 			"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
-			"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
-			"lead events":  func() error { _, err := reader.LeadEvents(ctx, "acme", id, whole); return err },
-			"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, whole); return err },
+			"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, firstPage); return err },
+			"lead events":  func() error { _, err := reader.LeadEvents(ctx, "acme", id, firstPage); return err },
+			"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, firstPage); return err },
 			"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
-			"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },
+			"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, firstPage); return err },
 			"endpoint":     func() error { _, err := reader.Endpoint(ctx, "acme", id); return err },
 		} {
-			require.ErrorIs(t, ask(), query.ErrNotFound, "%s %.40q", name, id)
+			require.ErrorIs(t, read(), query.ErrNotFound, "%s %.40q", name, id)
 		}
 	}
 	for _, id := range []string{"", "a b", "a\x00", strings.Repeat("a", 65), "é"} {
@@ -48,19 +48,19 @@ func TestReader_InvalidIDNotFound(t *testing.T) {
 
 func TestReader_DatabaseUnavailable(t *testing.T) {
 	t.Parallel()
-	reader, ctx := far(t), t.Context()
+	reader, ctx := unreachable(t), t.Context()
 	const id = "01KAJ8Q6ZJ0000000000000001"
-	for name, ask := range map[string]func() error{
+	for name, read := range map[string]func() error{
 		"waiting":      func() error { return reader.WaitFor(ctx, 1, query.LeadView) },
-		"leads":        func() error { _, err := reader.Leads(ctx, "acme", query.LeadFilter{}, whole); return err },
+		"leads":        func() error { _, err := reader.Leads(ctx, "acme", query.LeadFilter{}, firstPage); return err },
 		"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
-		"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
-		"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, whole); return err },
-		"refused":      func() error { _, err := reader.Refused(ctx, "acme", query.RefusedFilter{}, whole); return err },
-		"tokens":       func() error { _, err := reader.Tokens(ctx, "acme", whole); return err },
+		"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, firstPage); return err },
+		"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, firstPage); return err },
+		"refused":      func() error { _, err := reader.Refused(ctx, "acme", query.RefusedFilter{}, firstPage); return err },
+		"tokens":       func() error { _, err := reader.Tokens(ctx, "acme", firstPage); return err },
 		"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
-		"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },
-		"endpoints":    func() error { _, err := reader.Endpoints(ctx, "acme", whole); return err },
+		"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, firstPage); return err },
+		"endpoints":    func() error { _, err := reader.Endpoints(ctx, "acme", firstPage); return err },
 		"account":      func() error { _, err := reader.Account(ctx, "acme"); return err },
 		"position":     func() error { _, err := reader.Position(ctx, query.LeadView); return err },
 		"to announce":  func() error { _, err := reader.TokensToAnnounce(ctx, time.Hour, 1); return err },
@@ -71,7 +71,7 @@ func TestReader_DatabaseUnavailable(t *testing.T) {
 			return nil
 		},
 	} {
-		require.ErrorIs(t, ask(), eventstore.ErrUnavailable, name)
+		require.ErrorIs(t, read(), eventstore.ErrUnavailable, name)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestReader_WaitFor(t *testing.T) {
 	require.ErrorIs(t, reader.WaitFor(t.Context(), 1<<64-1, query.AccountView), eventstore.ErrUnknownPosition)
 }
 
-func TestReader_RunningWhileViewsAreKept(t *testing.T) {
+func TestReader_RunningWithRunner(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	reader := query.New(w.Pool, w.Store)

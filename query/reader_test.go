@@ -23,9 +23,9 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-var whole = query.Page{Limit: 200}
+var firstPage = query.Page{Limit: 200}
 
-// readerOf returns a World with a history of so many events, and a reader of its views.
+// readerOf returns a World with a history of the given number of events, and a reader of its views.
 func readerOf(t *testing.T, seed uint64, events int) (*projectiontest.World, *projectiontest.History, *query.Reader) {
 	t.Helper()
 	w := projectiontest.New(t)
@@ -42,7 +42,7 @@ func fold[S any](t *testing.T, w *projectiontest.World, stream string, evolve fu
 	return state
 }
 
-// text returns an answer as JSON.
+// text encodes an answer as JSON.
 func text(t *testing.T, answer any) string {
 	t.Helper()
 	encoded, err := json.Marshal(answer, json.Deterministic(true))
@@ -63,7 +63,7 @@ func TestLead_EqualsFold(t *testing.T) {
 			require.NotNil(t, got.Metadata)
 			require.Equal(t, text(t, want), text(t, got))
 
-			sources, err := reader.LeadSources(t.Context(), account, id, whole)
+			sources, err := reader.LeadSources(t.Context(), account, id, firstPage)
 			require.NoError(t, err)
 			require.Empty(t, sources.NextCursor)
 			require.Len(t, sources.Items, len(state.Sources))
@@ -78,7 +78,7 @@ func TestLead_EqualsFold(t *testing.T) {
 	}
 }
 
-// object returns members as in an event.
+// object encodes members as an event does.
 func object(t *testing.T, members map[string]jsontext.Value) jsontext.Value {
 	t.Helper()
 	written, err := event.AppendObject(nil, members)
@@ -89,7 +89,7 @@ func object(t *testing.T, members map[string]jsontext.Value) jsontext.Value {
 func TestLeads_EqualCaptureAnswer(t *testing.T) {
 	t.Parallel()
 	w, history, reader := readerOf(t, 2, 100)
-	list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{}, whole)
+	list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{}, firstPage)
 	require.NoError(t, err)
 	require.Len(t, list.Items, len(history.Leads["acme"]))
 	for _, l := range list.Items {
@@ -129,24 +129,24 @@ func TestToken_EqualsFold(t *testing.T) {
 				seen["used"]++
 			}
 
-			events, err := reader.TokenEvents(t.Context(), account, id, whole)
+			events, err := reader.TokenEvents(t.Context(), account, id, firstPage)
 			require.NoError(t, err)
 			var rotatedAt query.Timestamp
 			for _, e := range events.Items {
 				require.Equal(t, id, e.TokenID)
 				if e.Type == "token.rotated" {
-					rotatedAt = moment(t, e.At)
+					rotatedAt = parseTime(t, e.At)
 				}
 			}
 			require.True(t, time.Time(rotatedAt).Equal(time.Time(got.RotatedAt)))
 			require.Equal(t, "token.created", events.Items[0].Type)
-			require.True(t, time.Time(moment(t, events.Items[0].At)).Equal(time.Time(got.CreatedAt)))
+			require.True(t, time.Time(parseTime(t, events.Items[0].At)).Equal(time.Time(got.CreatedAt)))
 		}
 	}
-	require.Len(t, seen, 4, "every status is seen, and tokens that were used")
+	require.Len(t, seen, 4, "the history has tokens of every status, and used ones")
 }
 
-func moment(t *testing.T, written string) query.Timestamp {
+func parseTime(t *testing.T, written string) query.Timestamp {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, written)
 	require.NoError(t, err)
@@ -186,8 +186,8 @@ func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, text(t, query.NewEndpoint(webhookID, state)), text(t, got))
 		}
-		for _, gone := range history.Gone[id] {
-			_, err := reader.Endpoint(t.Context(), id, gone)
+		for _, deleted := range history.Gone[id] {
+			_, err := reader.Endpoint(t.Context(), id, deleted)
 			require.ErrorIs(t, err, query.ErrNotFound)
 		}
 	}
@@ -197,7 +197,7 @@ func TestLeadEvents_EqualStream(t *testing.T) {
 	t.Parallel()
 	w, history, reader := readerOf(t, 5, 100)
 	id := history.Leads["acme"][0]
-	list, err := reader.LeadEvents(t.Context(), "acme", id, whole)
+	list, err := reader.LeadEvents(t.Context(), "acme", id, firstPage)
 	require.NoError(t, err)
 	var want []query.Event
 	for r, err := range w.Store.Read(t.Context(), event.LeadStream(id), 0) {
@@ -214,49 +214,49 @@ func TestIsolation_BetweenAccounts(t *testing.T) {
 	t.Parallel()
 	w, history, reader := readerOf(t, 6, 300)
 	ctx := t.Context()
-	ours, err := reader.AuditTokens(ctx, "acme", query.AuditFilter{}, whole)
+	trail, err := reader.AuditTokens(ctx, "acme", query.AuditFilter{}, firstPage)
 	require.NoError(t, err)
-	for _, stranger := range []string{"globex", "nobody", "acme\x00", "\xff"} {
+	for _, stranger := range []string{"globex", "missing", "acme\x00", "\xff"} {
 		for _, id := range []string{history.Leads["acme"][0], w.NewID()} {
 			_, err := reader.Lead(ctx, stranger, id)
 			require.ErrorIs(t, err, query.ErrNotFound)
-			for _, p := range []query.Page{whole, {Limit: 1, Cursor: query.EncodeOrdinal(query.CursorOf("e1", stranger), 1000)}} {
+			for _, p := range []query.Page{firstPage, {Limit: 1, Cursor: query.EncodeOrdinal(query.CursorOf("e1", stranger), 1000)}} {
 				_, err = reader.LeadEvents(ctx, stranger, id, p)
 				require.ErrorIs(t, err, query.ErrNotFound)
 			}
-			_, err = reader.LeadSources(ctx, stranger, id, whole)
+			_, err = reader.LeadSources(ctx, stranger, id, firstPage)
 			require.ErrorIs(t, err, query.ErrNotFound)
-			_, err = reader.LeadActivity(ctx, stranger, id, whole)
+			_, err = reader.LeadActivity(ctx, stranger, id, firstPage)
 			require.ErrorIs(t, err, query.ErrNotFound)
 		}
 		_, err := reader.Token(ctx, stranger, history.Tokens["acme"][0])
 		require.ErrorIs(t, err, query.ErrNotFound)
-		_, err = reader.TokenEvents(ctx, stranger, history.Tokens["acme"][0], whole)
+		_, err = reader.TokenEvents(ctx, stranger, history.Tokens["acme"][0], firstPage)
 		require.ErrorIs(t, err, query.ErrNotFound)
 		_, err = reader.Endpoint(ctx, stranger, history.Endpoints["acme"][0])
 		require.ErrorIs(t, err, query.ErrNotFound)
-		audit, err := reader.AuditTokens(ctx, stranger, query.AuditFilter{TokenID: history.Tokens["acme"][0]}, whole)
+		audit, err := reader.AuditTokens(ctx, stranger, query.AuditFilter{TokenID: history.Tokens["acme"][0]}, firstPage)
 		require.NoError(t, err)
 		require.Empty(t, audit.Items)
-		_, err = reader.ProveTokenEvent(ctx, stranger, ours.Items[0].Position, query.Newest)
+		_, err = reader.ProveTokenEvent(ctx, stranger, trail.Items[0].Position, query.Newest)
 		require.ErrorIs(t, err, query.ErrNotFound)
 	}
-	days, err := reader.Days(ctx, "nobody", time.Time{})
+	days, err := reader.Days(ctx, "missing", time.Time{})
 	require.NoError(t, err)
 	require.Empty(t, days)
-	for _, id := range append(history.Accounts, "nobody") {
+	for _, id := range append(history.Accounts, "missing") {
 		tree, err := reader.TreeHead(ctx, id, query.Newest)
 		require.NoError(t, err)
-		trail, err := reader.AuditTokens(ctx, id, query.AuditFilter{}, whole)
+		trail, err := reader.AuditTokens(ctx, id, query.AuditFilter{}, firstPage)
 		require.NoError(t, err)
 		require.EqualValues(t, len(trail.Items), tree.Size)
-		leads, err := reader.Leads(ctx, id, query.LeadFilter{}, whole)
+		leads, err := reader.Leads(ctx, id, query.LeadFilter{}, firstPage)
 		require.NoError(t, err)
 		require.ElementsMatch(t, history.Leads[id], ids(leads.Items, func(l query.Lead) string { return l.LeadID }))
-		tokens, err := reader.Tokens(ctx, id, whole)
+		tokens, err := reader.Tokens(ctx, id, firstPage)
 		require.NoError(t, err)
 		require.ElementsMatch(t, history.Tokens[id], ids(tokens.Items, func(t query.Token) string { return t.TokenID }))
-		endpoints, err := reader.Endpoints(ctx, id, whole)
+		endpoints, err := reader.Endpoints(ctx, id, firstPage)
 		require.NoError(t, err)
 		require.ElementsMatch(t, history.Endpoints[id], ids(endpoints.Items, func(e query.Endpoint) string { return e.WebhookID }))
 	}
@@ -279,11 +279,11 @@ func TestIsolation_BetweenEndpoints(t *testing.T) {
 		endpoint, err := reader.Endpoint(t.Context(), "acme", id)
 		require.NoError(t, err)
 		require.Len(t, own, endpoint.Queued)
-		list, err := reader.Deliveries(t.Context(), "acme", id, true, query.DeliveryFilter{}, whole)
+		list, err := reader.Deliveries(t.Context(), "acme", id, true, query.DeliveryFilter{}, firstPage)
 		require.NoError(t, err)
 		require.ElementsMatch(t, own, ids(list.Items, func(d query.Delivery) string { return d.DeliveryID }))
-		for of, theirs := range sent {
-			_, err := reader.Delivery(t.Context(), "acme", id, theirs[0], true)
+		for of, deliveries := range sent {
+			_, err := reader.Delivery(t.Context(), "acme", id, deliveries[0], true)
 			if of == id {
 				require.NoError(t, err)
 			} else {

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// Refused arrivals of two accounts, one a minute, by clocks that differ by up to a day. The second account has few.
+// The log has one refused arrival a minute, of two accounts. Clocks differ by up to a day. The second account has few arrivals.
 func TestRefused_BoundsPositionsByTime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -32,7 +32,7 @@ func TestRefused_BoundsPositionsByTime(t *testing.T) {
 		since := times[random.IntN(rows)]
 		spans = append(spans, [2]time.Time{since, {}}, [2]time.Time{{}, since}, [2]time.Time{since, since.Add(time.Duration(random.IntN(10000)) * time.Second)})
 	}
-	for _, account := range []string{"acme", "other", "nobody", "\x00"} {
+	for _, account := range []string{"acme", "other", "missing", "\x00"} {
 		for _, span := range spans {
 			since, until := span[0], span[1]
 			var want []time.Time
@@ -53,7 +53,7 @@ func TestRefused_BoundsPositionsByTime(t *testing.T) {
 		before, last, err := r.around(t.Context(), "acme", times[n])
 		require.NoError(t, err)
 		require.LessOrEqual(t, last-before, int64(nearPositions))
-		require.InDelta(t, 10*n, before, nearPositions+10*24*60, "as near as the clocks are")
+		require.InDelta(t, 10*n, before, nearPositions+10*24*60, "the error is bounded by the difference of the clocks")
 	}
 }
 

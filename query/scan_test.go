@@ -11,22 +11,22 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// pagesOf returns a whole list, and its number of pages.
+// pagesOf returns all items of a list and its number of pages.
 func pagesOf[T any](t *testing.T, list func(query.Page) (query.List[T], error)) (items []T, pages int) {
 	t.Helper()
 	for p := (query.Page{Limit: 7}); ; {
-		part, err := list(p)
+		page, err := list(p)
 		require.NoError(t, err)
-		items = append(items, part.Items...)
-		if pages++; part.NextCursor == "" {
+		items = append(items, page.Items...)
+		if pages++; page.NextCursor == "" {
 			return items, pages
 		}
-		require.NotEqual(t, p.Cursor, part.NextCursor)
-		p.Cursor = part.NextCursor
+		require.NotEqual(t, p.Cursor, page.NextCursor)
+		p.Cursor = page.NextCursor
 	}
 }
 
-// A page for a filter without an index ends after a number of rows. Together the pages are the filtered list.
+// A page for a filter without an index ends after a number of scanned rows. All pages together have every match.
 func TestLists_FilteredPagesTogether(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -94,11 +94,11 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 	found := 0
 	for name, list := range lists {
 		reader.ScanRows(1000)
-		want, few := list()
+		want, fewPages := list()
 		reader.ScanRows(4)
-		got, many := list()
+		got, manyPages := list()
 		require.Equal(t, want, got, name)
-		require.Greater(t, many, few, name)
+		require.Greater(t, manyPages, fewPages, name)
 		found += len(got)
 	}
 	require.Greater(t, found, 100)

@@ -17,24 +17,24 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// crowded returns leads of two accounts, all in the trigram index. Many leads may have the same time.
-func crowded(t *testing.T) *projectiontest.World {
+// manyLeads returns a World with leads of two accounts, all in the trigram index. Many leads have the same time.
+func manyLeads(t *testing.T) *projectiontest.World {
 	t.Helper()
 	w := projectiontest.New(t)
-	// In moments of 1, 7, 70 and 150 leads.
+	// Groups of 1, 7, 70 and 150 leads have the same minute.
 	for n := range 640 {
-		moment := n
+		minute := n
 		switch {
 		case n >= 630:
-			moment = 110
+			minute = 110
 		case n >= 600:
-			moment = 100
+			minute = 100
 		case n >= 450:
-			moment = 80
+			minute = 80
 		case n >= 50:
-			moment = 60 + n/70
+			minute = 60 + n/70
 		case n >= 10:
-			moment = 10 + n/7
+			minute = 10 + n/7
 		}
 		for _, account := range []string{"acme", "other"} {
 			name := fmt.Sprint([]string{"Asha Rao", "Ravi Iyer", "Asha Iyer"}[n%3], " ", n)
@@ -42,7 +42,7 @@ func crowded(t *testing.T) *projectiontest.World {
 				name = fmt.Sprint("Zubin ", n)
 			}
 			e := w.NewEvent()
-			e.At, e.Metadata.Account = projectiontest.Start.Add(time.Duration(moment)*time.Minute), account
+			e.At, e.Metadata.Account = projectiontest.Start.Add(time.Duration(minute)*time.Minute), account
 			var err error
 			e.Type, e.Data, err = event.Encode(event.LeadCreated{
 				LeadFields: event.LeadFields{Name: name, Temperature: "hot", Status: []string{"New", "won"}[n%2]}, Source: []string{"api", "website", "api"}[n/2%3],
@@ -62,21 +62,21 @@ func crowded(t *testing.T) *projectiontest.World {
 	return w
 }
 
-// inParts returns the whole list of an account's leads. A page that is not full ends where all newer leads were compared.
-func inParts(t require.TestingT, reader *query.Reader, filter query.LeadFilter, limit int) (leads []query.Lead) {
+// allPages returns all leads of a list. A page that is not full has a Reach: all newer leads were compared.
+func allPages(t require.TestingT, reader *query.Reader, filter query.LeadFilter, limit int) (leads []query.Lead) {
 	var reach time.Time
 	for p := (query.Page{Limit: limit}); ; {
-		part, err := reader.Leads(context.Background(), "acme", filter, p)
+		page, err := reader.Leads(context.Background(), "acme", filter, p)
 		require.NoError(t, err)
-		leads = append(leads, part.Items...)
-		if p.Cursor = part.NextCursor; p.Cursor == "" {
-			require.Zero(t, part.Reach)
+		leads = append(leads, page.Items...)
+		if p.Cursor = page.NextCursor; p.Cursor == "" {
+			require.Zero(t, page.Reach)
 			return leads
 		}
-		if end := time.Time(part.Reach); end.IsZero() {
-			require.Len(t, part.Items, limit)
+		if end := time.Time(page.Reach); end.IsZero() {
+			require.Len(t, page.Items, limit)
 		} else {
-			require.True(t, reach.IsZero() || end.Before(reach), "the list goes on")
+			require.True(t, reach.IsZero() || end.Before(reach), "each page reaches further back")
 			reach = end
 		}
 		require.LessOrEqual(t, len(leads), 640)
@@ -86,10 +86,10 @@ func inParts(t require.TestingT, reader *query.Reader, filter query.LeadFilter, 
 // A search selects times first and then leads, and a page may end between leads of one time.
 func TestSearch_EqualsFilteredList(t *testing.T) {
 	t.Parallel()
-	w := crowded(t)
+	w := manyLeads(t)
 	reader := query.New(w.Pool, w.Store)
 	list := func(filter query.LeadFilter, limit int) (names []string) {
-		for _, l := range inParts(t, reader, filter, limit) {
+		for _, l := range allPages(t, reader, filter, limit) {
 			names = append(names, l.Name)
 		}
 		return names
@@ -101,7 +101,7 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 		for _, bounds := range []query.LeadFilter{{}, {CreatedSince: since}, {CreatedUntil: until}, {CreatedSince: since, CreatedUntil: until}} {
 			all := list(bounds, 200)
 			require.NotEmpty(t, all)
-			for _, q := range []string{"ASHA", "asha iyer", "ravi", "zubin", "Z", "zu", " 11", "nobody", "q"} {
+			for _, q := range []string{"ASHA", "asha iyer", "ravi", "zubin", "Z", "zu", " 11", "missing", "q"} {
 				var want []string
 				for _, name := range all {
 					if strings.Contains(strings.ToLower(name), strings.ToLower(q)) {
@@ -111,12 +111,12 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 				bounds.Q = q
 				for _, limit := range []int{3, 25, 200} {
 					if limit > 3 || len(want) < 30 {
-						require.Equal(t, want, list(bounds, limit), "%q in parts of %d", q, limit)
+						require.Equal(t, want, list(bounds, limit), "%q in pages of %d", q, limit)
 					}
 				}
-				for _, beside := range []string{"hot", "cold"} {
-					bounds.LeadTemperature = beside
-					if beside == "cold" {
+				for _, temperature := range []string{"hot", "cold"} {
+					bounds.LeadTemperature = temperature
+					if temperature == "cold" {
 						want = nil
 					}
 					require.Equal(t, want, list(bounds, 25), q)
@@ -127,16 +127,16 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 	}
 }
 
-// With any index, the pages of a search are together the whole list, each lead once and in order. A page may end after a number of leads.
+// For any state of the index, the pages of a search have each matching lead once and in order. A page may end after a number of leads.
 func TestSearch_PagesTogether(t *testing.T) {
 	t.Parallel()
-	w := crowded(t)
+	w := manyLeads(t)
 	reader := query.New(w.Pool, w.Store)
-	all := inParts(t, reader, query.LeadFilter{}, 200)
+	all := allPages(t, reader, query.LeadFilter{}, 200)
 	require.Len(t, all, 640)
 	since, until := projectiontest.Start.Add(5*time.Minute), projectiontest.Start.Add(80*time.Minute)
-	within := inParts(t, reader, query.LeadFilter{CreatedSince: since, CreatedUntil: until}, 200)
-	short := 0
+	bounded := allPages(t, reader, query.LeadFilter{CreatedSince: since, CreatedUntil: until}, 200)
+	shortQueries := 0
 	rapid.Check(t, func(t *rapid.T) {
 		reader.ScanLeads(rapid.SampledFrom([]int{2, 10, 40, 100, 250, 1000}).Draw(t, "scan"))
 		name := strings.ToLower(all[rapid.IntRange(0, 639).Draw(t, "lead")].Name)
@@ -152,7 +152,7 @@ func TestSearch_PagesTogether(t *testing.T) {
 		}
 		all := all
 		if rapid.Bool().Draw(t, "bounds") {
-			filter.CreatedSince, filter.CreatedUntil, all = since, until, within
+			filter.CreatedSince, filter.CreatedUntil, all = since, until, bounded
 		}
 		var want []query.Lead
 		for _, l := range all {
@@ -161,12 +161,12 @@ func TestSearch_PagesTogether(t *testing.T) {
 				want = append(want, l)
 			}
 		}
-		require.Equal(t, want, inParts(t, reader, filter, rapid.SampledFrom([]int{10, 50, 200}).Draw(t, "limit")), "%+v", filter)
+		require.Equal(t, want, allPages(t, reader, filter, rapid.SampledFrom([]int{10, 50, 200}).Draw(t, "limit")), "%+v", filter)
 		if len(q) < 3 {
-			short++
+			shortQueries++
 		}
 	})
-	require.NotZero(t, short)
+	require.NotZero(t, shortQueries)
 }
 
 // Composed and decomposed accents are equal, in a name and in a search.
@@ -181,20 +181,20 @@ func TestSearch_NormalizesAccents(t *testing.T) {
 	for _, scan := range []int{1000, 1} {
 		reader.ScanLeads(scan)
 		for _, q := range []string{"jos\u00e9 g", "Jose\u0301 G", "\u00ed", "i\u0301a", "s\u00e9 "} {
-			require.Len(t, inParts(t, reader, query.LeadFilter{Q: q}, 10), 2, q)
+			require.Len(t, allPages(t, reader, query.LeadFilter{Q: q}, 10), 2, q)
 		}
 	}
 }
 
-// After the newest leads a search reads only those that the index finds.
+// Beyond the newest leads, a search reads only the leads that the index returns.
 func TestSearch_UsesIndexBeyondScan(t *testing.T) {
 	t.Parallel()
-	w := crowded(t)
+	w := manyLeads(t)
 	reader := query.New(w.Pool, w.Store)
-	found := func(q string) int { return len(inParts(t, reader, query.LeadFilter{Q: q}, 50)) }
-	pgtest.Exec(t, w.Pool, `UPDATE views.lead_search SET search = 'nobody' WHERE search LIKE '%zubin%'`)
+	found := func(q string) int { return len(allPages(t, reader, query.LeadFilter{Q: q}, 50)) }
+	pgtest.Exec(t, w.Pool, `UPDATE views.lead_search SET search = 'missing' WHERE search LIKE '%zubin%'`)
 	require.Equal(t, 4, found("zubin"))
 	reader.ScanLeads(10)
 	require.Zero(t, found("zubin"))
-	require.Equal(t, 4, found("zu"), "two characters are no trigram")
+	require.Equal(t, 4, found("zu"), "two characters have no trigram")
 }

@@ -19,7 +19,7 @@ func TestSourceReport_SumsDays(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
-	w.Project(t) // so that the views are known to be of this program
+	w.Project(t) // writes the checkpoints of the views
 	first := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	for account, factor := range map[string]int{"acme": 1, "globex": 1000} {
 		pgtest.Exec(t, w.Pool, `
@@ -31,7 +31,7 @@ func TestSourceReport_SumsDays(t *testing.T) {
 	}
 	reader := query.New(w.Pool, w.Store)
 	report := func(filter query.ReportFilter) string {
-		list, err := reader.SourceReport(t.Context(), "acme", filter, whole)
+		list, err := reader.SourceReport(t.Context(), "acme", filter, firstPage)
 		require.NoError(t, err)
 		return text(t, list.Items)
 	}
@@ -44,14 +44,14 @@ func TestSourceReport_SumsDays(t *testing.T) {
 
 	for _, filter := range []query.ReportFilter{{Interval: query.Day}, {Interval: query.Week}, {Interval: query.Month, Since: first.AddDate(0, 0, 1)}} {
 		var walked []query.SourceCount
-		for part, err := range query.All(func(p query.Page) (query.List[query.SourceCount], error) {
+		for count, err := range query.All(func(p query.Page) (query.List[query.SourceCount], error) {
 			p.Limit = 1
 			return reader.SourceReport(t.Context(), "acme", filter, p)
 		}) {
 			require.NoError(t, err)
-			walked = append(walked, part)
+			walked = append(walked, count)
 		}
-		require.Equal(t, report(filter), text(t, walked), "page by page")
+		require.Equal(t, report(filter), text(t, walked), "the pages have the same items")
 	}
 
 	days, err := query.New(w.Pool, w.Store, query.WithClock(func() time.Time { return first.AddDate(0, 0, 3).Add(time.Hour) })).Usage(t.Context(), "acme")
@@ -63,7 +63,7 @@ func TestSourceReport_SumsDays(t *testing.T) {
 		`{"day":"2026-03-02T00:00:00.000Z","captures":440,"batchLines":4,"refused":400,"deliveries":10}]`, text(t, days[:3]))
 }
 
-// Leads that were joined are one in the history.
+// Joined leads have one history.
 func TestSources_EqualFolds(t *testing.T) {
 	t.Parallel()
 	w, history, reader := readerOf(t, 12, 600)
@@ -90,7 +90,7 @@ func TestSources_EqualFolds(t *testing.T) {
 	}
 }
 
-// Of two first arrivals at the same time, that of the surviving lead is kept, although the other is earlier on the log.
+// Two first arrivals have the same time. The one of the surviving lead is kept, although the other is earlier on the log.
 func TestSources_JoinAtOneTime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -106,7 +106,7 @@ func TestSources_JoinAtOneTime(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(from), source)
 	w.Append(t, "acme", event.LeadStream(into), joined)
 	w.Project(t)
-	list, err := query.New(w.Pool, w.Store).LeadSources(t.Context(), "acme", into, whole)
+	list, err := query.New(w.Pool, w.Store).LeadSources(t.Context(), "acme", into, firstPage)
 	require.NoError(t, err)
 	require.Len(t, list.Items, 1)
 	require.Equal(t, "surviving", list.Items[0].UserAgent)
@@ -129,19 +129,19 @@ func TestSources_FilterBySource(t *testing.T) {
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
-	// Everything happened within seconds: it is moved to days of its own, in no order of the log.
+	// All touches have times within seconds. The update moves them to different days, in another order than on the log.
 	pgtest.Exec(t, w.Pool, `
 		UPDATE views.touch SET at = at - position % $1 * interval '1 day'`, days)
 	list := func(filter query.SourceFilter, limit int) (ids []string) {
 		for p := (query.Page{Limit: limit}); ; {
-			part, err := reader.Sources(t.Context(), "acme", filter, p)
+			page, err := reader.Sources(t.Context(), "acme", filter, p)
 			require.NoError(t, err)
-			for _, e := range part.Items {
+			for _, e := range page.Items {
 				if filter.Source == "" || e.Source == filter.Source {
 					ids = append(ids, e.LeadID+" "+e.Source)
 				}
 			}
-			if p.Cursor = part.NextCursor; p.Cursor == "" {
+			if p.Cursor = page.NextCursor; p.Cursor == "" {
 				return ids
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// Earlier states of a lead with many events are cached. They stay valid until it is erased.
+// Earlier states of a lead with many events are cached. They are valid until the lead is erased.
 func TestLeadAsOf_LongLead(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -54,7 +54,7 @@ func TestLeadAsOf_LongLead(t *testing.T) {
 	}
 }
 
-// A time whose milliseconds end in zeros once had fewer decimals.
+// A time with milliseconds that end in zeros once had fewer decimals.
 func TestLeadEvents_TimestampFormat(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -66,11 +66,11 @@ func TestLeadEvents_TimestampFormat(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(id), event.LeadJoined{From: w.NewID(), Was: event.LeadSnapshot{
 		CreatedAt: first, Sources: []event.SourceSnapshot{{Source: "website", FirstSeenAt: first, LastSeenAt: first.Add(time.Second)}},
 	}})
-	events, err := query.New(w.Pool, w.Store).LeadEvents(t.Context(), "acme", id, whole)
+	events, err := query.New(w.Pool, w.Store).LeadEvents(t.Context(), "acme", id, firstPage)
 	require.NoError(t, err)
 	require.Contains(t, string(events.Items[0].Data), `"receivedAt":"2026-03-01T09:00:00.200Z"`)
 	data := string(events.Items[1].Data)
-	for _, says := range []string{`"createdAt":"2026-03-01T09:00:00.200Z"`, `"firstSeenAt":"2026-03-01T09:00:00.200Z"`, `"lastSeenAt":"2026-03-01T09:00:01.200Z"`} {
-		require.Contains(t, data, says)
+	for _, field := range []string{`"createdAt":"2026-03-01T09:00:00.200Z"`, `"firstSeenAt":"2026-03-01T09:00:00.200Z"`, `"lastSeenAt":"2026-03-01T09:00:01.200Z"`} {
+		require.Contains(t, data, field)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// The lead of a visit was once searched among all touches: a page of a lead with visits took minutes.
+// The query once searched all touches for the lead of a visit, so a page of a lead with visits took minutes.
 func TestTouches_VisitsUseIndex(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

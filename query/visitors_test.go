@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// act appends an activity with a title that identifies it.
-func act(t testing.TB, w *projectiontest.World, account, visitor, title string, at int) {
+// appendActivity appends an activity with a title that identifies it.
+func appendActivity(t testing.TB, w *projectiontest.World, account, visitor, title string, at int) {
 	w.Append(t, account, event.VisitorStream(account, fmt.Sprintf("%x", visitor)), event.VisitorActed{
 		VisitorID: visitor, Kind: "page_view", Title: title, At: projectiontest.Start.Add(time.Duration(at) * time.Millisecond),
 	})
@@ -32,18 +32,18 @@ func TestActivity_EqualsRecorded(t *testing.T) {
 	w := projectiontest.New(t)
 	id := w.NewID() // 1 ms after the start
 	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "A"}, VisitorID: " v/1"})
-	acted := event.VisitorActed{
+	click := event.VisitorActed{
 		VisitorID: " v/1", Kind: "click", URL: "https://example.com/?a=1", Title: `"<ü>"`, Referrer: "https://example.org",
 		At: projectiontest.Start.Add(-time.Hour), Properties: map[string]jsontext.Value{"n": jsontext.Value(`1.0`), "t": jsontext.Value(`"\u2028"`)},
 	}
-	w.Append(t, "acme", event.VisitorStream("acme", "0a1b"), acted)
+	w.Append(t, "acme", event.VisitorStream("acme", "0a1b"), click)
 	w.Append(t, "acme", event.VisitorStream("acme", "0a1b"), event.VisitorActed{VisitorID: " v/1", Kind: "custom", At: projectiontest.Start})
 	w.Project(t)
-	list, err := query.New(w.Pool, w.Store).LeadActivity(t.Context(), "acme", id, whole)
+	list, err := query.New(w.Pool, w.Store).LeadActivity(t.Context(), "acme", id, firstPage)
 	require.NoError(t, err)
 	require.Len(t, list.Items, 2)
 	first := list.Items[0]
-	require.Equal(t, text(t, query.NewActivity(first.ActivityID, acted, projectiontest.Start.Add(3*time.Millisecond))), text(t, first))
+	require.Equal(t, text(t, query.NewActivity(first.ActivityID, click, projectiontest.Start.Add(3*time.Millisecond))), text(t, first))
 	require.Contains(t, text(t, first), `"properties":{"n":1.0,"t":"`+"\u2028"+`"}`)
 	require.Contains(t, text(t, list.Items[1]), `"url":"","title":"","referrer":"","at":"2026-03-01T09:00:00.000Z"`)
 	require.Contains(t, text(t, list.Items[1]), `"properties":{}`)
@@ -53,35 +53,35 @@ func TestActivity_LinksLeadsAndVisitors(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	reader := query.New(w.Pool, w.Store)
-	act(t, w, "acme", "v", "before", 1)
+	appendActivity(t, w, "acme", "v", "before", 1)
 	one, two, none, foreign := w.NewID(), w.NewID(), w.NewID(), w.NewID()
 	w.Append(t, "acme", event.LeadStream(one), event.LeadCreated{LeadFields: event.LeadFields{Name: "1"}, VisitorID: "v"})
 	w.Append(t, "acme", event.LeadStream(two), event.LeadCreated{LeadFields: event.LeadFields{Name: "2"}}, event.LeadMerged{Source: "website", VisitorID: "v"})
 	w.Append(t, "acme", event.LeadStream(none), event.LeadCreated{LeadFields: event.LeadFields{Name: "3"}})
 	w.Append(t, "globex", event.LeadStream(foreign), event.LeadCreated{LeadFields: event.LeadFields{Name: "4"}, VisitorID: "v"})
-	act(t, w, "acme", "v", "after", 4)
-	act(t, w, "acme", "w", "on a telephone", 3)
-	act(t, w, "acme", "V", "another visitor", 3)
-	act(t, w, "globex", "v", "another account's", 2)
+	appendActivity(t, w, "acme", "v", "after", 4)
+	appendActivity(t, w, "acme", "w", "from a phone", 3)
+	appendActivity(t, w, "acme", "V", "another visitor", 3)
+	appendActivity(t, w, "globex", "v", "another account's", 2)
 	w.Append(t, "acme", event.LeadStream(two), event.LeadMerged{Source: "website", VisitorID: "w"}, event.LeadMerged{Source: "api", VisitorID: "v"})
-	act(t, w, "acme", "w", "sent late", 2)
+	appendActivity(t, w, "acme", "w", "sent late", 2)
 	w.Project(t)
 	for _, c := range []struct {
 		account, lead string
 		want          []string
 	}{
 		{"acme", one, []string{"before", "after"}},
-		{"acme", two, []string{"before", "sent late", "on a telephone", "after"}},
+		{"acme", two, []string{"before", "sent late", "from a phone", "after"}},
 		{"acme", none, []string{}},
 		{"globex", foreign, []string{"another account's"}},
 	} {
-		list, err := reader.LeadActivity(t.Context(), c.account, c.lead, whole)
+		list, err := reader.LeadActivity(t.Context(), c.account, c.lead, firstPage)
 		require.NoError(t, err)
 		require.Equal(t, c.want, titles(list))
 	}
-	_, err := reader.LeadActivity(t.Context(), "acme", foreign, whole)
+	_, err := reader.LeadActivity(t.Context(), "acme", foreign, firstPage)
 	require.ErrorIs(t, err, query.ErrNotFound)
-	_, err = reader.LeadActivity(t.Context(), "acme", w.NewID(), whole)
+	_, err = reader.LeadActivity(t.Context(), "acme", w.NewID(), firstPage)
 	require.ErrorIs(t, err, query.ErrNotFound)
 }
 
@@ -90,12 +90,12 @@ func TestActivity_PagesWithEqualTimes(t *testing.T) {
 	w := projectiontest.New(t)
 	id := w.NewID()
 	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "A"}, VisitorID: "v"}, event.LeadMerged{Source: "api", VisitorID: "w"})
-	for i, at := range []int{3, 1, 3, 2, 3, 1, 2, 3} { // several of one millisecond, and not in order
-		act(t, w, "acme", []string{"v", "w"}[i%2], fmt.Sprintf("%d %d", at, i), at)
+	for i, at := range []int{3, 1, 3, 2, 3, 1, 2, 3} { // equal and unordered milliseconds
+		appendActivity(t, w, "acme", []string{"v", "w"}[i%2], fmt.Sprintf("%d %d", at, i), at)
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
-	walksAlike(t, func(a query.Activity) string { return a.Title }, func(p query.Page) (query.List[query.Activity], error) {
+	requireSameAtEveryPageSize(t, func(a query.Activity) string { return a.Title }, func(p query.Page) (query.List[query.Activity], error) {
 		return reader.LeadActivity(t.Context(), "acme", id, p)
 	})
 	for _, cursor := range []string{"x", query.EncodeOrdinal(query.CursorOf("v1", "acme"), 1), query.EncodeCursor("v1", "0", "1"), query.EncodeCursor(query.CursorOf("v1", "globex"), "0", "1"), strings.Repeat("x", 200)} {
@@ -107,7 +107,7 @@ func TestActivity_PagesWithEqualTimes(t *testing.T) {
 // step is an event: an activity of a visitor, or an arrival of a lead with the visitor's id.
 type step struct {
 	visitor string
-	lead    int // of the leads of an account, from 1; 0 for an activity
+	lead    int // number of the lead in its account, from 1; 0 for an activity
 }
 
 var steps = rapid.Custom(func(t *rapid.T) []step {
@@ -119,17 +119,17 @@ var steps = rapid.Custom(func(t *rapid.T) []step {
 	return all
 })
 
-// The order of leads and activities on the log does not change which activities are a lead's.
+// The order of leads and activities on the log does not affect the activities of a lead.
 func TestActivity_BeforeOrAfterLead(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const accounts = 60
-	ids, want := [accounts][3]string{}, [accounts][3][]string{} // of each lead: its id, and the titles of its activity
+	ids, want := [accounts][3]string{}, [accounts][3][]string{} // id and titles of activity of each lead
 	for n := range accounts {
 		account, all := fmt.Sprintf("account-%d", n), steps.Example(n)
 		for i, s := range all {
 			if s.lead == 0 {
-				act(t, w, account, s.visitor, fmt.Sprint(i), i)
+				appendActivity(t, w, account, s.visitor, fmt.Sprint(i), i)
 				continue
 			}
 			id := &ids[n][s.lead]
@@ -141,29 +141,29 @@ func TestActivity_BeforeOrAfterLead(t *testing.T) {
 			}
 		}
 		for lead := range ids[n] {
-			carried := func(visitor string) bool { return slices.Contains(all, step{visitor, lead}) }
+			hasVisitor := func(visitor string) bool { return slices.Contains(all, step{visitor, lead}) }
 			for i, s := range all {
-				if s.lead == 0 && carried(s.visitor) {
+				if s.lead == 0 && hasVisitor(s.visitor) {
 					want[n][lead] = append(want[n][lead], fmt.Sprint(i))
 				}
 			}
 		}
 	}
 	w.Project(t)
-	reader, some := query.New(w.Pool, w.Store), 0
+	reader, found := query.New(w.Pool, w.Store), 0
 	for n := range accounts {
 		for _, lead := range []int{1, 2} {
 			if ids[n][lead] == "" {
 				continue
 			}
-			list, err := reader.LeadActivity(t.Context(), fmt.Sprintf("account-%d", n), ids[n][lead], whole)
+			list, err := reader.LeadActivity(t.Context(), fmt.Sprintf("account-%d", n), ids[n][lead], firstPage)
 			require.NoError(t, err)
 			require.ElementsMatch(t, want[n][lead], titles(list), "%v", steps.Example(n))
-			require.True(t, slices.IsSorted(titles(list)), "each title is one digit: its time")
-			some += len(list.Items)
+			require.True(t, slices.IsSorted(titles(list)), "each title is the time of its activity, one digit")
+			found += len(list.Items)
 		}
 	}
-	require.Greater(t, some, accounts)
+	require.Greater(t, found, accounts)
 }
 
 func TestRefused_Filters(t *testing.T) {
@@ -190,11 +190,11 @@ func TestRefused_Filters(t *testing.T) {
 		"since is inclusive": {query.RefusedFilter{Since: at(6)}, []string{two}},
 		"until is exclusive": {query.RefusedFilter{Until: at(6)}, []string{one}},
 	} {
-		list, err := reader.Refused(t.Context(), "acme", c.filter, whole)
+		list, err := reader.Refused(t.Context(), "acme", c.filter, firstPage)
 		require.NoError(t, err)
 		require.Equal(t, c.want, ids(list.Items, func(a query.RefusedArrival) string { return a.LeadID }), name)
 	}
-	list, err := reader.Refused(t.Context(), "acme", query.RefusedFilter{}, whole)
+	list, err := reader.Refused(t.Context(), "acme", query.RefusedFilter{}, firstPage)
 	require.NoError(t, err)
 	require.Equal(t, `[{"at":"2026-03-01T09:00:00.004Z","source":"api","code":"DUPLICATE_LEAD_SOURCE","leadId":"`+one+`","otherLeadId":null,`+
 		`"credential":{"kind":"jwt","id":"urn:ada"},"requestId":"request-4"},`+

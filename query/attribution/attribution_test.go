@@ -12,14 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// day is a time in whole days and hours after an arbitrary beginning.
+// day returns a time that is a number of days and hours after an arbitrary start.
 func day(days, hours int64) int64 { return 1_700_000_000_000 + (days*24+hours)*3_600_000 }
 
 func rulesOf(model Model) Rules {
 	return Rules{Model: model, Window: DefaultWindow, HalfLife: DefaultHalfLife}
 }
 
-// line returns a row as in an answer.
+// line is a row as an answer has it.
 type line struct {
 	key         string
 	touches     int64
@@ -49,26 +49,26 @@ func TestReport_Models(t *testing.T) {
 		touches []Touch
 		want    []line
 	}{
-		"first":                     {First, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.000000", "0.0000"}, {"website", 1, "1.000000", "100.0000"}, {"whatsapp", 1, "0.000000", "0.0000"}}},
-		"last":                      {Last, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.000000", "0.0000"}, {"website", 1, "0.000000", "0.0000"}, {"whatsapp", 1, "1.000000", "100.0000"}}},
-		"linear, 0.0001 left":       {Linear, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.333333", "33.3333"}, {"website", 1, "0.333334", "33.3334"}, {"whatsapp", 1, "0.333333", "33.3333"}}},
-		"linear, 0.0002 left":       {Linear, "0.0002", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.333333", "0.0001"}, {"website", 1, "0.333334", "0.0001"}, {"whatsapp", 1, "0.333333", "0.0000"}}},
-		"position of one":           {Position, "10", []Touch{google}, []line{{"google_ad", 1, "1.000000", "10.0000"}}},
-		"position of two":           {Position, "0.0003", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "0.0001"}, {"website", 1, "0.500000", "0.0002"}}},
-		"position of three":         {Position, "10", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.200000", "2.0000"}, {"website", 1, "0.400000", "4.0000"}, {"whatsapp", 1, "0.400000", "4.0000"}}},
-		"position of four":          {Position, "10", []Touch{website, google, referral, whatsapp}, []line{{"google_ad", 1, "0.100000", "1.0000"}, {"referral", 1, "0.100000", "1.0000"}, {"website", 1, "0.400000", "4.0000"}, {"whatsapp", 1, "0.400000", "4.0000"}}},
-		"time decay by half-lives":  {TimeDecay, "7", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.285714", "2.0000"}, {"website", 1, "0.142857", "1.0000"}, {"whatsapp", 1, "0.571429", "4.0000"}}},
-		"time decay at one time":    {TimeDecay, "0.0001", []Touch{{day(3, 0), 8, "b"}, {day(3, 0), 7, "a"}}, []line{{"a", 1, "0.500000", "0.0001"}, {"b", 1, "0.500000", "0.0000"}}},
-		"no value":                  {Linear, "", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "0.0000"}, {"website", 1, "0.500000", "0.0000"}}},
-		"largest value":             {Linear, "999999999999999", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "499999999999999.5000"}, {"website", 1, "0.500000", "499999999999999.5000"}}},
-		"one key twice":             {Linear, "1", []Touch{website, google, {day(8, 0), 9, "website"}}, []line{{"google_ad", 1, "0.333333", "0.3333"}, {"website", 2, "0.666667", "0.6667"}}},
-		"without the key":           {Last, "1", []Touch{{day(8, 0), 9, ""}}, []line{{"(none)", 1, "1.000000", "1.0000"}}},
-		"no touch":                  {TimeDecay, "1", nil, []line{{"(unattributed)", 0, "1.000000", "1.0000"}}},
-		"touches after it":          {First, "1", []Touch{{day(14, 1), 9, "api"}}, []line{{"(unattributed)", 0, "1.000000", "1.0000"}}},
-		"keys by bytes, case kept":  {Linear, "0", []Touch{{day(1, 0), 1, "b"}, {day(2, 0), 2, "B"}, {day(3, 0), 3, "é"}, {day(4, 0), 4, "a"}}, []line{{"B", 1, "0.250000", "0.0000"}, {"a", 1, "0.250000", "0.0000"}, {"b", 1, "0.250000", "0.0000"}, {"é", 1, "0.250000", "0.0000"}}},
-		"ordered by time":           {First, "1", []Touch{{day(2, 0), 1, "late"}, {day(1, 0), 2, "early"}}, []line{{"early", 1, "1.000000", "1.0000"}, {"late", 1, "0.000000", "0.0000"}}},
-		"of one time, by position":  {Last, "1", []Touch{{day(2, 0), 6, "later"}, {day(2, 0), 5, "earlier"}}, []line{{"earlier", 1, "0.000000", "0.0000"}, {"later", 1, "1.000000", "1.0000"}}},
-		"the smallest value of two": {Linear, "0.0001", []Touch{whatsapp, website}, []line{{"website", 1, "0.500000", "0.0001"}, {"whatsapp", 1, "0.500000", "0.0000"}}},
+		"first":                            {First, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.000000", "0.0000"}, {"website", 1, "1.000000", "100.0000"}, {"whatsapp", 1, "0.000000", "0.0000"}}},
+		"last":                             {Last, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.000000", "0.0000"}, {"website", 1, "0.000000", "0.0000"}, {"whatsapp", 1, "1.000000", "100.0000"}}},
+		"linear, remainder 0.0001":         {Linear, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.333333", "33.3333"}, {"website", 1, "0.333334", "33.3334"}, {"whatsapp", 1, "0.333333", "33.3333"}}},
+		"linear, remainder 0.0002":         {Linear, "0.0002", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.333333", "0.0001"}, {"website", 1, "0.333334", "0.0001"}, {"whatsapp", 1, "0.333333", "0.0000"}}},
+		"position, one touch":              {Position, "10", []Touch{google}, []line{{"google_ad", 1, "1.000000", "10.0000"}}},
+		"position, two touches":            {Position, "0.0003", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "0.0001"}, {"website", 1, "0.500000", "0.0002"}}},
+		"position, three touches":          {Position, "10", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.200000", "2.0000"}, {"website", 1, "0.400000", "4.0000"}, {"whatsapp", 1, "0.400000", "4.0000"}}},
+		"position, four touches":           {Position, "10", []Touch{website, google, referral, whatsapp}, []line{{"google_ad", 1, "0.100000", "1.0000"}, {"referral", 1, "0.100000", "1.0000"}, {"website", 1, "0.400000", "4.0000"}, {"whatsapp", 1, "0.400000", "4.0000"}}},
+		"time decay by half-lives":         {TimeDecay, "7", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.285714", "2.0000"}, {"website", 1, "0.142857", "1.0000"}, {"whatsapp", 1, "0.571429", "4.0000"}}},
+		"time decay, equal times":          {TimeDecay, "0.0001", []Touch{{day(3, 0), 8, "b"}, {day(3, 0), 7, "a"}}, []line{{"a", 1, "0.500000", "0.0001"}, {"b", 1, "0.500000", "0.0000"}}},
+		"no value":                         {Linear, "", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "0.0000"}, {"website", 1, "0.500000", "0.0000"}}},
+		"largest value":                    {Linear, "999999999999999", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "499999999999999.5000"}, {"website", 1, "0.500000", "499999999999999.5000"}}},
+		"two touches of one key":           {Linear, "1", []Touch{website, google, {day(8, 0), 9, "website"}}, []line{{"google_ad", 1, "0.333333", "0.3333"}, {"website", 2, "0.666667", "0.6667"}}},
+		"an empty key":                     {Last, "1", []Touch{{day(8, 0), 9, ""}}, []line{{"(none)", 1, "1.000000", "1.0000"}}},
+		"no touch":                         {TimeDecay, "1", nil, []line{{"(unattributed)", 0, "1.000000", "1.0000"}}},
+		"a touch after the conversion":     {First, "1", []Touch{{day(14, 1), 9, "api"}}, []line{{"(unattributed)", 0, "1.000000", "1.0000"}}},
+		"keys by bytes, case kept":         {Linear, "0", []Touch{{day(1, 0), 1, "b"}, {day(2, 0), 2, "B"}, {day(3, 0), 3, "é"}, {day(4, 0), 4, "a"}}, []line{{"B", 1, "0.250000", "0.0000"}, {"a", 1, "0.250000", "0.0000"}, {"b", 1, "0.250000", "0.0000"}, {"é", 1, "0.250000", "0.0000"}}},
+		"ordered by time":                  {First, "1", []Touch{{day(2, 0), 1, "late"}, {day(1, 0), 2, "early"}}, []line{{"early", 1, "1.000000", "1.0000"}, {"late", 1, "0.000000", "0.0000"}}},
+		"equal times, ordered by position": {Last, "1", []Touch{{day(2, 0), 6, "later"}, {day(2, 0), 5, "earlier"}}, []line{{"earlier", 1, "0.000000", "0.0000"}, {"later", 1, "1.000000", "1.0000"}}},
+		"the smallest value, two touches":  {Linear, "0.0001", []Touch{whatsapp, website}, []line{{"website", 1, "0.500000", "0.0001"}, {"whatsapp", 1, "0.500000", "0.0000"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report := NewReport(rulesOf(of.model))
@@ -207,7 +207,7 @@ func TestReport_RowsAddUpToTotal(t *testing.T) {
 	})
 }
 
-func TestReport_OrderOfInputDoesNotMatter(t *testing.T) {
+func TestReport_IgnoresInputOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules, conversions := someRules(t), someConversions(t)
 		want := reported(rules, conversions).Rows()
@@ -220,7 +220,7 @@ func TestReport_OrderOfInputDoesNotMatter(t *testing.T) {
 	})
 }
 
-func TestReport_OneTouchHasAll(t *testing.T) {
+func TestReport_SingleTouchGetsAllCredit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules, value := someRules(t), rapid.Uint64Range(0, 9_999_999_999_999_990_000).Draw(t, "value")
 		report := reported(rules, []Conversion{{At: day(1, 0), Value: value, Touches: []Touch{{day(0, 23), 1, "a"}}}})
@@ -228,9 +228,9 @@ func TestReport_OneTouchHasAll(t *testing.T) {
 	})
 }
 
-// countedOtherwise is a reference: it divides the units one touch at a time by fractions, and the rest by searching the largest
+// referenceCredits is a reference implementation: it divides the units one touch at a time by fractions, and the rest by searching the largest
 // remainder repeatedly. Weights of TimeDecay are floating-point numbers of 300 bits.
-func countedOtherwise(rules Rules, conversions []Conversion) map[string]*big.Int {
+func referenceCredits(rules Rules, conversions []Conversion) map[string]*big.Int {
 	credits := map[string]*big.Int{}
 	for _, c := range conversions {
 		var touches []Touch
@@ -247,49 +247,49 @@ func countedOtherwise(rules Rules, conversions []Conversion) map[string]*big.Int
 			touches = []Touch{{Key: Unattributed}}
 		}
 		n := len(touches)
-		parts := make([]*big.Rat, n)
+		weights := make([]*big.Rat, n)
 		for i := range touches {
-			parts[i] = new(big.Rat)
+			weights[i] = new(big.Rat)
 			switch {
 			case rules.Model == First && i == 0, rules.Model == Last && i == n-1:
-				parts[i].SetInt64(1)
+				weights[i].SetInt64(1)
 			case rules.Model == Linear, rules.Model == Position && n <= 2:
-				parts[i].SetFrac64(1, int64(n))
+				weights[i].SetFrac64(1, int64(n))
 			case rules.Model == Position && (i == 0 || i == n-1):
-				parts[i].SetFrac64(2, 5)
+				weights[i].SetFrac64(2, 5)
 			case rules.Model == Position:
-				parts[i].SetFrac64(1, int64(5*(n-2)))
+				weights[i].SetFrac64(1, int64(5*(n-2)))
 			case rules.Model == TimeDecay:
-				parts[i] = halving(touches[i].At-touches[n-1].At, rules.HalfLife.Milliseconds())
+				weights[i] = halving(touches[i].At-touches[n-1].At, rules.HalfLife.Milliseconds())
 			}
 		}
 		if rules.Model == TimeDecay {
 			sum := new(big.Rat)
-			for _, part := range parts {
-				sum.Add(sum, part)
+			for _, weight := range weights {
+				sum.Add(sum, weight)
 			}
-			for _, part := range parts {
-				part.Quo(part, sum)
+			for _, weight := range weights {
+				weight.Quo(weight, sum)
 			}
 		}
-		left := new(big.Int).SetUint64(c.Value)
+		rest := new(big.Int).SetUint64(c.Value)
 		remainders := make([]*big.Rat, n)
-		for i, part := range parts {
-			exact := new(big.Rat).Mul(part, new(big.Rat).SetInt(new(big.Int).SetUint64(c.Value)))
-			whole := new(big.Int).Div(exact.Num(), exact.Denom())
-			remainders[i] = exact.Sub(exact, new(big.Rat).SetInt(whole))
-			left.Sub(left, whole)
-			give(credits, touches[i].Key, whole)
+		for i, weight := range weights {
+			exact := new(big.Rat).Mul(weight, new(big.Rat).SetInt(new(big.Int).SetUint64(c.Value)))
+			units := new(big.Int).Div(exact.Num(), exact.Denom())
+			remainders[i] = exact.Sub(exact, new(big.Rat).SetInt(units))
+			rest.Sub(rest, units)
+			addCredit(credits, touches[i].Key, units)
 		}
-		for ; left.Sign() > 0; left.Sub(left, big.NewInt(1)) {
-			most := 0
+		for ; rest.Sign() > 0; rest.Sub(rest, big.NewInt(1)) {
+			largest := 0
 			for i := range remainders {
-				if remainders[i].Cmp(remainders[most]) > 0 {
-					most = i
+				if remainders[i].Cmp(remainders[largest]) > 0 {
+					largest = i
 				}
 			}
-			remainders[most].SetInt64(-1)
-			give(credits, touches[most].Key, big.NewInt(1))
+			remainders[largest].SetInt64(-1)
+			addCredit(credits, touches[largest].Key, big.NewInt(1))
 		}
 	}
 	return credits
@@ -301,9 +301,9 @@ func halving(age, halfLife int64) *big.Rat {
 	exponent := new(big.Rat).SetFrac64(-age, halfLife)
 	result := new(big.Float).SetPrec(precision).SetInt64(1)
 	root := new(big.Float).SetPrec(precision).SetFloat64(0.5)
-	whole := new(big.Int).Div(exponent.Num(), exponent.Denom())
-	exponent.Sub(exponent, new(big.Rat).SetInt(whole))
-	result.SetMantExp(result, -int(whole.Int64()))
+	integer := new(big.Int).Div(exponent.Num(), exponent.Denom())
+	exponent.Sub(exponent, new(big.Rat).SetInt(integer))
+	result.SetMantExp(result, -int(integer.Int64()))
 	for range 200 {
 		root.Sqrt(root)
 		exponent.Mul(exponent, big.NewRat(2, 1))
@@ -316,7 +316,7 @@ func halving(age, halfLife int64) *big.Rat {
 	return exact
 }
 
-func give(credits map[string]*big.Int, key string, units *big.Int) {
+func addCredit(credits map[string]*big.Int, key string, units *big.Int) {
 	if key == "" {
 		key = None
 	}
@@ -326,13 +326,13 @@ func give(credits map[string]*big.Int, key string, units *big.Int) {
 	credits[key].Add(credits[key], units)
 }
 
-func TestReport_AgreesWithReference(t *testing.T) {
+func TestReport_EqualsReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules, conversions := someRules(t), someConversions(t)
 		for i := range conversions {
 			conversions[i].Value %= 1_000_000_000 // beyond that, 63 binary decimals of a weight may be too few
 		}
-		want := countedOtherwise(rules, conversions)
+		want := referenceCredits(rules, conversions)
 		rows := reported(rules, conversions).Rows()
 		require.Len(t, rows, len(want))
 		for _, r := range rows {

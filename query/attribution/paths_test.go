@@ -10,14 +10,14 @@ import (
 func TestPaths_Steps(t *testing.T) {
 	paths := NewPaths(rulesOf(Last))
 	paths.Add(Conversion{At: day(9, 0), Touches: []Touch{{day(3, 0), 3, "b"}, {day(1, 0), 1, "a"}, {day(2, 0), 2, "a"}}})
-	paths.Add(Conversion{At: day(9, 0), Touches: []Touch{{day(1, 0), 4, "a"}, {day(2, 0), 5, "b"}, {day(10, 0), 6, "after it"}}})
+	paths.Add(Conversion{At: day(9, 0), Touches: []Touch{{day(1, 0), 4, "a"}, {day(2, 0), 5, "b"}, {day(10, 0), 6, "after the conversion"}}})
 	paths.Add(Conversion{At: day(100, 0), Touches: []Touch{{day(9, 0), 7, "before the window"}, {day(99, 0), 8, ""}}})
 	paths.Add(Conversion{At: day(9, 0)})
 	require.Equal(t, []Step{{"a", "b", 2}, {"b", WonStep, 2}, {None, WonStep, 1}, {"a", "a", 1}}, paths.Steps(10))
 	require.Equal(t, []Step{{"a", "b", 2}}, paths.Steps(1))
 }
 
-// Every eligible touch begins one step, and the conversions that have one end in as many.
+// Each eligible touch starts one step. Each conversion with an eligible touch has one step to WonStep.
 func TestPaths_StepsAddUpToTouches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules, conversions := someRules(t), someConversions(t)
@@ -41,7 +41,7 @@ func TestPaths_StepsAddUpToTouches(t *testing.T) {
 	})
 }
 
-// As many conversions as a large account has in a year.
+// The benchmark has as many conversions as a large account has in a year.
 func BenchmarkPaths_Add(b *testing.B) {
 	sources := []string{"website", "google_ad", "facebook_ad", "whatsapp", "api"}
 	rules := rulesOf(Last)

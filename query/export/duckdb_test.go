@@ -19,13 +19,13 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// compared is DuckDB's reading of a Parquet file and a CSV file of the same items.
+// compared is the result of DuckDB's comparison of a Parquet file and a CSV file of the same items.
 type compared struct {
 	Parquet, CSV, Differing int
 	Types                   []string
 }
 
-// inDuckDB writes items as Parquet and as CSV, and lets DuckDB read and compare both.
+// inDuckDB writes items as Parquet and as CSV, reads both in DuckDB and compares them.
 func inDuckDB[T any](t *testing.T, sheet Sheet[T], items ...T) (c compared) {
 	t.Helper()
 	files := t.TempDir()
@@ -36,11 +36,11 @@ func inDuckDB[T any](t *testing.T, sheet Sheet[T], items ...T) (c compared) {
 		require.NoError(t, os.WriteFile(filepath.Join(files, sheet.Name+"."+string(format)), out.Bytes(), 0o600))
 	}
 	compare := exec.CommandContext(t.Context(), "node", filepath.Join(npmtest.Install(t, "testdata/duckdb"), "compare.js"), files, sheet.Name)
-	said, err := compare.CombinedOutput()
-	require.NoError(t, err, "%s", said)
-	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
-	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &c, json.MatchCaseInsensitiveNames(true)), "%s", said)
-	require.Zero(t, c.Differing, "%s", said)
+	output, err := compare.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &c, json.MatchCaseInsensitiveNames(true)), "%s", output)
+	require.Zero(t, c.Differing, "%s", output)
 	require.Equal(t, []int{len(items), len(items)}, []int{c.Parquet, c.CSV})
 	return c
 }

@@ -19,7 +19,7 @@ func TestCSV_EscapesFormulas(t *testing.T) {
 		"x;=cmd|' /c calc'!A0": "x;'=cmd|' /c calc'!A0", "x;'=1;;-1": "x;''=1;;'-1", "x\t+1": "x\t'+1", "x\n=1": "x\n'=1", "x\r\n@a": "x\r\n'@a",
 		`x;"=1`: `x;'"=1`, "x;＝1": "x;'＝1", "=1;=2": "'=1;'=2", "\t=1": "'\t'=1",
 	} {
-		require.Equal(t, want, Defused(cell), "a spreadsheet that cuts at something else than commas")
+		require.Equal(t, want, Defused(cell), "a spreadsheet may split at another delimiter than the comma")
 	}
 }
 
@@ -36,19 +36,19 @@ func TestCSV_EscapesFormulasInJSON(t *testing.T) {
 	}
 }
 
-// full is a writer that fails when it is full, like a disk.
-type full struct{ left int }
+// limitedWriter is a writer that fails after left bytes, like a full disk.
+type limitedWriter struct{ left int }
 
 var errFull = errors.New("no space left")
 
-func (f *full) Write(p []byte) (int, error) {
+func (f *limitedWriter) Write(p []byte) (int, error) {
 	if f.left -= len(p); f.left < 0 {
 		return 0, errFull
 	}
 	return len(p), nil
 }
 
-func TestSheet_RejectsWrongItem(t *testing.T) {
+func TestSheet_ReturnsWriteError(t *testing.T) {
 	t.Parallel()
 	sheet := Sheet[string]{Columns: []Column[string]{Text("name", func(name string) string { return name })}}
 	for _, format := range []Format{CSV, NDJSON, Parquet} {
@@ -60,11 +60,11 @@ func TestSheet_RejectsWrongItem(t *testing.T) {
 					}
 				}
 			}
-			fits := &full{100_000}
+			fits := &limitedWriter{100_000}
 			written, err := sheet.Write(fits, format, items, func() {})
 			require.NoError(t, err)
 			require.Equal(t, rows, written)
-			_, err = sheet.Write(&full{100_000 - fits.left - 1}, format, items, func() {})
+			_, err = sheet.Write(&limitedWriter{100_000 - fits.left - 1}, format, items, func() {})
 			require.ErrorIs(t, err, errFull, "%s, %d rows", format, rows)
 		}
 	}

@@ -30,7 +30,7 @@ func all[T any](items ...T) iter.Seq2[T, error] {
 	}
 }
 
-// written is a Parquet file of items.
+// written returns a Parquet file of items.
 func written[T any](t testing.TB, sheet Sheet[T], items ...T) *parquet.File {
 	t.Helper()
 	var out bytes.Buffer
@@ -81,7 +81,7 @@ func TestParquet_ValuesRoundTrip(t *testing.T) {
 	if err != nil {
 		require.ErrorIs(t, err, io.EOF)
 	}
-	require.Equal(t, "=1", string(rows[0][2].ByteArray()), "as it is: this is no spreadsheet")
+	require.Equal(t, "=1", string(rows[0][2].ByteArray()), "Parquet needs no escaping of formulas")
 	require.True(t, rows[0][7].IsNull())
 	require.True(t, rows[0][8].IsNull())
 	require.Equal(t, at.UnixMilli(), rows[0][10].Int64())
@@ -118,21 +118,21 @@ func TestParquet_Lists(t *testing.T) {
 func TestParquet_Amounts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		whole := rapid.StringMatching(`0|[1-9][0-9]{0,30}`).Draw(rt, "whole")
+		integer := rapid.StringMatching(`0|[1-9][0-9]{0,30}`).Draw(rt, "integer")
 		fraction := rapid.StringMatching(`[0-9]{0,4}`).Draw(rt, "fraction")
-		text := whole
+		text := integer
 		if fraction != "" {
 			text += "." + fraction
 		}
 		var c cells
 		c.amount(text)
-		want, _ := new(big.Int).SetString(whole+(fraction + "0000")[:4], 10)
+		want, _ := new(big.Int).SetString(integer+(fraction + "0000")[:4], 10)
 		require.Equal(rt, want.String(), new(big.Int).SetBytes(c.values[0].ByteArray()).String(), text)
 	})
 }
 
-// It writes several row groups, and measures the memory meanwhile. Objects may be so large that two of a page,
-// as its bounds, would add up.
+// The test writes several row groups and measures the memory during the write. Objects may be so large that the minimum and maximum
+// of each page, which the writer keeps, would add up.
 func TestParquet_BoundedMemory(t *testing.T) {
 	t.Parallel()
 	note := jsontext.Value(`"` + strings.Repeat("x", 30_000) + `"`)
@@ -147,14 +147,14 @@ func TestParquet_BoundedMemory(t *testing.T) {
 			Object("object", func(int) map[string]jsontext.Value { return map[string]jsontext.Value{"note": note} }),
 		}}},
 	} {
-		var most uint64
+		var peak uint64
 		items := func(yield func(int, error) bool) {
 			for n := range c.rows {
 				if n%(c.rows/10) == 0 {
 					var m runtime.MemStats
 					runtime.GC()
 					runtime.ReadMemStats(&m)
-					most = max(most, m.HeapAlloc)
+					peak = max(peak, m.HeapAlloc)
 				}
 				if !yield(n, nil) {
 					return
@@ -164,7 +164,7 @@ func TestParquet_BoundedMemory(t *testing.T) {
 		n, err := c.sheet.Write(io.Discard, Parquet, items, func() {})
 		require.NoError(t, err)
 		require.Equal(t, c.rows, n)
-		require.Less(t, most, uint64(40<<20), c.sheet.Name)
+		require.Less(t, peak, uint64(40<<20), c.sheet.Name)
 	}
 }
 

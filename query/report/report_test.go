@@ -28,11 +28,11 @@ func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(f
 // the won stages. It returns the positions of all events.
 func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, events int) (positions []eventstore.Position) {
 	t.Helper()
-	type life struct {
+	type leadState struct {
 		account, id string
 		joined      []string
 	}
-	var leads []life
+	var leads []leadState
 	values := []string{"", "", "0", "100", "0.0001", "99999.9999"}
 	campaign := func() event.Campaign {
 		return event.Campaign{UTMSource: pick(random, "", "google", "Google"), UTMMedium: pick(random, "", "cpc"), UTMCampaign: pick(random, "", "diwali", "eid")}
@@ -51,7 +51,7 @@ func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, eve
 		stream, data := "", event.Data(nil)
 		n := random.IntN(100)
 		if n < 25 || len(leads) == 0 {
-			l := life{account: account, id: w.NewID()}
+			l := leadState{account: account, id: w.NewID()}
 			leads = append(leads, l)
 			created := event.LeadCreated{
 				Source: pick(random, "website", "google_ad", "api"), Campaign: campaign(), KeptArrival: kept(), Visitor: visitor(account),
@@ -117,24 +117,23 @@ func someFilter(random *rand.Rand) query.AttributionFilter {
 	return filter
 }
 
-// maintained waits until the view has a row for every conversion.
-func maintained(t *testing.T, w *projectiontest.World) {
+// awaitConversions waits until the view has a row for every conversion.
+func awaitConversions(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	stop := projectiontest.Run(t, w.Runner(t, view.Touch{}))
 	defer stop()
 	require.Eventually(t, func() bool {
-		var made bool
+		var complete bool
 		err := w.Pool.QueryRow(t.Context(), `
 			SELECT coalesce((SELECT account = '' AND position = (SELECT max(position) FROM (
 			           SELECT position FROM views.touch UNION ALL SELECT position FROM views.lead_change UNION ALL
 			           SELECT position FROM views.touch_join UNION ALL SELECT position FROM views.won_stages) AS rows)
-			          FROM views.conversion_state), false)`).Scan(&made)
-		return err == nil && made
+			          FROM views.conversion_state), false)`).Scan(&complete)
+		return err == nil && complete
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// The view gives the same report as the log, as of any position, also after later events, and whichever conversions have
-// rows.
+// The view yields the same report as the log, as of any position, also after later events, and for any set of conversions with rows.
 func TestReport_ViewEqualsLog(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -153,17 +152,17 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 					account := pick(random, "acme", "globex")
 					answer, err := reader.Attribution(t.Context(), account, filter)
 					require.NoError(t, err)
-					made, err := log.Make(t.Context(), report.New(report.Parameters{Account: account, AttributionFilter: filter}))
+					want, err := log.Make(t.Context(), report.New(report.Parameters{Account: account, AttributionFilter: filter}))
 					require.NoError(t, err)
-					require.Equal(t, made.Rows, answer.Rows, "%+v", filter)
-					require.Equal(t, made.Total, answer.Total, "%+v", filter)
-					counted += len(made.Rows)
+					require.Equal(t, want.Rows, answer.Rows, "%+v", filter)
+					require.Equal(t, want.Total, answer.Total, "%+v", filter)
+					counted += len(want.Rows)
 				}
 			}
 			for range 3 {
 				positions = append(positions, writeJourneys(t, w, random, 70)...)
 				compare()
-				maintained(t, w)
+				awaitConversions(t, w)
 				compare()
 			}
 			require.NotZero(t, counted)
@@ -283,7 +282,7 @@ func FuzzParse(f *testing.F) {
 		}
 		encoded, err := parsed.Encode()
 		if err != nil {
-			return // a year that no answer can show
+			return // a year outside of the range of JSON times
 		}
 		again, err := report.Parse(encoded)
 		require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 // TestLists_PageBoundedInBytes lists leads of the largest size.
 func TestLists_PageBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	const leads, large, most = 15, 400 << 10, 1 << 20
+	const leads, large, maxBytes = 15, 400 << 10, 1 << 20
 	w := projectiontest.New(t)
 	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
 	fields := map[string]jsontext.Value{"note": jsontext.Value(`"` + strings.Repeat("x", large) + `"`)}
@@ -37,24 +37,26 @@ func TestLists_PageBoundedInBytes(t *testing.T) {
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
-	walked := func(list func(query.Page) (int, any, string, error)) int { return walkWithin(t, most+2*large, list) }
+	walked := func(list func(query.Page) (int, any, string, error)) int {
+		return walkBounded(t, maxBytes+2*large, list)
+	}
 	for _, filter := range []query.LeadFilter{{}, {Q: "asha"}, {LeadTemperature: "hot"}} {
 		require.Equal(t, leads, walked(func(p query.Page) (int, any, string, error) {
-			part, err := reader.Leads(t.Context(), "acme", filter, p)
-			return len(part.Items), part.Items, part.NextCursor, err
+			page, err := reader.Leads(t.Context(), "acme", filter, p)
+			return len(page.Items), page.Items, page.NextCursor, err
 		}))
 	}
 	require.Equal(t, 1+leads, walked(func(p query.Page) (int, any, string, error) {
-		part, err := reader.LeadEvents(t.Context(), "acme", id, p)
-		return len(part.Items), part.Items, part.NextCursor, err
+		page, err := reader.LeadEvents(t.Context(), "acme", id, p)
+		return len(page.Items), page.Items, page.NextCursor, err
 	}))
 }
 
-// TestDeliveries_PageBoundedInBytes lists deliveries with the maximum number of failed attempts, at an endpoint
-// whose responses are as long as what is stored of them.
+// TestDeliveries_PageBoundedInBytes lists deliveries with the maximum number of failed attempts. Each response has the maximum stored
+// length.
 func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	const deliveries, attempts, kept, most = 160, 10, 1 << 10, 1 << 20
+	const deliveries, attempts, kept, maxBytes = 160, 10, 1 << 10, 1 << 20
 	w := projectiontest.New(t)
 	endpoint := w.NewID()
 	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: 1})
@@ -66,7 +68,7 @@ func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 		rows.Queue(`INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
 			VALUES ($1, $2, $1, 0, 'lead.created', 'lead-1', 0, 1, 1)`, id, endpoint)
 		if n%4 == 0 {
-			continue // not attempted yet
+			continue // no attempts yet
 		}
 		rows.Queue(`INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
 			SELECT $1, now() + n * interval '1 hour', 500, 1, repeat('x', $3), repeat('x', $3) FROM generate_series(1, $2::int) AS n`, id, attempts, kept)
@@ -74,17 +76,17 @@ func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 	require.NoError(t, w.Pool.SendBatch(t.Context(), rows).Close())
 	reader := query.New(w.Pool, w.Store)
 	tried := 0
-	require.Equal(t, deliveries, walkWithin(t, most*5/4, func(p query.Page) (int, any, string, error) {
-		part, err := reader.Deliveries(t.Context(), "acme", endpoint, true, query.DeliveryFilter{}, p)
-		for _, d := range part.Items {
+	require.Equal(t, deliveries, walkBounded(t, maxBytes*5/4, func(p query.Page) (int, any, string, error) {
+		page, err := reader.Deliveries(t.Context(), "acme", endpoint, true, query.DeliveryFilter{}, p)
+		for _, d := range page.Items {
 			tried += len(d.Attempts)
 		}
-		return len(part.Items), part.Items, part.NextCursor, err
+		return len(page.Items), page.Items, page.NextCursor, err
 	}))
 	require.Equal(t, deliveries*3/4*attempts, tried)
 }
 
-// A page with a filter scans some of the deliveries, and the pages together all.
+// A page with a filter scans a limited number of deliveries. All pages together scan every delivery.
 func TestDeliveries_FilteredPages(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -94,7 +96,7 @@ func TestDeliveries_FilteredPages(t *testing.T) {
 	}
 	w.Project(t)
 	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
-	first := ulid.Make().String()[:18] // of ids in the order of n
+	first := ulid.Make().String()[:18] // prefix of ids in the order of n
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, state)
 		SELECT $1 || to_char(n, 'FM00000000'), CASE n % 10 WHEN 9 THEN $2 ELSE $3 END, 'e', 0, CASE WHEN n % 1000 = 7 THEN 'token.created' ELSE 'lead.created' END, 's', 0, 1, 1,
@@ -115,26 +117,26 @@ func TestDeliveries_FilteredPages(t *testing.T) {
 	}
 	found, pages := walk(query.DeliveryFilter{State: "failed"})
 	require.Equal(t, []string{"30008", "30007", "30000", "7", "3"}, found)
-	require.Equal(t, 3, pages, "of 45,000")
+	require.Equal(t, 3, pages, "pages of 45,000 deliveries")
 	found, _ = walk(query.DeliveryFilter{State: "failed", Type: "token.created"})
 	require.Equal(t, []string{"30007", "7"}, found)
 	found, pages = walk(query.DeliveryFilter{Type: "token.created"})
 	require.Len(t, found, 50)
 	require.Equal(t, "49007", found[0])
-	require.Equal(t, 3, pages, "a page ends with what it looked at")
+	require.Equal(t, 3, pages, "a page ends after the maximum number of scanned rows")
 	found, _ = walk(query.DeliveryFilter{State: "cancelled"})
 	require.Empty(t, found)
 }
 
-// walkWithin reads a list page by page, and counts its items. No page may be larger than most bytes as JSON.
-func walkWithin(t *testing.T, most int, list func(query.Page) (items int, shown any, next string, err error)) (all int) {
+// walkBounded reads a list page by page and counts its items. Each page must be less than maxBytes as JSON.
+func walkBounded(t *testing.T, maxBytes int, list func(query.Page) (items int, shown any, next string, err error)) (all int) {
 	t.Helper()
 	for p := (query.Page{Limit: 200}); ; {
 		items, shown, next, err := list(p)
 		require.NoError(t, err)
 		text, err := json.Marshal(shown)
 		require.NoError(t, err)
-		require.Less(t, len(text), most)
+		require.Less(t, len(text), maxBytes)
 		all += items
 		if p.Cursor = next; next == "" {
 			return all
