@@ -18,7 +18,7 @@ const stored = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.co
 
 var secrets = []string{"Asha", "asha@", "won", "hot", "4711", "diagnosis", "asthma", "Pune", "landing", "inhaler"}
 
-// everyCapture sends one arrival as a capture, in a batch, as a dry run, and as a repeat of both.
+// everyCapture sends one arrival as a capture, in a batch and as a dry run, and repeats each.
 func (s *service) everyCapture(credential, key string, header map[string]string, body string) map[string]reply {
 	s.t.Helper()
 	send := func(path, key string) reply {
@@ -33,19 +33,19 @@ func (s *service) everyCapture(credential, key string, header map[string]string,
 		}
 		return r
 	}
-	ways := map[string]reply{}
-	ways["dry run"] = send(leads+"?dryRun=true", "dry-"+key)
-	ways["single"] = send(leads, key)
-	ways["replay"] = send(leads, key)
-	ways["dry run of a replay"] = send(leads+"?dryRun=true", key)
-	ways["batch"] = send(leads+"/batch", "batch-"+key)
-	ways["replayed batch"] = send(leads+"/batch", "batch-"+key)
-	require.Equal(s.t, "true", ways["replay"].header.Get("Idempotent-Replayed"))
-	require.Equal(s.t, true, ways["replayed batch"].at("replayed"))
-	return ways
+	replies := map[string]reply{}
+	replies["dry run"] = send(leads+"?dryRun=true", "dry-"+key)
+	replies["single"] = send(leads, key)
+	replies["replay"] = send(leads, key)
+	replies["dry run of a replay"] = send(leads+"?dryRun=true", key)
+	replies["batch"] = send(leads+"/batch", "batch-"+key)
+	replies["replayed batch"] = send(leads+"/batch", "batch-"+key)
+	require.Equal(s.t, "true", replies["replay"].header.Get("Idempotent-Replayed"))
+	require.Equal(s.t, true, replies["replayed batch"].at("replayed"))
+	return replies
 }
 
-// An API token could read people: a dry run with a phone number was answered with their name, email and custom fields.
+// An API token could once read personal data: the answer to a dry run with a phone number had the name, email and custom fields.
 func TestCapture_HidesStoredFields(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.CORSOrigins = []string{"https://shop.example"} })
@@ -58,13 +58,13 @@ func TestCapture_HidesStoredFields(t *testing.T) {
 		credential string
 		header     map[string]string
 	}{
-		"token-of-a-page":      {value, fromPage},
-		"jwt-of-a-page":        {s.jwt, fromPage},
-		"page-without-listing": {value, map[string]string{"Origin": "null"}},
-		"jwt-that-only-writes": {s.mint(ownAccount, "leads:write"), nil},
+		"token-in-page":     {value, fromPage},
+		"jwt-in-page":       {s.jwt, fromPage},
+		"origin-not-listed": {value, map[string]string{"Origin": "null"}},
+		"jwt-without-read":  {s.mint(ownAccount, "leads:write"), nil},
 	} {
 		for way, r := range s.everyCapture(caller.credential, name, caller.header, body) {
-			requireOutlined(t, created, r, name+", "+way)
+			requireRequestFieldsOnly(t, created, r, name+", "+way)
 		}
 	}
 	for name, credential := range map[string]string{"token": value, "jwt": s.jwt} {
@@ -76,15 +76,15 @@ func TestCapture_HidesStoredFields(t *testing.T) {
 
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, TokensSeeLeads: new(false)})
 	for way, r := range s.everyCapture(value, "blind", nil, body) {
-		requireOutlined(t, created, r, "blind token, "+way)
+		requireRequestFieldsOnly(t, created, r, "blind token, "+way)
 	}
 	for way, r := range s.everyCapture(s.jwt, "reader", nil, body) {
 		require.Equal(t, "Asha Rao", r.at("data", "name"), way)
 	}
 }
 
-// requireOutlined requires that an answer about a known person has only the field that the request set: a city.
-func requireOutlined(t *testing.T, created, r reply, name string) {
+// requireRequestFieldsOnly requires that an answer about a known person has only the field that the request set, a city.
+func requireRequestFieldsOnly(t *testing.T, created, r reply, name string) {
 	t.Helper()
 	require.Equal(t, true, r.at("merged"), name)
 	of, ok := r.at("data").(map[string]any)
@@ -99,7 +99,7 @@ func requireOutlined(t *testing.T, created, r reply, name string) {
 	requireNoSecret(t, r)
 }
 
-func TestCapture_ShowsWhatRequestSet(t *testing.T) {
+func TestCapture_ShowsRequestFields(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	writer := s.mint(ownAccount, "leads:write")
@@ -108,7 +108,7 @@ func TestCapture_ShowsWhatRequestSet(t *testing.T) {
 	}
 	created := send(`{"phone":"9876543210","email":"asha@example.com"}`).is(http.StatusCreated)
 	for member, want := range map[string]any{"name": "asha", "status": "new", "leadTemperature": "warm", "source": "api"} {
-		require.Equal(t, want, created.at("data", member), "a new lead is of this request")
+		require.Equal(t, want, created.at("data", member), "a new lead has only data of the request")
 	}
 	merged := send(`{"name":"Asha","phone":"9876543210","status":"WON","leadTemperature":"hot","opportunityValue":"₹1,200","a":{"b":[1]},` +
 		`"metadata":{"source":"website"}}`).is(http.StatusOK)
@@ -121,8 +121,8 @@ func TestCapture_ShowsWhatRequestSet(t *testing.T) {
 	require.NotEmpty(t, merged.at("data", "opportunityId"))
 
 	send(`{"phone":"9876543211","email":"zoe@example.com"}`).is(http.StatusCreated)
-	clash := send(`{"phone":"9876543210","email":"zoe@example.com","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
-	require.Empty(t, clash.at("data", "email"), "the email stayed with the lead that has it")
+	otherEmail := send(`{"phone":"9876543210","email":"zoe@example.com","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
+	require.Empty(t, otherEmail.at("data", "email"), "the email is not moved to another lead")
 }
 
 func TestCapture_ConflictNamesIDsOnly(t *testing.T) {
@@ -145,7 +145,7 @@ func TestDryRun_RecordedAsUse(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id, value := s.token()
-	s.try(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
+	s.dryRun(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	s.eventually(tokens+"/"+id, func(r reply) bool { return r.at("data", "lastUsedAt") != nil })
 }
 
@@ -187,7 +187,7 @@ func TestLeadChanges_HideStoredFields(t *testing.T) {
 	requireNoSecret(t, change(http.MethodPost, "/contacts/release", `{"email":"won@example.com"}`))
 
 	read := s.as(http.MethodPatch, leads+"/"+id, `{"name":"Asha R"}`).is(http.StatusOK)
-	require.Equal(t, "asha@example.com", read.at("data", "email"), "a reader gets the lead")
+	require.Equal(t, "asha@example.com", read.at("data", "email"), "the scope leads:read shows the lead")
 	requireNoSecret(t, change(http.MethodPatch, "", `{}`))
 }
 
@@ -198,7 +198,7 @@ func requireNoSecret(t *testing.T, r reply) {
 	}
 }
 
-// With webhooks:write alone, a JWT could read every lead, by an endpoint of its own and a replay.
+// A JWT with only the scope webhooks:write could once read every lead by a new endpoint and a replay.
 func TestWebhooks_LeadEventsNeedLeadsRead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -255,7 +255,7 @@ func TestConsole_LeadEventsNeedLeadsRead(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.post(at+"/replay", "since", "2026-01-01T00:00").status)
 }
 
-// A receiver may answer with the body that it was sent.
+// A receiver may echo the request body in its response.
 func TestDeliveries_HideResponses(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
@@ -270,7 +270,7 @@ func TestDeliveries_HideResponses(t *testing.T) {
 	_, err := b.pool.Exec(t.Context(), `INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
 		VALUES ($1, now(), 200, 1, '{"name":"Asha Rao"}', '')`, id)
 	require.NoError(t, err)
-	ways := func(scope string) (shown []string) {
+	deliveryResponses := func(scope string) (shown []string) {
 		credential := b.mint(ownAccount, scope)
 		for _, at := range []string{path + "/deliveries", path + "/deliveries/" + id} {
 			r := b.send(call{method: http.MethodGet, path: at, credential: credential}).is(http.StatusOK)
@@ -286,20 +286,20 @@ func TestDeliveries_HideResponses(t *testing.T) {
 		}
 		return shown
 	}
-	for _, shown := range ways("webhooks:read leads:read") {
+	for _, shown := range deliveryResponses("webhooks:read leads:read") {
 		require.Contains(t, shown, "Asha Rao")
 	}
-	for _, shown := range ways("webhooks:read") {
+	for _, shown := range deliveryResponses("webhooks:read") {
 		require.NotContains(t, shown, "Asha")
 	}
 }
 
-// An account that was never provisioned could create tokens and endpoints.
+// An account that was not provisioned could once create tokens and endpoints.
 func TestUnprovisionedAccount_IsForbidden(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
-	everything, admin := b.mint("ghost", ""), b.mint("ghost", "admin leads:read leads:write tokens:write webhooks:write")
-	for _, credential := range []string{everything, admin} {
+	allScopes, admin := b.mint("ghost", ""), b.mint("ghost", "admin leads:read leads:write tokens:write webhooks:write")
+	for _, credential := range []string{allScopes, admin} {
 		for _, c := range []call{
 			{method: http.MethodGet, path: leads}, {method: http.MethodGet, path: leads + "?minPosition=1"},
 			{method: http.MethodGet, path: leads + "/01KAJ8Q6ZJ0000000000000001"}, {method: http.MethodPost, path: leads + "/batch", body: `{}`},
@@ -312,16 +312,16 @@ func TestUnprovisionedAccount_IsForbidden(t *testing.T) {
 			b.send(c).is(http.StatusForbidden)
 		}
 	}
-	require.Equal(t, "This account is not provisioned", b.send(call{method: http.MethodGet, path: tokens, credential: everything}).at("message"))
-	captured := b.send(call{method: http.MethodPost, path: leads, credential: everything, body: `{"phone":"9876543210"}`})
+	require.Equal(t, "This account is not provisioned", b.send(call{method: http.MethodGet, path: tokens, credential: allScopes}).at("message"))
+	captured := b.send(call{method: http.MethodPost, path: leads, credential: allScopes, body: `{"phone":"9876543210"}`})
 	require.Equal(t, "Feature crm_api is not enabled for this account", captured.at("message"))
-	refused := b.post("/console/sign-in", "jwt", everything)
+	refused := b.post("/console/sign-in", "jwt", allScopes)
 	require.Equal(t, http.StatusForbidden, refused.status)
 	require.Contains(t, refused.body, "This account is not provisioned")
 
 	provisioned := b.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/ghost", credential: admin, body: `{}`}).is(http.StatusOK)
-	b.send(call{method: http.MethodGet, path: after(tokens, provisioned), credential: everything}).is(http.StatusOK)
-	b.send(call{method: http.MethodPost, path: tokens, credential: everything, body: `{"name":"form","expiresInDays":30}`}).is(http.StatusCreated)
+	b.send(call{method: http.MethodGet, path: after(tokens, provisioned), credential: allScopes}).is(http.StatusOK)
+	b.send(call{method: http.MethodPost, path: tokens, credential: allScopes, body: `{"name":"form","expiresInDays":30}`}).is(http.StatusCreated)
 }
 
 func TestAdminScope_Configured(t *testing.T) {
@@ -362,13 +362,13 @@ func TestAnswers_AreNotStored(t *testing.T) {
 	require.Equal(t, []string{"no-cache"}, b.request(call{method: http.MethodGet, path: "/openapi.json"}).header.Values("Cache-Control"))
 }
 
-// The X-Request-Id that a caller chose stayed on the log after the person was forgotten.
+// The caller's X-Request-Id once remained on the log after the erasure of the person.
 func TestRequestID_ForgottenWithPerson(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const id = "asha@example.com/9876543210"
 	own := map[string]string{"X-Request-Id": id, "Idempotency-Key": "k"}
-	captured := s.captureWhole(http.StatusCreated, own)
+	captured := s.captureFull(http.StatusCreated, own)
 	require.Equal(t, id, captured.header.Get("X-Request-Id"))
 	at := leads + "/" + s.leadID(captured)
 	for _, path := range []string{"/events", "/sources"} {
@@ -383,12 +383,12 @@ func TestRequestID_ForgottenWithPerson(t *testing.T) {
 	refused := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, header: own, body: again}).is(http.StatusConflict)
 	s.send(call{method: http.MethodPatch, path: at, credential: s.jwt, header: own, body: `{"name":"Asha R"}`}).is(http.StatusOK)
 	s.send(call{method: http.MethodPost, path: at + "/contacts/release", credential: s.jwt, header: own, body: `{"email":"asha@example.com"}`}).is(http.StatusOK)
-	twin := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
-	s.send(call{method: http.MethodPost, path: at + "/join", credential: s.jwt, header: own, body: `{"from":"` + s.leadID(twin) + `"}`}).is(http.StatusOK)
+	second := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
+	s.send(call{method: http.MethodPost, path: at + "/join", credential: s.jwt, header: own, body: `{"from":"` + s.leadID(second) + `"}`}).is(http.StatusOK)
 	erased := s.send(call{method: http.MethodDelete, path: at, credential: s.jwt, header: own}).is(http.StatusOK)
 	require.Equal(t, id, erased.header.Get("X-Request-Id"))
 	list := s.as(http.MethodGet, after(leads+"/refused", refused), "").is(http.StatusOK).at("data").([]any)
-	require.Len(t, list[0].(map[string]any)["requestId"], 26, "an id of the service's own")
+	require.Len(t, list[0].(map[string]any)["requestId"], 26, "the service generates the id")
 	s.caughtUp()
 	s.requireNoTrace()
 }

@@ -24,12 +24,12 @@ func TestAccount_ProvisionedByAdministrator(t *testing.T) {
 	wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"features":"crm_api","region":"XX","rateBurst":1.5}`})
 	require.Equal(t, []string{"features", "rateBurst", "region"}, wrong.fieldsNamed(), wrong.raw)
 	for _, burst := range []string{"9223372036854775808", "-9223372036854775809"} {
-		beyond := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"rateBurst":` + burst + `}`}).is(http.StatusBadRequest)
-		require.Contains(t, beyond.raw, "must be between 1 and 1000000")
+		tooLarge := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"rateBurst":` + burst + `}`}).is(http.StatusBadRequest)
+		require.Contains(t, tooLarge.raw, "must be between 1 and 1000000")
 	}
 	require.Equal(t, http.StatusBadRequest, s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/a%20b", credential: admin, body: `{}`}).status)
-	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: "/api/v1/admin/accounts/nobody", credential: admin}).status)
-	require.Equal(t, http.StatusForbidden, s.as(http.MethodPut, path, `{}`).status, "no scope is not the scope admin")
+	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: "/api/v1/admin/accounts/unknown", credential: admin}).status)
+	require.Equal(t, http.StatusForbidden, s.as(http.MethodPut, path, `{}`).status, "a JWT without scopes does not have the scope admin")
 }
 
 func TestAccount_RejectsUnknownSetting(t *testing.T) {
@@ -45,8 +45,8 @@ func TestAccount_RejectsUnknownSetting(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, wrong.status, wrong.raw)
 	require.Equal(t, []string{"RateBurst", "feature", "region"}, wrong.fieldsNamed())
 	require.Contains(t, wrong.raw, `{"field":"feature","message":"is not known here"}`)
-	for _, forgotten := range []string{"", " \n"} {
-		require.Equal(t, []string{"body"}, put(forgotten).fieldsNamed())
+	for _, empty := range []string{"", " \n"} {
+		require.Equal(t, []string{"body"}, put(empty).fieldsNamed())
 	}
 	shown := s.send(call{method: http.MethodGet, path: after(accounts+"new_one", first), credential: admin})
 	require.Equal(t, first.at("data"), shown.at("data"))
@@ -54,14 +54,14 @@ func TestAccount_RejectsUnknownSetting(t *testing.T) {
 	echo, err := json.Marshal(shown.at("data"))
 	require.NoError(t, err)
 	again := put(string(echo))
-	require.Equal(t, http.StatusOK, again.status, "an account as it was answered: %s", again.raw)
+	require.Equal(t, http.StatusOK, again.status, "an answer is accepted as a request: %s", again.raw)
 	require.Equal(t, first.at("data"), again.at("data"))
 
 	var many strings.Builder
 	for i := range 5000 {
 		fmt.Fprintf(&many, `,"k%d":1`, i)
 	}
-	require.Len(t, put(`{"name":"New"`+many.String()+`}`).fieldsNamed(), 100, "an answer has a bound, whatever was sent")
+	require.Len(t, put(`{"name":"New"`+many.String()+`}`).fieldsNamed(), 100, "the number of errors in an answer is bounded")
 }
 
 func TestAccount_VisitorDays(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 
 const arrivalsPath = "/api/v1/crm/arrivals"
 
-// quarantining returns a service whose account quarantines captures with wrong fields.
+// quarantining returns a service whose account quarantines captures with invalid fields.
 func quarantining(t *testing.T) *service {
 	s := start(t)
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Quarantine: new(true), RateLimit: new(0.0)})
@@ -93,9 +93,9 @@ func TestArrivals_QuarantineAndResubmit(t *testing.T) {
 
 	s.as(http.MethodDelete, arrivalsPath+"/"+id, "").is(http.StatusOK)
 	s.as(http.MethodDelete, arrivalsPath+"/"+id, "").is(http.StatusOK)
-	gone := s.as(http.MethodGet, arrivalsPath+"/"+id, "").is(http.StatusOK)
-	require.Equal(t, "discarded", gone.at("data", "state"))
-	require.Nil(t, gone.at("data", "raw"))
+	discarded := s.as(http.MethodGet, arrivalsPath+"/"+id, "").is(http.StatusOK)
+	require.Equal(t, "discarded", discarded.at("data", "state"))
+	require.Nil(t, discarded.at("data", "raw"))
 	require.Equal(t, "ARRIVAL_DISCARDED", s.as(http.MethodPost, again, "").is(http.StatusConflict).at("code"))
 	s.as(http.MethodGet, arrivalsPath+"/"+missingID, "").is(http.StatusNotFound)
 }
@@ -124,7 +124,7 @@ func TestArrivals_RawMasksProofs(t *testing.T) {
 	require.Equal(t, `{"lead_id":"l-1", "google_key" : "***", "user_column_data":[{"google_key":"kept"}]}`, shown.at("data", "raw", "body"))
 }
 
-// The owner has corrected the mapping. The worker is stopped halfway, and another one continues.
+// The owner has corrected the mapping. A worker stops halfway, and a second one continues.
 func TestArrivals_ResubmitAll(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -143,12 +143,12 @@ func TestArrivals_ResubmitAll(t *testing.T) {
 	s.as(http.MethodPost, arrivalsPath+"/resubmit", `{"intakeId":"`+id+`"}`).is(http.StatusAccepted)
 	s.caughtUp()
 
-	left := people / 3 // before the first worker is stopped
+	remaining := people / 3 // resubmissions before the first worker stops
 	stopped := fmt.Errorf("stopped")
 	worker := resubmit.Worker{
 		Queue: resubmit.Queue{Pool: s.pool, Store: s.store}, Log: slog.New(slog.DiscardHandler),
 		Resubmit: func(ctx context.Context, r resubmit.Request, arrivalID string) error {
-			if left--; left == 0 {
+			if remaining--; remaining == 0 {
 				return stopped
 			}
 			admission, err := command.NewDirectory(s.store, time.Now).Admit(ctx, command.Caller{Account: r.Account, Actor: r.Actor, Credential: r.Credential})
@@ -171,7 +171,7 @@ func TestArrivals_ResubmitAll(t *testing.T) {
 	require.Zero(t, s.count(`SELECT count(*) FROM log.event WHERE type = 'lead.merged.v1'`))
 }
 
-// After an erasure the stored posts about the person are unreadable.
+// An erasure makes the stored posts about the person unreadable.
 func TestArrivals_ErasedWithLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -189,9 +189,9 @@ func TestArrivals_ErasedWithLead(t *testing.T) {
 	sources := s.as(http.MethodGet, leads+"/"+lead+"/sources", "").is(http.StatusOK)
 	require.Equal(t, map[string]any{"kind": "intake", "id": id}, sources.item("credential"))
 	s.as(http.MethodDelete, leads+"/"+lead, "").is(http.StatusOK)
-	gone := s.as(http.MethodGet, arrivalsPath+"/"+answer.ID, "").is(http.StatusOK)
-	require.Equal(t, "discarded", gone.at("data", "state"))
-	require.Nil(t, gone.at("data", "raw"))
-	require.Nil(t, gone.at("data", "leadId"))
+	discarded := s.as(http.MethodGet, arrivalsPath+"/"+answer.ID, "").is(http.StatusOK)
+	require.Equal(t, "discarded", discarded.at("data", "state"))
+	require.Nil(t, discarded.at("data", "raw"))
+	require.Nil(t, discarded.at("data", "leadId"))
 	require.Zero(t, s.count(`SELECT count(*) FROM person.key WHERE stream = 'arrival-`+answer.ID+`'`))
 }

@@ -51,9 +51,9 @@ func posting(path, body string, header map[string]string) call {
 
 const bearerIntake = `{"name":"Shop","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"mapping":{"deliveryId":"body.id"}}`
 
-var proven = map[string]string{"Authorization": "Bearer theirs-and-long-enough"}
+var validProof = map[string]string{"Authorization": "Bearer theirs-and-long-enough"}
 
-// lead returns the one lead that a phone finds.
+// leadOf returns the only lead with a phone.
 func (s *service) leadOf(write reply, phone string) map[string]any {
 	s.t.Helper()
 	list := s.as(http.MethodGet, after(leads+"?phone="+url.QueryEscape(phone), write), "").is(http.StatusOK)
@@ -71,7 +71,7 @@ func (s *service) arrival(answered reply) (types []string) {
 	return types
 }
 
-// leadsOf returns the leads that a phone finds, once the views are up to date.
+// leadsOf returns the leads with a phone, after the views are up to date.
 func (s *service) leadsOf(phone string) []any {
 	s.t.Helper()
 	head, err := s.store.Head(s.t.Context())
@@ -84,24 +84,24 @@ func TestArrive_CapturesLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path, _ := s.createIntake(bearerIntake)
-	first := s.deliver(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, proven).is(http.StatusOK)
+	first := s.deliver(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, validProof).is(http.StatusOK)
 	require.Regexp(t, `^\{"success":true,"arrivalId":"[0-9A-Z]{26}"\}$`, first.raw)
 	lead := s.leadOf(first, "9876543210")
 	require.Equal(t, "Asha", lead["name"])
 	require.Equal(t, "webhook", lead["source"])
 	require.Equal(t, map[string]any{"city": "Pune", "id": 1.0}, lead["customFields"])
-	require.Equal(t, first.raw, s.deliver(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, proven).is(http.StatusOK).raw)
-	refused := s.deliver(path, `{"id":2,"phone":"9876543210"}`, proven).is(http.StatusOK)
+	require.Equal(t, first.raw, s.deliver(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, validProof).is(http.StatusOK).raw)
+	refused := s.deliver(path, `{"id":2,"phone":"9876543210"}`, validProof).is(http.StatusOK)
 	require.NotEqual(t, first.raw, refused.raw)
 	for _, body := range []string{`{"id":3}`, `{"id":4,"phone":"12"}`, `[]`, `{`, ``, `no JSON`} {
-		s.deliver(path, body, proven).is(http.StatusOK)
+		s.deliver(path, body, validProof).is(http.StatusOK)
 	}
 	require.Len(t, s.leadsOf("9876543210"), 1)
 	sources := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string)+"/sources", "").at("data").([]any)
 	require.Len(t, sources, 1)
 	entry := sources[0].(map[string]any)
 	require.Equal(t, "intake", entry["credential"].(map[string]any)["kind"])
-	require.Empty(t, entry["ip"], "that of the sender's server is no one's")
+	require.Empty(t, entry["ip"], "the address of the sender's server is not stored")
 }
 
 func TestArrive_Refusals(t *testing.T) {
@@ -122,13 +122,13 @@ func TestArrive_Refusals(t *testing.T) {
 		header     map[string]string
 		status     int
 	}{
-		"unknown":           {"/in/" + missingID, body, proven, 404},
-		"malformed":         {"/in/1", body, proven, 404},
-		"no proof":          {path, body, nil, 401},
-		"wrong proof":       {path, body, map[string]string{"Authorization": "Bearer wrong"}, 401},
-		"two proofs' worth": {path, body, map[string]string{"Authorization": "Basic theirs-and-long-enough"}, 401},
-		"too large":         {path, large, proven, 413},
-		"encoded":           {path, body, map[string]string{"Authorization": proven["Authorization"], "Content-Encoding": "gzip"}, 415},
+		"unknown":      {"/in/" + missingID, body, validProof, 404},
+		"malformed":    {"/in/1", body, validProof, 404},
+		"no proof":     {path, body, nil, 401},
+		"wrong proof":  {path, body, map[string]string{"Authorization": "Bearer wrong"}, 401},
+		"other scheme": {path, body, map[string]string{"Authorization": "Basic theirs-and-long-enough"}, 401},
+		"too large":    {path, large, validProof, 413},
+		"encoded":      {path, body, map[string]string{"Authorization": validProof["Authorization"], "Content-Encoding": "gzip"}, 415},
 	} {
 		r := s.deliver(c.path, c.body, c.header).is(c.status)
 		require.Equal(t, false, r.at("success"), name)
@@ -136,21 +136,21 @@ func TestArrive_Refusals(t *testing.T) {
 	}
 	random := make([]byte, 760<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
-	r := s.deliver(path, `{"phone":"9876543210","x":"`+base64.StdEncoding.EncodeToString(random)+`"}`, proven).is(http.StatusRequestEntityTooLarge)
+	r := s.deliver(path, `{"phone":"9876543210","x":"`+base64.StdEncoding.EncodeToString(random)+`"}`, validProof).is(http.StatusRequestEntityTooLarge)
 	require.Equal(t, "Request body, with its headers and query, must be at most 700 KiB after compression", r.at("message"))
 	require.Equal(t, http.StatusMethodNotAllowed, s.request(call{method: http.MethodGet, path: path}).status)
-	require.Equal(t, before, head(), "without effect")
+	require.Equal(t, before, head(), "a refused post appends nothing")
 	s.as(http.MethodPatch, resource, `{"enabled":false}`).is(http.StatusOK)
-	s.deliver(path, body, proven).is(http.StatusNotFound)
+	s.deliver(path, body, validProof).is(http.StatusNotFound)
 	s.as(http.MethodPatch, resource, `{"enabled":true}`).is(http.StatusOK)
-	s.deliver(path, body, proven).is(http.StatusOK)
+	s.deliver(path, body, validProof).is(http.StatusOK)
 	s.as(http.MethodDelete, resource, "").is(http.StatusOK)
-	s.deliver(path, body, proven).is(http.StatusNotFound)
+	s.deliver(path, body, validProof).is(http.StatusNotFound)
 	require.Equal(t, http.StatusNotFound, s.request(call{method: http.MethodGet, path: path}).status)
 }
 
-// Random bytes, and images in base64, hardly compress.
-func TestArrive_KeepsBodiesThatCompressLittle(t *testing.T) {
+// Random bytes, and images in base64, have a low compression ratio.
+func TestArrive_StoresIncompressibleBodies(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path, _ := s.createIntake(bearerIntake)
@@ -160,13 +160,13 @@ func TestArrive_KeepsBodiesThatCompressLittle(t *testing.T) {
 		"hex": hex.EncodeToString(random[:510<<10]), "base64": base64.StdEncoding.EncodeToString(random),
 	} {
 		body := `{"phone":"9876543210","x":"` + value + `"}`
-		answered := s.deliver(path, body, proven).is(http.StatusOK)
+		answered := s.deliver(path, body, validProof).is(http.StatusOK)
 		shown := s.as(http.MethodGet, arrivalsPath+"/"+answered.at("arrivalId").(string), "").is(http.StatusOK)
 		require.True(t, body == shown.at("data", "raw", "body"), name)
 	}
 }
 
-// Another process has the intake in its cache.
+// Another process has cached the intake.
 func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -215,20 +215,20 @@ func TestArrive_RateLimit(t *testing.T) {
 	s := start(t, stopped)
 	limited, _ := s.createIntake(`{"name":"A","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":1.5}`)
 	for range 2 {
-		s.deliver(limited, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+		s.deliver(limited, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
 	}
-	s.deliver(limited, `{"phone":"9876543210"}`, proven).limited()
+	s.deliver(limited, `{"phone":"9876543210"}`, validProof).requireLimited()
 	large := strings.Repeat("x", 1<<20+1)
-	s.deliver(limited, large, proven).limited()
+	s.deliver(limited, large, validProof).requireLimited()
 
 	none, _ := s.createIntake(`{"name":"B","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":0}`)
 	own, _ := s.createIntake(bearerIntake)
 	for range 100 {
-		s.deliver(none, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
-		s.deliver(own, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+		s.deliver(none, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
+		s.deliver(own, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
 	}
-	s.deliver(none, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
-	s.deliver(own, `{"phone":"9876543210"}`, proven).limited()
+	s.deliver(none, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
+	s.deliver(own, `{"phone":"9876543210"}`, validProof).requireLimited()
 	s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated)
 }
 
@@ -244,7 +244,7 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 	for range 20 {
 		from("192.0.2.1", "phone=9876543210").is(http.StatusOK)
 	}
-	from("192.0.2.1", "phone=9876543210").limited()
+	from("192.0.2.1", "phone=9876543210").requireLimited()
 	from("192.0.2.2", "phone=9876543210").is(http.StatusOK)
 	view := func(address string) reply {
 		return s.deliver(path+"/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com"}`, map[string]string{"X-Forwarded-For": address})
@@ -252,23 +252,23 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 	for range 20 {
 		view("192.0.2.1").is(http.StatusAccepted)
 	}
-	view("192.0.2.1").limited()
+	view("192.0.2.1").requireLimited()
 	view("192.0.2.2").is(http.StatusAccepted)
 	s.as(http.MethodPatch, intakes+"/"+created.at("data", "intakeId").(string), `{"rateLimit":0.1}`).is(http.StatusOK)
 	for range 2 {
-		view("192.0.2.5").is(http.StatusAccepted) // the intake's own limit is of posts
+		view("192.0.2.5").is(http.StatusAccepted) // the intake's limit applies only to posts
 	}
 	s.as(http.MethodPatch, intakes+"/"+created.at("data", "intakeId").(string), `{"rateLimit":null}`).is(http.StatusOK)
 
 	random := make([]byte, 450<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
 	large := "phone=9876543210&x=" + base64.RawURLEncoding.EncodeToString(random)
-	for range 20 { // 8 MiB are a quarter of what the form may append
+	for range 20 { // 8 MiB are a quarter of the form's limit of appended bytes
 		if from("192.0.2.3", large).status != http.StatusOK {
 			break
 		}
 	}
-	from("192.0.2.3", "phone=9876543210").limited()
+	from("192.0.2.3", "phone=9876543210").requireLimited()
 	from("192.0.2.4", "phone=9876543210").is(http.StatusOK)
 }
 
@@ -280,15 +280,15 @@ func TestArrive_WrongProofsCountApart(t *testing.T) {
 	for range 150 {
 		s.deliver(path, `{"phone":"9876543210"}`, nil).is(http.StatusUnauthorized)
 	}
-	s.deliver(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	s.deliver(path, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
 	for range 5 {
 		s.send(call{method: http.MethodGet, path: leads, credential: s.jwt[:len(s.jwt)-2] + "xx"}).is(http.StatusUnauthorized)
 	}
 	for range 100 {
 		s.deliver("/in/"+missingID, `{}`, nil)
 	}
-	s.deliver("/in/"+missingID, `{}`, nil).limited()
-	s.deliver(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	s.deliver("/in/"+missingID, `{}`, nil).requireLimited()
+	s.deliver(path, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
 }
 
 func TestArrive_MetaChallenge(t *testing.T) {
@@ -316,8 +316,8 @@ func TestArrive_MetaChallenge(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// An unreadable change of a post does not affect the others, and has one effect when Meta repeats the post.
-func TestArrive_MetaChangesStandAlone(t *testing.T) {
+// An unreadable change of a post does not affect the other changes. It has one effect if Meta repeats the post.
+func TestArrive_MetaChangesAreIndependent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
@@ -356,7 +356,7 @@ func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 		ids[i] = strconv.Itoa(i + 2)
 	}
 	post(ids...).is(http.StatusOK)
-	post("99").limited()
+	post("99").requireLimited()
 }
 
 func TestArrive_FeatureDisabled(t *testing.T) {
@@ -364,7 +364,7 @@ func TestArrive_FeatureDisabled(t *testing.T) {
 	s := start(t)
 	path, _ := s.createIntake(bearerIntake)
 	s.provision(ownAccount, account.Settings{})
-	kept := s.deliver(path, `{"phone":"9876543210"}`, proven).is(http.StatusOK)
+	kept := s.deliver(path, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(kept))
 }
 
@@ -374,7 +374,7 @@ func TestArrive_CostlyPosts(t *testing.T) {
 	s := start(t)
 	path, _ := s.createIntake(strings.Replace(bearerIntake, `"mapping":{`, `"mapping":{"name":"string(body.a.exists(x, body.a.exists(y, x == y + 1)))",`, 1))
 	for field, elements := range map[string]int{"name": 2000, "body": 20_000} {
-		answered := s.deliver(path, `{"phone":"9876543210","a":[`+strings.Repeat("1,", elements)+`1]}`, proven).is(http.StatusOK)
+		answered := s.deliver(path, `{"phone":"9876543210","a":[`+strings.Repeat("1,", elements)+`1]}`, validProof).is(http.StatusOK)
 		shown := s.as(http.MethodGet, arrivalsPath+"/"+answered.at("arrivalId").(string), "").is(http.StatusOK)
 		require.Equal(t, "quarantined", shown.at("data", "state"))
 		require.Equal(t, field, shown.at("data", "reasons").([]any)[0].(map[string]any)["field"])

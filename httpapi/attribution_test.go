@@ -91,12 +91,12 @@ func TestAttribution_StageHistory(t *testing.T) {
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, WonStages: []string{"lost"}})
 	configured, err := s.store.Head(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"1.000000", "0.000000", "1.000000"}, []string{total(won), total(lost), total(again)}, "what counts as won is as of the position too")
+	require.Equal(t, []string{"1.000000", "0.000000", "1.000000"}, []string{total(won), total(lost), total(again)}, "the won stages are also read as of the position")
 	require.Equal(t, "0.000000", total(fmt.Sprint(configured)))
 }
 
-// A request as of a position gives the same bytes after later arrivals, changes, joins, settings, an erasure and a rebuild.
-func TestAttribution_AsOfStaysTheSame(t *testing.T) {
+// An answer as of a position has the same bytes after later arrivals, changes, joins, settings, an erasure and a rebuild.
+func TestAttribution_AsOfIsReproducible(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	into, from := s.twoLeads()
@@ -104,30 +104,30 @@ func TestAttribution_AsOfStaysTheSame(t *testing.T) {
 		s.as(http.MethodPatch, leads+"/"+id, `{"status":"won","opportunityValue":10}`).is(http.StatusOK)
 	}
 	last := s.capture(`{"phone":"9876543219","metadata":{"source":"website"}}`).is(http.StatusCreated)
-	moment := time.Now().UTC().Add(time.Millisecond).Format("2006-01-02T15:04:05.000Z")
+	afterLast := time.Now().UTC().Add(time.Millisecond).Format("2006-01-02T15:04:05.000Z")
 	position := s.as(http.MethodGet, after(attribution, last), "").is(http.StatusOK).at("data", "asOf")
-	questions := []string{"?model=linear&asOf=" + fmt.Sprintf("%.0f", position)}
-	require.Eventually(t, func() bool { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z") > moment }, time.Minute, time.Millisecond)
-	questions = append(questions, "?by=credential&asOf="+moment)
-	ask := func() (answers []string) {
-		for _, question := range questions {
-			answers = append(answers, s.as(http.MethodGet, attribution+question, "").is(http.StatusOK).raw)
+	queries := []string{"?model=linear&asOf=" + fmt.Sprintf("%.0f", position)}
+	require.Eventually(t, func() bool { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z") > afterLast }, time.Minute, time.Millisecond)
+	queries = append(queries, "?by=credential&asOf="+afterLast)
+	reports := func() (answers []string) {
+		for _, query := range queries {
+			answers = append(answers, s.as(http.MethodGet, attribution+query, "").is(http.StatusOK).raw)
 		}
 		return answers
 	}
-	before := ask()
+	before := reports()
 	require.Contains(t, before[0], `"total":{"conversions":"2.000000","value":"20.0000"}`)
 	require.Contains(t, before[1], `"total":{"conversions":"2.000000","value":"20.0000"}`)
 
 	s.as(http.MethodPatch, leads+"/"+into, `{"opportunityValue":99}`).is(http.StatusOK)
 	s.capture(`{"phone":"9876543219","status":"won","metadata":{"source":"google_ad"}}`).is(http.StatusOK)
 	joined := s.join(into, from).is(http.StatusOK)
-	require.Equal(t, before, ask())
+	require.Equal(t, before, reports())
 	require.Contains(t, attributed(s.as(http.MethodGet, after(attribution, joined), "")), "= 2.000000 99.0000")
 	erased := s.as(http.MethodDelete, leads+"/"+into, "").is(http.StatusOK)
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, WonStages: []string{"lost"}})
-	require.Equal(t, before, ask())
+	require.Equal(t, before, reports())
 	s.as(http.MethodGet, after(attribution, erased), "").is(http.StatusOK)
 	require.NoError(t, projection.Replay{URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Touch{}, view.Place{}}}.Run(t.Context()))
-	require.Equal(t, before, ask())
+	require.Equal(t, before, reports())
 }

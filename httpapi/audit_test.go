@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// exporting serves an export of events that fails, at every path.
+// exporting serves an export of events at every path. The export ends with the error last.
 func exporting(t *testing.T, media string, events int, last error) *httptest.Server {
 	t.Helper()
 	all := iter.Seq2[query.TokenEvent, error](func(yield func(query.TokenEvent, error) bool) {
@@ -57,7 +57,7 @@ func TestExport_CutsConnectionOnError(t *testing.T) {
 		for _, events := range []int{1, 100} {
 			response, err := http.Get(exporting(t, media, events, errors.New("gone")).URL)
 			if err != nil {
-				continue // cut before anything was sent
+				continue // the connection was cut before the header
 			}
 			defer response.Body.Close()
 			_, err = io.ReadAll(response.Body)

@@ -26,7 +26,8 @@ func (s *service) status(credential string) int {
 	return s.send(call{method: http.MethodPost, path: leads, credential: credential, body: `{}`}).status
 }
 
-// A token with a wrong checksum needs no look-up, so it must not use up the limit of look-ups, which every token needs after a restart.
+// A token with a wrong checksum is rejected without a look-up, so it must not count against the limit of look-ups. After a restart every
+// token needs a look-up.
 func TestCredentials_JunkKeepsNoTokenOut(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -39,7 +40,7 @@ func TestCredentials_JunkKeepsNoTokenOut(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, restarted.status(value))
 }
 
-// After failed guesses from an address, tokens that exist are accepted from there, and others are not looked up.
+// After failed guesses from an address, existing tokens are accepted from it, and unknown ones are not looked up.
 func TestCredentials_GuessesKeepNoTokenOut(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -62,8 +63,8 @@ func TestCredentials_GuessesKeepNoTokenOut(t *testing.T) {
 		require.NoError(t, err)
 		answered[restarted.status(guess.Reveal())]++
 	}
-	require.Equal(t, http.StatusBadRequest, restarted.status(value), "it is known")
-	require.Equal(t, 99, answered[http.StatusUnauthorized], "look-ups of one token are bounded too: %v", answered)
+	require.Equal(t, http.StatusBadRequest, restarted.status(value), "the token is cached")
+	require.Equal(t, 99, answered[http.StatusUnauthorized], "the look-ups of one token are bounded: %v", answered)
 }
 
 func TestCredentials_UntrustedProxyIsReported(t *testing.T) {
@@ -95,13 +96,13 @@ func TestJWKS_NoKeysYetIsUnavailable(t *testing.T) {
 		r := s.send(c).is(http.StatusServiceUnavailable)
 		require.NotEmpty(t, r.header.Get("Retry-After"))
 		c.credential = s.mint(ownAccount, "")
-		require.Equal(t, http.StatusUnauthorized, s.send(c).status, "an algorithm that no published key is for")
+		require.Equal(t, http.StatusUnauthorized, s.send(c).status, "no published key has this algorithm")
 	}
 }
 
 const accounts = "/api/v1/admin/accounts/"
 
-// issued returns a JWT of the test's account that was issued some time ago.
+// issued returns a JWT of the test's account with an earlier time of issue.
 func (s *service) issued(ago time.Duration) string {
 	s.t.Helper()
 	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: ownAccount, Subject: "ann", TTL: 2 * time.Hour}, time.Now().Add(-ago))
@@ -122,9 +123,9 @@ func (s *service) revoke(before time.Time) {
 func TestRevocation_InEveryProcess(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serve(t, s.url) // it believes the account as it was
+	other := serve(t, s.url) // this process caches the account
 	old, fresh := s.issued(time.Hour), s.issued(0)
-	timeless, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+	withoutIssueTime, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
 		"sub": "ann", "account_id": ownAccount, "exp": time.Now().Add(time.Hour).Unix(),
 	}).SignedString([]byte(jwtSecret))
 	require.NoError(t, err)
@@ -133,8 +134,8 @@ func TestRevocation_InEveryProcess(t *testing.T) {
 	}).SignedString([]byte(jwtSecret))
 	require.NoError(t, err)
 	id, value := s.token()
-	never, now := time.Unix(1, 0), time.Now().Add(-time.Minute).Truncate(time.Second)
-	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: timeless}).status)
+	epoch, now := time.Unix(1, 0), time.Now().Add(-time.Minute).Truncate(time.Second)
+	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: withoutIssueTime}).status)
 	for _, c := range []call{
 		{method: http.MethodPost, path: leads, body: `{"phone":"9876543219"}`},
 		{method: http.MethodPost, path: leads, body: `{"phone":"1"}`},
@@ -151,9 +152,9 @@ func TestRevocation_InEveryProcess(t *testing.T) {
 		{method: http.MethodPut, path: accounts + "x", body: `{}`},
 	} {
 		c.credential = old
-		s.revoke(never)
+		s.revoke(epoch)
 		other.send(call{method: http.MethodGet, path: leads, credential: old}).is(http.StatusOK)
-		s.revoke(now) // the other process has not heard of it
+		s.revoke(now) // the other process has a stale cache
 		r := other.send(c)
 		require.Equal(t, http.StatusUnauthorized, r.status, "%s %s: %s", c.method, c.path, r.raw)
 		require.Equal(t, "Bearer", r.header.Get("WWW-Authenticate"))
@@ -161,12 +162,12 @@ func TestRevocation_InEveryProcess(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return other.send(call{method: http.MethodGet, path: leads, credential: old}).status == http.StatusUnauthorized
 	}, soon, 10*time.Millisecond, "reads use the cache")
-	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: timeless}).status, "it does not say when it was issued")
-	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: future}).status, "nor does this one, in milliseconds")
+	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: withoutIssueTime}).status, "a JWT without iat is refused")
+	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: future}).status, "a JWT with iat in milliseconds is refused")
 	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: fresh}).status)
 	require.Equal(t, http.StatusCreated, other.send(call{method: http.MethodPost, path: leads, credential: fresh, body: `{"phone":"9876543210"}`}).status)
 	require.Equal(t, http.StatusCreated, other.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543218"}`}).status,
-		"API tokens are revoked by themselves")
+		"the revocation of JWTs does not apply to API tokens")
 }
 
 func TestRevocation_RejectsFutureTime(t *testing.T) {
@@ -181,17 +182,17 @@ func TestRevocation_RejectsFutureTime(t *testing.T) {
 	kept := put(`{"features":["crm_api"],"stages":["a","b"],"jwtNotBefore":null}`)
 	require.Equal(t, http.StatusOK, kept.status, kept.raw)
 	require.Equal(t, []any{"a", "b"}, kept.at("data", "stages"))
-	require.Equal(t, before.UTC().Format("2006-01-02T15:04:05.000Z"), kept.at("data", "jwtNotBefore"), "a change of stage lifts no revocation")
+	require.Equal(t, before.UTC().Format("2006-01-02T15:04:05.000Z"), kept.at("data", "jwtNotBefore"), "a change of stages keeps the revocation")
 	shown := s.send(call{method: http.MethodGet, path: after(accounts+ownAccount, kept), credential: admin})
 	require.Equal(t, kept.at("data"), shown.at("data"))
 
 	for _, body := range []string{
 		fmt.Sprintf(`{"jwtNotBefore":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339)), `{"jwtNotBefore":"yesterday"}`, `{"jwtNotBefore":7}`,
-		`{"jwtNotBefore":"0001-01-01T00:30:00+14:00"}`, // the year 0 in UTC: as it is answered it could not be sent back
+		`{"jwtNotBefore":"0001-01-01T00:30:00+14:00"}`, // year 0 in UTC: an answer with it would not be accepted as a request
 	} {
 		require.Equal(t, []string{"jwtNotBefore"}, put(body).is(http.StatusBadRequest).fieldsNamed())
 	}
-	s.send(call{method: http.MethodGet, path: accounts + "nobody", credential: admin}).is(http.StatusNotFound)
+	s.send(call{method: http.MethodGet, path: accounts + "missing", credential: admin}).is(http.StatusNotFound)
 }
 
 func TestRevocation_EndsRunningBatch(t *testing.T) {
@@ -209,7 +210,7 @@ func TestRevocation_EndsRunningBatch(t *testing.T) {
 	}
 	require.Contains(t, answered(), `"status":201,`)
 	other.revoke(time.Now().Add(-time.Minute).Truncate(time.Second))
-	for i := range 3 { // the first finds out by its append, and later ones from what it found
+	for i := range 3 { // the append of the first line fails, and later lines use its result
 		w.send(fmt.Sprintf(`{"email":"q%d@example.com"}`+"\n", i))
 		require.Contains(t, answered(), `"status":401,`)
 	}

@@ -64,8 +64,8 @@ func statuses(lines []map[string]any) []int {
 	return all
 }
 
-// arrivalsOneByOne returns bodies whose answers depend on earlier ones.
-var arrivalsOneByOne = []string{
+// dependentArrivals are bodies whose answers depend on earlier bodies.
+var dependentArrivals = []string{
 	`{"name":"Asha","phone":"98765 43210","metadata":{"source":"website","utm":"x"},"city":"Pune"}`,
 	`{"phone":"+919876543210"}`,
 	`{"phone":"+919876543210","email":"asha@example.com"}`,
@@ -95,8 +95,8 @@ var (
 	anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 )
 
-// anonymous replaces ids by the order of their first occurrence, and removes times.
-func anonymous() func(string) string {
+// anonymizer returns a function that replaces ids by the order of their first occurrence, and removes times.
+func anonymizer() func(string) string {
 	seen := map[string]string{}
 	return func(text string) string {
 		text = anyTime.ReplaceAllString(text, "TIME")
@@ -109,21 +109,21 @@ func anonymous() func(string) string {
 	}
 }
 
-// TestBatch_LineAnsweredAsCapture runs the same arrivals both ways, in an account each.
+// TestBatch_LineAnsweredAsCapture sends the same arrivals as single captures to one account, and as a batch to another.
 func TestBatch_LineAnsweredAsCapture(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
 	var want []string
-	name := anonymous()
-	for i, body := range arrivalsOneByOne {
+	name := anonymizer()
+	for i, body := range dependentArrivals {
 		single := s.capture(body)
 		want = append(want, fmt.Sprintf(`{"line":%d,"status":%d,%s`, i+1, single.status, name(single.raw)[1:]))
 	}
 	s.jwt = s.mint("other", "")
 	var got []string
-	name = anonymous()
-	for line := range strings.Lines(s.sendBatch(strings.Join(arrivalsOneByOne, "\n")).raw) {
+	name = anonymizer()
+	for line := range strings.Lines(s.sendBatch(strings.Join(dependentArrivals, "\n")).raw) {
 		got = append(got, name(strings.TrimSuffix(line, "\n")))
 	}
 	require.Equal(t, want, got)
@@ -133,7 +133,7 @@ func TestBatch_LinesOfOnePersonInOrder(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	s.capture(`{"phone":"9876599999","email":"known@example.com"}`).is(http.StatusCreated)
-	// Phone and email lead to the same person where the line does not show it: in the line before, and on the log.
+	// Phone and email belong to the same person by an earlier line or by the log, which the line itself does not show.
 	const people = 20
 	var body strings.Builder
 	for i := range people {
@@ -157,7 +157,7 @@ func TestBatch_LinesOfOnePersonInOrder(t *testing.T) {
 	}
 	names := []string{"first", "second", "third", "by phone N", "by email N"}
 	check(s.sendBatch(body.String()).lines(t), []int{201, 200, 200, 200, 200}, names)
-	// Now everybody is known.
+	// All people are known in the second batch.
 	names[0] = ""
 	again := s.sendBatch(body.String())
 	check(again.lines(t), []int{409, 200, 200, 200, 200}, names)
@@ -174,7 +174,7 @@ func TestBatch_BadLineFailsAlone(t *testing.T) {
 		"\n \t\r\n" + // 2 and 3 are blank
 		"no json\n" + // 4
 		`{"phone":"9876543211","note":"` + strings.Repeat("x", 3<<20) + "\"}\n" + // 5
-		`{"phone":"9876543212"}` // 6, without an end
+		`{"phone":"9876543212"}` // 6, without a line end
 	lines := s.sendBatch(body).lines(t)
 	require.Equal(t, []int{201, 400, 413, 201}, statuses(lines))
 	require.Equal(t, []any{1.0, 4.0, 5.0, 6.0}, column(lines, "line"))
@@ -197,11 +197,11 @@ func TestBatch_PositionOfLastEvent(t *testing.T) {
 	require.NoError(t, err)
 	head := storetest.Head(t, s.store)
 	require.Equal(t, fmt.Sprint(head), response.Trailer.Get("X-Log-Position"))
-	var left int
-	_, err = fmt.Sscanf(response.Trailer.Get("RateLimit"), `"capture";r=%d;t=%d`, &left, new(int)) // t is 0 when all has come back
+	var remaining int
+	_, err = fmt.Sscanf(response.Trailer.Get("RateLimit"), `"capture";r=%d;t=%d`, &remaining, new(int)) // t is 0 when the bucket is full
 	require.NoError(t, err, response.Trailer.Get("RateLimit"))
-	require.GreaterOrEqual(t, left, 98, "what is left after the last line")
-	require.LessOrEqual(t, left, 98+int(10*time.Since(began).Seconds()), "and what has come back meanwhile, ten a second")
+	require.GreaterOrEqual(t, remaining, 98, "the trailer has the remaining requests after the last line")
+	require.LessOrEqual(t, remaining, 98+int(10*time.Since(began).Seconds()), "the bucket refills at ten a second")
 }
 
 func TestBatch_LineCountsAsCapture(t *testing.T) {
@@ -234,7 +234,7 @@ func TestBatch_IdempotencyKey(t *testing.T) {
 		}
 	}
 	now := storetest.Head(t, s.store)
-	require.Equal(t, head, now, "a repeat writes nothing")
+	require.Equal(t, head, now, "a repeat appends nothing")
 	changed := s.sendBatch(strings.Replace(body, "Asha", "Ravi", 1), "Idempotency-Key", "k").lines(t)
 	require.Equal(t, []int{201, 409, 400, 200, 409}, statuses(changed))
 	require.Equal(t, "IDEMPOTENCY_KEY_REUSED", changed[1]["code"])
@@ -250,11 +250,11 @@ func TestBatch_Authorization(t *testing.T) {
 		status                 int
 	}{
 		"no credential":              {"", "application/x-ndjson", "k", 401},
-		"an invented token":          {"leadlog_" + strings.Repeat("0", 64), "text/plain", "k", 401},
+		"an unknown token":           {"leadlog_" + strings.Repeat("0", 64), "text/plain", "k", 401},
 		"a plan without the feature": {s.mint("basic", ""), "text/plain", "k", 403},
 		"a JWT of another scope":     {s.mint(ownAccount, "leads:read"), "text/plain", "k", 403},
 		"another media type":         {value, "text/csv", "k", 415},
-		"a key that is none":         {value, "application/jsonl", "a b", 400},
+		"an invalid key":             {value, "application/jsonl", "a b", 400},
 		"an API token":               {value, "application/json; charset=utf-8", "k", 200},
 	} {
 		r := s.send(call{method: http.MethodPost, path: batch, credential: c.credential, body: "{}", header: map[string]string{
@@ -272,17 +272,17 @@ func TestBatch_Limits(t *testing.T) {
 	require.InDelta(t, 400, lines[9_999]["status"], 0)
 	require.InDelta(t, 413, lines[10_000]["status"], 0)
 	require.Equal(t, "A batch must be at most 10,000 lines", lines[10_000]["message"])
-	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"), "and the rest is not looked at")
+	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"), "lines after the limit are not read")
 
 	padded := "{\"phone\":\"9876543210\"}" + strings.Repeat(" ", 1<<20-23) + "\n"
-	whole := strings.Repeat(padded, 32)
-	require.Len(t, whole, 32<<20)
-	exactly := s.sendBatch(whole).lines(t)
+	full := strings.Repeat(padded, 32)
+	require.Len(t, full, 32<<20)
+	exactly := s.sendBatch(full).lines(t)
 	require.Len(t, exactly, 32)
 	require.InDelta(t, 409, exactly[31]["status"], 0)
-	require.Equal(t, http.StatusRequestEntityTooLarge, s.sendBatch(whole+"\n").status, "by its length")
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.sendBatch(full+"\n").status, "the Content-Length exceeds the limit")
 
-	streamed := s.stream(strings.NewReader(whole + "{\"phone\":\"9876543211\"}\n")).lines(t)
+	streamed := s.stream(strings.NewReader(full + "{\"phone\":\"9876543211\"}\n")).lines(t)
 	require.Len(t, streamed, 33)
 	require.Equal(t, "A batch must be at most 32 MiB", streamed[32]["message"])
 	require.InDelta(t, 33, streamed[32]["line"], 0)
@@ -392,7 +392,7 @@ func TestBatchStream_ClientDisconnects(t *testing.T) {
 		for i := range 150 {
 			w.send(fmt.Sprintf("{\"email\":\"r%dp%d@example.com\"}\n", round, i))
 		}
-		w.send(fmt.Sprintf(`{"email":"r%dcut@example.com"}`, round)) // whole by chance, but its line is not
+		w.send(fmt.Sprintf(`{"email":"r%dcut@example.com"}`, round)) // a complete JSON value in an incomplete line
 		acknowledged := map[string]bool{}
 		answers := w.answers()
 		for i := range 20 * round {
@@ -404,14 +404,14 @@ func TestBatchStream_ClientDisconnects(t *testing.T) {
 		require.NoError(t, w.conn.SetLinger(0))
 		require.NoError(t, w.conn.Close())
 		require.Eventually(t, func() bool { return strings.Count(s.log.String(), `"route":"/api/v1/crm/leads/batch"`) == round+1 },
-			time.Minute, 5*time.Millisecond, "the batch is over")
+			time.Minute, 5*time.Millisecond, "the batch has ended")
 		marker := s.capture(fmt.Sprintf(`{"email":"after%d@example.com"}`, round))
 		for email := range acknowledged {
 			found := s.as(http.MethodGet, after(leads+"?email="+email, marker), "")
 			require.Len(t, found.at("data"), 1, email)
 		}
-		cut := s.as(http.MethodGet, after(fmt.Sprintf("%s?email=r%dcut@example.com", leads, round), marker), "")
-		require.Empty(t, cut.at("data"), "a line that did not come to its end")
+		truncated := s.as(http.MethodGet, after(fmt.Sprintf("%s?email=r%dcut@example.com", leads, round), marker), "")
+		require.Empty(t, truncated.at("data"), "an incomplete line is not captured")
 	}
 }
 
@@ -437,9 +437,9 @@ func TestBatchStream_Expect100Continue(t *testing.T) {
 			batch, s.jwt, len(body))
 		require.NoError(t, err)
 		answer := bufio.NewReader(conn)
-		goOn, err := http.ReadResponse(answer, nil)
+		interim, err := http.ReadResponse(answer, nil)
 		require.NoError(t, err)
-		require.Equal(t, http.StatusContinue, goOn.StatusCode)
+		require.Equal(t, http.StatusContinue, interim.StatusCode)
 		_, err = io.WriteString(conn, body)
 		require.NoError(t, err)
 		response, err := http.ReadResponse(answer, nil)
@@ -450,18 +450,17 @@ func TestBatchStream_Expect100Continue(t *testing.T) {
 	}
 }
 
-// A client may send blank lines, and an export may find no rows, for longer than the timeout of one
-// write.
+// A client may send blank lines, and an export may find no rows, for longer than the timeout of one write.
 func TestBatchStream_EndsAfterLongSilence(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	hasty := b.beside(func(server *http.Server) { server.WriteTimeout = time.Nanosecond })
+	address := b.serveChanged(func(server *http.Server) { server.WriteTimeout = time.Nanosecond })
 	for _, c := range []call{
 		{method: http.MethodPost, path: batch, body: "\n\n"},
 		{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", header: map[string]string{"Accept": "application/x-ndjson"}},
 		{method: http.MethodGet, path: "/console/audit.ndjson"},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+hasty+c.path, strings.NewReader(c.body))
+		request, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+address+c.path, strings.NewReader(c.body))
 		require.NoError(t, err)
 		request.Header.Set("Authorization", "Bearer "+b.jwt)
 		request.Header.Set("Accept", c.header["Accept"])
@@ -511,7 +510,7 @@ func TestBatchStream_RevokedMidway(t *testing.T) {
 	other.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").is(http.StatusOK)
 	require.Contains(t, line(false), `"status":401,`)
 	require.Contains(t, line(true), `"status":401,`)
-	require.Contains(t, line(false), `"status":401,`, "nor by what a bad line has found out")
+	require.Contains(t, line(false), `"status":401,`, "the result of an invalid line does not admit later lines")
 	w.end()
 	_, err := answers.ReadString('\n')
 	require.ErrorIs(t, err, io.EOF)

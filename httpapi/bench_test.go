@@ -40,7 +40,7 @@ func BenchmarkCapture(b *testing.B) {
 }
 
 func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store) {
-	below := &instant{events: map[string][]eventstore.Recorded{}, remember: true}
+	below := &discardingLog{events: map[string][]eventstore.Recorded{}, remember: true}
 	log := wrap(below)
 	directory := command.NewDirectory(log, time.Now)
 	commands := command.NewHandlers(command.Options{
@@ -70,7 +70,7 @@ func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store
 		request, err := http.NewRequest(http.MethodPost, "/api/v1/crm/leads", strings.NewReader(body))
 		require.NoError(b, err)
 		request.Header, request.RemoteAddr = header, "192.0.2.1:1234"
-		answer := answered{header: http.Header{}}
+		answer := statusWriter{header: http.Header{}}
 		handler.ServeHTTP(&answer, request)
 		if answer.status != http.StatusCreated {
 			b.Fatal(answer.status)
@@ -78,25 +78,25 @@ func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store
 	}
 }
 
-// answered is a response writer that keeps the status only.
-type answered struct {
+// statusWriter is a response writer that stores only the status.
+type statusWriter struct {
 	header http.Header
 	status int
 }
 
-func (a *answered) Header() http.Header         { return a.header }
-func (a *answered) WriteHeader(status int)      { a.status = status }
-func (a *answered) Write(b []byte) (int, error) { return len(b), nil }
+func (a *statusWriter) Header() http.Header         { return a.header }
+func (a *statusWriter) WriteHeader(status int)      { a.status = status }
+func (a *statusWriter) Write(b []byte) (int, error) { return len(b), nil }
 
-// instant is a log that stores the events of the set-up and discards those of the benchmark.
-type instant struct {
-	eventstore.Store // what a capture of a new lead does not use
+// discardingLog is a log that stores the events of the set-up and discards the events of the benchmark.
+type discardingLog struct {
+	eventstore.Store // nil: a capture of a new lead does not call its methods
 	events           map[string][]eventstore.Recorded
 	remember         bool
 	position         atomic.Uint64
 }
 
-func (l *instant) Append(_ context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+func (l *discardingLog) Append(_ context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	for _, w := range writes {
 		for _, e := range w.Events {
 			position := eventstore.Position(l.position.Add(1))
@@ -110,7 +110,7 @@ func (l *instant) Append(_ context.Context, writes ...eventstore.Write) (eventst
 	return eventstore.Position(l.position.Load()), nil
 }
 
-func (l *instant) Read(_ context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (l *discardingLog) Read(_ context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		for _, e := range l.events[stream][min(int(from), len(l.events[stream])):] {
 			if !yield(e, nil) {

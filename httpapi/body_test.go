@@ -25,14 +25,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestBody_ReadWhole(t *testing.T) {
+func TestBody_ReadsToEnd(t *testing.T) {
 	t.Parallel()
 	a := &api{load: newLoad(Options{BodyBytes: 64 << 20})}
 	for _, length := range []int{0, 1, 511, 512, 513, 64<<10 - 1, 64 << 10, 64<<10 + 1, 320 << 10, maxBody} {
 		want := bytes.Repeat([]byte("lead"), length/4+1)[:length]
-		for how, body := range map[string]io.Reader{
-			"in one go": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)),
-			"with its end": iotest.DataErrReader(bytes.NewReader(want)),
+		for reader, body := range map[string]io.Reader{
+			"at once": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)),
+			"EOF with data": iotest.DataErrReader(bytes.NewReader(want)),
 		} {
 			for _, announced := range []int64{int64(length), -1} {
 				r := &http.Request{Body: io.NopCloser(body), ContentLength: announced}
@@ -41,14 +41,14 @@ func TestBody_ReadWhole(t *testing.T) {
 				}
 				x := &exchange{api: a, w: httptest.NewRecorder(), r: r}
 				got, err := x.readBodyUpTo(maxBody, errTooLarge)
-				require.NoError(t, err, "%d bytes %s", length, how)
-				require.True(t, bytes.Equal(want, got), "%d bytes %s", length, how)
-				require.EqualValues(t, length, x.held, "%d bytes %s", length, how)
+				require.NoError(t, err, "%d bytes %s", length, reader)
+				require.True(t, bytes.Equal(want, got), "%d bytes %s", length, reader)
+				require.EqualValues(t, length, x.held, "%d bytes %s", length, reader)
 			}
 		}
 	}
-	more := &http.Request{Body: io.NopCloser(bytes.NewReader(make([]byte, maxBody+1))), ContentLength: -1}
-	_, err := (&exchange{api: a, w: httptest.NewRecorder(), r: more}).readBodyUpTo(maxBody, errTooLarge)
+	tooLarge := &http.Request{Body: io.NopCloser(bytes.NewReader(make([]byte, maxBody+1))), ContentLength: -1}
+	_, err := (&exchange{api: a, w: httptest.NewRecorder(), r: tooLarge}).readBodyUpTo(maxBody, errTooLarge)
 	require.ErrorIs(t, err, errTooLarge)
 }
 
@@ -59,7 +59,7 @@ func TestBody_SlowBodyRestartsTimeout(t *testing.T) {
 		record: &record{},
 	}
 	x.ctx, x.cancel = context.WithTimeout(t.Context(), 0)
-	require.Error(t, x.ctx.Err(), "the body took all of it")
+	require.Error(t, x.ctx.Err(), "the body has used the whole timeout")
 	_, err := x.members()
 	require.NoError(t, err)
 	defer x.cancel()
@@ -72,16 +72,16 @@ func TestParseObject_CompactMembers(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, members, 2)
 	require.Equal(t, `{"b c":[1,2.50,-0e1]}`, string(members["a"]))
-	require.Equal(t, `"x  y\n\\u0000"`, string(members["ab"]), "a backslash before u0000 is no NUL")
-	for _, nothing := range []string{"", " \n", "\xef\xbb\xbf", "{}"} {
-		members, err := ParseObject([]byte(nothing))
-		require.NoError(t, err, "%q", nothing)
+	require.Equal(t, `"x  y\n\\u0000"`, string(members["ab"]), "an escaped backslash before u0000 is not NUL")
+	for _, empty := range []string{"", " \n", "\xef\xbb\xbf", "{}"} {
+		members, err := ParseObject([]byte(empty))
+		require.NoError(t, err, "%q", empty)
 		require.Empty(t, members)
 	}
 }
 
-// A decision is handed to the views as it was made, beside its JSON, so that another spelling would make a view another than
-// the same view rebuilt from the log.
+// The views receive a decision as Go values, and a rebuild reads its JSON from the log. A value with another spelling would make the
+// rebuilt view differ.
 func TestParseObject_DecisionRoundTrip(t *testing.T) {
 	t.Parallel()
 	rules := lead.Rules{Region: "IN", Stages: []string{"new", "won"}}
@@ -89,11 +89,11 @@ func TestParseObject_DecisionRoundTrip(t *testing.T) {
 	for _, value := range []string{
 		`"Pune"`, `"\u0041\/\n\u00e9"`, `"é\\"`, `"<b>&\u2028"`, `"\u007f"`, `1.50`, `1E2`, `-0`, `false`, `[ 1 , "\u0041" ]`, `{"b" : "\u0042", "a":[{}]}`, `{}`, `""`, `null`,
 	} {
-		for _, where := range []string{`"k":%s`, `"\u006b":%s`, `"customFields":{"k":%s}`, `"metadata":{"k":%s,"source":"shop","ip":"::1"}`, `"name":%s,"opportunityValue":7.50`} {
-			body, err := ParseObject(fmt.Appendf(nil, `{"phone":"+919876543210",`+where+`}`, value))
+		for _, format := range []string{`"k":%s`, `"\u006b":%s`, `"customFields":{"k":%s}`, `"metadata":{"k":%s,"source":"shop","ip":"::1"}`, `"name":%s,"opportunityValue":7.50`} {
+			body, err := ParseObject(fmt.Appendf(nil, `{"phone":"+919876543210",`+format+`}`, value))
 			require.NoError(t, err)
 			arrival, err := lead.ParseArrival(body, rules, lead.Client{IP: "203.0.113.7", UserAgent: `"a\b"`})
-			if err != nil { // a name that is no text
+			if err != nil { // a name that is not a string
 				continue
 			}
 			for _, owner := range []*lead.State{nil, {ID: "l", LeadFields: event.LeadFields{Phone: "+919876543210", Status: "new"}}} {
@@ -146,8 +146,7 @@ func TestParseObject_TruncatesLongKey(t *testing.T) {
 	require.Equal(t, strings.Repeat("é", 50)+"…", wrong[0].Field)
 }
 
-// FuzzParseObject holds that what is taken means the same to the standard library's reader, and is compact, text that
-// a database can hold, and taken again as it is.
+// FuzzParseObject requires that an accepted object has the same value in encoding/json, no NUL, and members that parse to themselves.
 func FuzzParseObject(f *testing.F) {
 	for _, seed := range []string{
 		``, `{}`, `{"a":[1,{"b":null}]}`, `{"a":"\u0000"}`, `{"a":1,"\u0061":2}`, "\xef\xbb\xbf{ }", `{"a":1e400}`, `{"\ud83d\ude00":"\\u0000"}`,
@@ -163,36 +162,36 @@ func FuzzParseObject(f *testing.F) {
 			}
 			return
 		}
-		bare := []byte(strings.TrimPrefix(string(raw), "\xef\xbb\xbf"))
+		trimmed := []byte(strings.TrimPrefix(string(raw), "\xef\xbb\xbf"))
 		if members == nil {
-			require.Empty(t, strings.Trim(string(bare), " \t\r\n"))
+			require.Empty(t, strings.Trim(string(trimmed), " \t\r\n"))
 			return
 		}
 		if len(members) > 0 {
-			var theirs map[string]any
-			if err := stdjson.Unmarshal(bare, &theirs); err != nil {
-				t.Fatalf("%q is taken, yet %v", raw, err)
+			var decoded map[string]any
+			if err := stdjson.Unmarshal(trimmed, &decoded); err != nil {
+				t.Fatalf("%q is accepted, but %v", raw, err)
 			}
-			require.ElementsMatch(t, slices.Collect(maps.Keys(theirs)), slices.Collect(maps.Keys(members)))
+			require.ElementsMatch(t, slices.Collect(maps.Keys(decoded)), slices.Collect(maps.Keys(members)))
 			for key, value := range members {
-				var ours any
-				require.NoError(t, stdjson.Unmarshal(value, &ours))
-				require.Equal(t, theirs[key], ours)
-				if strings.ContainsRune(key, 0) || holdsNUL(ours) {
-					t.Fatalf("%q holds NUL", raw)
+				var member any
+				require.NoError(t, stdjson.Unmarshal(value, &member))
+				require.Equal(t, decoded[key], member)
+				if strings.ContainsRune(key, 0) || holdsNUL(member) {
+					t.Fatalf("%q contains NUL", raw)
 				}
 			}
 		}
-		whole := []byte{'{'}
+		object := []byte{'{'}
 		for key, value := range members {
-			if len(whole) > 1 {
-				whole = append(whole, ',')
+			if len(object) > 1 {
+				object = append(object, ',')
 			}
-			whole, err = jsontext.AppendQuote(whole, key)
+			object, err = jsontext.AppendQuote(object, key)
 			require.NoError(t, err)
-			whole = append(append(whole, ':'), value...)
+			object = append(append(object, ':'), value...)
 		}
-		again, err := ParseObject(append(whole, '}'))
+		again, err := ParseObject(append(object, '}'))
 		require.NoError(t, err)
 		require.Equal(t, members, again)
 	})

@@ -63,7 +63,7 @@ func TestCapture_CuratedSourceConflict(t *testing.T) {
 	require.Equal(t, "DUPLICATE_LEAD_SOURCE", again.at("code"))
 	require.Equal(t, false, again.at("success"))
 	require.Contains(t, again.at("message"), first.at("data", "leadId"))
-	require.NotEmpty(t, again.header.Get("X-Log-Position"), "a refusal is on the log too")
+	require.NotEmpty(t, again.header.Get("X-Log-Position"), "a refusal is appended to the log")
 
 	s.capture(`{"phone":"9876500000","email":"a@example.com"}`).is(http.StatusCreated)
 	clash := s.capture(`{"phone":"9876543210","email":"a@example.com"}`).is(http.StatusConflict)
@@ -95,7 +95,7 @@ func TestCapture_FieldErrors(t *testing.T) {
 		require.Equal(t, c.fields, r.fieldsNamed(), name)
 		require.NotContains(t, r.body, "code", name)
 	}
-	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"), "nothing was written")
+	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"), "nothing was appended")
 }
 
 func manyFields(n int) string {
@@ -117,13 +117,13 @@ func TestCapture_Authorization(t *testing.T) {
 		message    string
 	}{
 		"no credential":              {"", 401, "Missing or invalid token"},
-		"an invented token":          {"leadlog_" + strings.Repeat("0", 64), 401, "Missing or invalid token"},
-		"an invented JWT":            {"a.b.c", 401, "Missing or invalid token"},
+		"an unknown token":           {"leadlog_" + strings.Repeat("0", 64), 401, "Missing or invalid token"},
+		"an invalid JWT":             {"a.b.c", 401, "Missing or invalid token"},
 		"a plan without the feature": {s.mint("basic", ""), 403, "Feature crm_api is not enabled for this account"},
-		"an unknown account":         {s.mint("nobody", ""), 403, "Feature crm_api is not enabled for this account"},
+		"an unknown account":         {s.mint("missing", ""), 403, "Feature crm_api is not enabled for this account"},
 		"a JWT of another scope":     {s.mint(ownAccount, "leads:read"), 403, "Scope leads:write required"},
 	} {
-		// The body is invalid, so that its error would show if it were read first.
+		// The body is invalid. Its error would show that the body was read first.
 		r := s.send(call{method: http.MethodPost, path: leads, credential: c.credential, body: "no json"})
 		require.Equal(t, c.status, r.status, "%s: %s", name, r.raw)
 		require.Equal(t, c.message, r.at("message"), name)
@@ -171,7 +171,7 @@ func TestQuota_CaptureRetryAfter(t *testing.T) {
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusConflict)
 
 	refused := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: `x`, header: map[string]string{"Content-Type": "text/plain"}})
-	require.Equal(t, http.StatusTooManyRequests, refused.status, "before 415: %s", refused.raw)
+	require.Equal(t, http.StatusTooManyRequests, refused.status, "429 takes precedence over 415: %s", refused.raw)
 	require.Equal(t, "Rate limit exceeded", refused.at("message"))
 	require.Regexp(t, `^[1-9]\d*$`, refused.header.Get("Retry-After"))
 	require.Regexp(t, `^"capture";r=0;t=\d+$`, refused.header.Get("RateLimit"))
@@ -181,13 +181,13 @@ func TestQuota_CaptureRetryAfter(t *testing.T) {
 	require.Equal(t, http.StatusCreated, other.status, "another account has its own quota")
 }
 
-// The process that refuses has cached settings, which another process has changed.
+// Another process changes the settings that the refusing process has cached.
 func TestQuota_AccountRateInEveryProcess(t *testing.T) {
 	t.Parallel()
-	var ahead atomic.Int64
+	var offset atomic.Int64
 	s := start(t, func(o *httpapi.Options) {
 		o.RateLimit, o.RateBurst = 0.001, 1
-		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 	})
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	s.capture(`{"phone":"9876543211"}`).is(http.StatusTooManyRequests)
@@ -196,7 +196,7 @@ func TestQuota_AccountRateInEveryProcess(t *testing.T) {
 		method: http.MethodPut, path: "/api/v1/admin/accounts/" + ownAccount, credential: s.mint("admins", "admin"),
 		body: `{"features":["crm_api"],"rateLimit":0}`,
 	}).is(http.StatusOK)
-	ahead.Store(int64(2 * time.Second)) // a cached account is confirmed once a second at most
+	offset.Store(int64(2 * time.Second)) // a cached account is refreshed at most once a second
 	unlimited := s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated)
 	require.Empty(t, unlimited.header.Get("RateLimit"))
 }
@@ -212,12 +212,12 @@ func TestCapture_UnsupportedMediaType(t *testing.T) {
 		"a form":             {map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "phone=1", 415},
 		"another charset":    {map[string]string{"Content-Type": "application/json; charset=latin1"}, `{}`, 415},
 		"compressed":         {map[string]string{"Content-Encoding": "gzip"}, `{}`, 415},
-		"JSON of some kind":  {map[string]string{"Content-Type": "application/vnd.lead+json"}, `{}`, 400},
-		"half a media type":  {map[string]string{"Content-Type": "+json"}, `{}`, 415},
-		"UTF-8 said aloud":   {map[string]string{"Content-Type": "application/json; charset=UTF-8"}, `{}`, 400},
+		"a JSON suffix":      {map[string]string{"Content-Type": "application/vnd.lead+json"}, `{}`, 400},
+		"only a suffix":      {map[string]string{"Content-Type": "+json"}, `{}`, 415},
+		"explicit UTF-8":     {map[string]string{"Content-Type": "application/json; charset=UTF-8"}, `{}`, 400},
 		"no type":            {map[string]string{"Content-Type": ""}, `{}`, 400},
 		"too large":          {nil, `{"note":"` + strings.Repeat("x", 2<<20) + `"}`, 413},
-		"as large as may be": {nil, `{"a":"` + strings.Repeat("x", 2<<20-8) + `"}`, 400},
+		"maximum size":       {nil, `{"a":"` + strings.Repeat("x", 2<<20-8) + `"}`, 400},
 		"too large and text": {map[string]string{"Content-Type": "text/plain"}, strings.Repeat("x", 3<<20), 415},
 	} {
 		r := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: c.body, header: c.header})
@@ -230,7 +230,7 @@ func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	count := map[int]int{}
-	for _, r := range atOnce(32, func(int) reply { return s.capture(`{"phone":"9876543210"}`) }) {
+	for _, r := range concurrently(32, func(int) reply { return s.capture(`{"phone":"9876543210"}`) }) {
 		count[r.status]++
 	}
 	require.Equal(t, map[int]int{http.StatusCreated: 1, http.StatusConflict: 31}, count)
@@ -251,8 +251,8 @@ func TestQuota_SharedBetweenProcesses(t *testing.T) {
 	require.Equal(t, 14, statuses[http.StatusTooManyRequests], "%v", statuses)
 }
 
-// try sends a dry run of a capture by API token.
-func (s *service) try(value, key, body string) reply {
+// dryRun sends a dry run of a capture by API token.
+func (s *service) dryRun(value, key, body string) reply {
 	s.t.Helper()
 	c := call{method: http.MethodPost, path: leads + "?dryRun=true", credential: value, body: body}
 	if key != "" {
@@ -275,55 +275,55 @@ func TestDryRun_WritesNothing(t *testing.T) {
 		`{"a":1,"a":2}`,
 	} {
 		before := storetest.Head(t, s.store)
-		tried := s.try(s.jwt, "", body)
-		require.Empty(t, s.writtenSince(before), "%s left something on the log", body)
-		require.Empty(t, tried.header.Get("X-Log-Position"))
-		require.Empty(t, tried.header.Get("X-Event-Id"))
-		require.Equal(t, true, tried.at("dryRun"), tried.raw)
+		predicted := s.dryRun(s.jwt, "", body)
+		require.Empty(t, s.writtenSince(before), "%s appended to the log", body)
+		require.Empty(t, predicted.header.Get("X-Log-Position"))
+		require.Empty(t, predicted.header.Get("X-Event-Id"))
+		require.Equal(t, true, predicted.at("dryRun"), predicted.raw)
 
 		captured := s.capture(body)
-		require.Equal(t, captured.status, tried.status, "%s: %s", body, tried.raw)
+		require.Equal(t, captured.status, predicted.status, "%s: %s", body, predicted.raw)
 		require.NotContains(t, captured.body, "dryRun")
-		requireForeseen(t, captured, tried)
+		requireSameAsCapture(t, captured, predicted)
 	}
 }
 
-// requireForeseen compares two bodies without times and without ids of new leads.
-func requireForeseen(t *testing.T, captured, tried reply) {
+// requireSameAsCapture compares the body of a dry run with that of a capture, without times and ids of new leads.
+func requireSameAsCapture(t *testing.T, captured, predicted reply) {
 	t.Helper()
-	delete(tried.body, "dryRun")
+	delete(predicted.body, "dryRun")
 	of, _ := captured.body["data"].(map[string]any)
-	foreseen, _ := tried.body["data"].(map[string]any)
+	data, _ := predicted.body["data"].(map[string]any)
 	if captured.status == http.StatusCreated {
-		require.Equal(t, []any{"", ""}, []any{foreseen["leadId"], foreseen["contactUID"]})
+		require.Equal(t, []any{"", ""}, []any{data["leadId"], data["contactUID"]})
 	}
 	for _, id := range []string{"leadId", "contactUID", "opportunityId"} {
-		if foreseen[id] == "" {
-			require.NotEmpty(t, of[id], "%s of %s", id, tried.raw)
-			foreseen[id] = of[id]
+		if data[id] == "" {
+			require.NotEmpty(t, of[id], "%s of %s", id, predicted.raw)
+			data[id] = of[id]
 		}
 	}
 	for _, at := range []string{"createdAt", "updatedAt"} {
 		if of != nil {
-			require.NotEmpty(t, foreseen[at])
-			foreseen[at] = of[at]
+			require.NotEmpty(t, data[at])
+			data[at] = of[at]
 		}
 	}
-	require.Equal(t, captured.body, tried.body)
+	require.Equal(t, captured.body, predicted.body)
 }
 
 func TestDryRun_IdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const body, other = `{"phone":"9876543210","metadata":{"source":"website"}}`, `{"phone":"9876543211"}`
-	s.try(s.jwt, "k", other).is(http.StatusCreated)
+	s.dryRun(s.jwt, "k", other).is(http.StatusCreated)
 	created := s.keyed("k", body).is(http.StatusCreated)
 	require.Empty(t, created.header.Get("Idempotent-Replayed"))
 
-	again := s.try(s.jwt, "k", body).is(http.StatusCreated)
+	again := s.dryRun(s.jwt, "k", body).is(http.StatusCreated)
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 	require.Equal(t, created.at("data"), again.at("data"))
-	reused := s.try(s.jwt, "k", other).is(http.StatusConflict)
+	reused := s.dryRun(s.jwt, "k", other).is(http.StatusConflict)
 	require.Equal(t, "IDEMPOTENCY_KEY_REUSED", reused.at("code"))
 	require.Equal(t, true, reused.at("dryRun"))
 }
@@ -344,14 +344,14 @@ func TestDryRun_AuthorizationAndQuota(t *testing.T) {
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 2 })
 	other := serve(t, s.url)
 	id, value := s.token()
-	s.try(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
+	s.dryRun(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	other.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
-	require.Equal(t, http.StatusUnauthorized, s.try(value, "", `{"phone":"9876543210"}`).status, "no append confirms what is cached of the token")
-	s.try(s.jwt, "", `{"phone":"9876543210"}`).is(http.StatusTooManyRequests)
+	require.Equal(t, http.StatusUnauthorized, s.dryRun(value, "", `{"phone":"9876543210"}`).status, "without an append, the cached token is validated")
+	s.dryRun(s.jwt, "", `{"phone":"9876543210"}`).is(http.StatusTooManyRequests)
 
 	s.provision("lapsed", account.Settings{Features: []string{account.FeatureAPI}})
 	credential := s.mint("lapsed", "")
-	s.try(credential, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
+	s.dryRun(credential, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	other.provision("lapsed", account.Settings{})
-	s.try(credential, "", `{"phone":"9876543210"}`).is(http.StatusForbidden)
+	s.dryRun(credential, "", `{"phone":"9876543210"}`).is(http.StatusForbidden)
 }

@@ -16,7 +16,7 @@ import (
 func TestConnections_ClosesLongestIdle(t *testing.T) {
 	t.Parallel()
 	held, hold, idled, refused := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 100), make(chan struct{}, 100)
-	letGo := sync.OnceFunc(func() { close(hold) })
+	release := sync.OnceFunc(func() { close(hold) })
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/held":
@@ -37,7 +37,7 @@ func TestConnections_ClosesLongestIdle(t *testing.T) {
 	}
 	server.Start()
 	defer server.Close()
-	defer letGo() // else a failure would wait for what is held
+	defer release() // otherwise a failed test would wait for the blocked handler
 	dial := func(say string) net.Conn {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		require.NoError(t, err)
@@ -47,16 +47,16 @@ func TestConnections_ClosesLongestIdle(t *testing.T) {
 		return conn
 	}
 	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n" }
-	answered := func(conn net.Conn) {
+	requireAnswer := func(conn net.Conn) {
 		t.Helper()
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
 		_, err = io.Copy(io.Discard, response.Body)
 		require.NoError(t, err)
 		response.Body.Close()
-		<-idled // the server notes it after it has answered
+		<-idled // the state changes after the answer
 	}
-	ended := func(conn net.Conn) {
+	requireClosed := func(conn net.Conn) {
 		t.Helper()
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 		_, err := conn.Read(make([]byte, 1))
@@ -66,32 +66,32 @@ func TestConnections_ClosesLongestIdle(t *testing.T) {
 	working := dial(get("/held"))
 	<-held
 	idle := dial(get("/"))
-	answered(idle)
-	half := dial("GET / HTTP/1.1\r\nHost")
-	silent := dial("")
-	another := dial(get("/"))
-	answered(another)
-	ended(idle)
-	yetAnother := dial(get("/"))
-	answered(yetAnother)
-	ended(half)
+	requireAnswer(idle)
+	partial := dial("GET / HTTP/1.1\r\nHost")
+	unused := dial("")
+	second := dial(get("/"))
+	requireAnswer(second)
+	requireClosed(idle)
+	third := dial(get("/"))
+	requireAnswer(third)
+	requireClosed(partial)
 	for range 20 {
-		answered(dial(get("/")))
+		requireAnswer(dial(get("/")))
 	}
-	ended(silent)
-	var strangers [10]net.Conn
-	for i := range strangers { // the server waits for their bodies, which are never read
-		strangers[i] = dial("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+	requireClosed(unused)
+	var unread [10]net.Conn
+	for i := range unread { // the server waits for bodies that no handler reads
+		unread[i] = dial("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
 		<-refused
 	}
 	for range 4 {
-		answered(dial(get("/")))
+		requireAnswer(dial(get("/")))
 	}
-	for _, stranger := range strangers {
-		ended(stranger)
+	for _, conn := range unread {
+		requireClosed(conn)
 	}
-	letGo()
-	answered(working)
+	release()
+	requireAnswer(working)
 }
 
 func TestConnections_ClosesBeforeStateClosed(t *testing.T) {
@@ -105,7 +105,7 @@ func TestConnections_ClosesBeforeStateClosed(t *testing.T) {
 	require.Nil(t, c.track(conns[0], http.StateNew))
 	require.Nil(t, c.track(conns[1], http.StateNew))
 	require.Equal(t, conns[0], c.track(conns[2], http.StateNew))
-	require.Equal(t, conns[1], c.track(conns[3], http.StateNew), "not the first one again, which is on its way out")
+	require.Equal(t, conns[1], c.track(conns[3], http.StateNew), "the first connection is already closing")
 	for _, conn := range conns[:2] {
 		require.Nil(t, c.track(conn, http.StateClosed))
 	}

@@ -50,15 +50,15 @@ func (s *service) browser() *browser {
 	return &browser{s, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// seen is a response; goTo is the target of its redirect.
-type seen struct {
+// pageReply is a response; goTo is the target of its redirect.
+type pageReply struct {
 	status int
 	header http.Header
 	body   string
 	goTo   string
 }
 
-func (b *browser) do(method, path string, form url.Values, header ...string) seen {
+func (b *browser) do(method, path string, form url.Values, header ...string) pageReply {
 	b.t.Helper()
 	request, err := http.NewRequestWithContext(b.t.Context(), method, b.server.URL+path, strings.NewReader(form.Encode()))
 	require.NoError(b.t, err)
@@ -74,15 +74,15 @@ func (b *browser) do(method, path string, form url.Values, header ...string) see
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(b.t, err)
-	return seen{response.StatusCode, response.Header, string(body), response.Header.Get("Location")}
+	return pageReply{response.StatusCode, response.Header, string(body), response.Header.Get("Location")}
 }
 
-func (b *browser) get(path string) seen {
+func (b *browser) get(path string) pageReply {
 	b.t.Helper()
 	return b.do(http.MethodGet, path, nil)
 }
 
-func (b *browser) post(path string, form ...string) seen {
+func (b *browser) post(path string, form ...string) pageReply {
 	b.t.Helper()
 	values := url.Values{}
 	for i := 0; i < len(form); i += 2 {
@@ -117,7 +117,7 @@ func TestSession_ScopesOfJWT(t *testing.T) {
 	require.Empty(t, r.header.Values("Set-Cookie"))
 	r = b.post("/console/sign-in", "jwt", "leadlog_01M8275J72RHTK6H9JVXSQ8TG0")
 	require.Equal(t, http.StatusUnauthorized, r.status)
-	require.Contains(t, r.body, "This is an API token", "dev prints it beside the JWT")
+	require.Contains(t, r.body, "This is an API token", "dev prints the token and the JWT")
 
 	b.signIn(b.mint(ownAccount, "tokens:read"))
 	r = b.get("/console/tokens")
@@ -143,23 +143,23 @@ func TestSession_ScopesOfJWT(t *testing.T) {
 
 func TestSession_EndsWithJWT(t *testing.T) {
 	t.Parallel()
-	var ahead atomic.Int64
+	var offset atomic.Int64
 	b := signedIn(t, func(o *httpapi.Options) {
-		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 	})
 	require.Equal(t, http.StatusOK, b.get("/console/leads").status)
-	ahead.Store(int64(time.Hour + time.Second))
+	offset.Store(int64(time.Hour + time.Second))
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/tokens", "name", "x", "expiresInDays", "1").status)
 
-	ahead.Store(0)
+	offset.Store(0)
 	b.signIn(b.issued(time.Hour))
 	require.Equal(t, http.StatusOK, b.get("/console/leads").status)
 	b.revoke(time.Now().Add(-time.Minute).Truncate(time.Second))
 	r := b.post("/console/tokens", "name", "x", "expiresInDays", "1")
 	require.Equal(t, http.StatusUnauthorized, r.status)
 	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
-	require.NotContains(t, r.body, "Sign out", "who is not signed in")
+	require.NotContains(t, r.body, "Sign out", "the page has no sign-out link")
 }
 
 func TestSession_JWTInMilliseconds(t *testing.T) {
@@ -167,10 +167,10 @@ func TestSession_JWTInMilliseconds(t *testing.T) {
 	b := browse(t)
 	now := time.Now()
 	for name, claims := range map[string]jwt.MapClaims{
-		"both":          {"iat": now.UnixMilli(), "exp": now.Add(time.Hour).UnixMilli()},
-		"its beginning": {"iat": now.UnixMilli(), "exp": now.Add(time.Hour).Unix()},
-		"its end":       {"iat": now.Unix(), "exp": now.Add(time.Hour).UnixMilli()},
-		"long ago":      {"iat": -1e15, "exp": now.Add(time.Hour).Unix()},
+		"both":         {"iat": now.UnixMilli(), "exp": now.Add(time.Hour).UnixMilli()},
+		"iat":          {"iat": now.UnixMilli(), "exp": now.Add(time.Hour).Unix()},
+		"exp":          {"iat": now.Unix(), "exp": now.Add(time.Hour).UnixMilli()},
+		"negative iat": {"iat": -1e15, "exp": now.Add(time.Hour).Unix()},
 	} {
 		claims["sub"], claims["account_id"] = "ann", ownAccount
 		text, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(jwtSecret))
@@ -191,7 +191,7 @@ func TestSession_CookieAttributes(t *testing.T) {
 	}
 	require.NotContains(t, cookie, "Secure")
 	require.NotContains(t, cookie, b.jwt[:20])
-	// It is no credential of the API, and one that was changed is worth nothing.
+	// The cookie is not a credential of the API, and a modified cookie is rejected.
 	value := regexp.MustCompile(`leadlog_console=([^;]+)`).FindStringSubmatch(cookie)[1]
 	require.Equal(t, http.StatusUnauthorized, b.send(call{method: http.MethodGet, path: "/crm/api/v1/crm/leads", credential: value}).status)
 	for _, changed := range []string{value[1:], "A" + value, value[:len(value)-2], ""} {
@@ -210,10 +210,10 @@ func TestSession_CookieSecureOverHTTPS(t *testing.T) {
 	value, _, _ := strings.Cut(cookie, ";")
 	for sent, status := range map[string]int{value: http.StatusOK, strings.TrimPrefix(value, "__Secure-"): http.StatusSeeOther} {
 		r := b.service.browser().do(http.MethodGet, "/console/leads", nil, "X-Forwarded-Proto", "https", "Cookie", sent)
-		require.Equal(t, status, r.status, "by https only a cookie with the prefix counts")
+		require.Equal(t, status, r.status, "over https only a cookie with the prefix is accepted")
 	}
 	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "http")
-	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "which the browser would not send back")
+	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "the browser would not send a Secure cookie over http")
 	b = browse(t)
 	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
 	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "the header is not from a trusted proxy")
@@ -254,23 +254,23 @@ func TestConsole_RejectsFormsNotText(t *testing.T) {
 
 func TestSignIn_LinkWorksOnce(t *testing.T) {
 	t.Parallel()
-	var ahead atomic.Int64
-	codes := console.NewCodes(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+	var offset atomic.Int64
+	codes := console.NewCodes(func() time.Time { return time.Now().Add(time.Duration(offset.Load())) })
 	b := browse(t, func(o *httpapi.Options) { o.ConsoleCodes = codes })
 	code := codes.Issue(b.jwt)
-	require.Contains(t, b.get("/console/sign-in?code="+code).body, code, "to look at it does not use it up")
+	require.Contains(t, b.get("/console/sign-in?code="+code).body, code, "showing the form does not consume the code")
 	require.Equal(t, "/console", b.post("/console/sign-in", "code", code).goTo)
 	require.Equal(t, http.StatusOK, b.get("/console").status)
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", code).status)
 	code = codes.Issue(b.jwt)
-	ahead.Store(int64(10 * time.Minute))
+	offset.Store(int64(10 * time.Minute))
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", code).status)
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", "guessed").status)
 }
 
 func TestSignIn_LimitsGuesses(t *testing.T) {
 	t.Parallel()
-	now := time.Now() // the limit gives nothing back
+	now := time.Now() // the quota is not refilled
 	b := browse(t, func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
 	limited := func(form ...string) bool {
 		for range 200 {
@@ -302,8 +302,8 @@ func TestConsole_SecurityHeaders(t *testing.T) {
 	require.Contains(t, r.body, "Page not found")
 }
 
-// follow opens a page's event stream. It returns a function that waits for a text, and one that returns the rest.
-func (b *browser) follow(path string) (sees func(text string), rest io.Reader) {
+// follow opens a page's event stream. It returns a function that waits for a text, and a reader of the rest.
+func (b *browser) follow(path string) (waitFor func(text string), rest io.Reader) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	b.t.Cleanup(cancel)
@@ -330,10 +330,10 @@ func TestLivePage_EndsWhenServiceStops(t *testing.T) {
 	t.Parallel()
 	stopping := make(chan struct{})
 	b := signedIn(t, func(o *httpapi.Options) { o.Stopping = stopping })
-	sees, rest := b.follow("/console/leads")
-	sees("No leads yet")
+	waitFor, rest := b.follow("/console/leads")
+	waitFor("No leads yet")
 	b.capture(`{"name":"Asha Rao","phone":"9876543210"}`)
-	sees("A••• R•••")
+	waitFor("A••• R•••")
 	close(stopping)
 	_, err := io.Copy(io.Discard, rest)
 	require.NoError(t, err)
@@ -342,24 +342,24 @@ func TestLivePage_EndsWhenServiceStops(t *testing.T) {
 func TestLivePage_EndsWithSession(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*browser, *atomic.Int64){
-		"expired": func(_ *browser, ahead *atomic.Int64) { ahead.Store(int64(2 * time.Hour)) },
+		"expired": func(_ *browser, offset *atomic.Int64) { offset.Store(int64(2 * time.Hour)) },
 		"revoked": func(b *browser, _ *atomic.Int64) { b.revoke(time.Now().Add(-time.Minute).Truncate(time.Second)) },
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			var ahead atomic.Int64
+			var offset atomic.Int64
 			b := browse(t, func(o *httpapi.Options) {
-				o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+				o.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 			})
 			b.signIn(b.issued(time.Hour))
-			sees, rest := b.follow("/console/leads")
-			sees("No leads yet")
-			end(b, &ahead)
-			left, err := io.ReadAll(rest)
+			waitFor, rest := b.follow("/console/leads")
+			waitFor("No leads yet")
+			end(b, &offset)
+			remaining, err := io.ReadAll(rest)
 			require.NoError(t, err)
-			require.Equal(t, "event: end\ndata:\n\n", string(left), "the script reloads the page")
+			require.Equal(t, "event: end\ndata:\n\n", string(remaining), "the script reloads the page")
 			again := b.do(http.MethodGet, "/console/leads", nil, "Accept", "text/event-stream")
-			require.Equal(t, http.StatusUnauthorized, again.status, "and is sent nowhere")
+			require.Equal(t, http.StatusUnauthorized, again.status, "the stream is not redirected")
 		})
 	}
 }

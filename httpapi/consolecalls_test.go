@@ -24,7 +24,7 @@ var (
 	rowKeys      = regexp.MustCompile(`<tr data-key="([^"]+)"`)
 )
 
-// printed returns the calls of the API and the commands of a page.
+// printed returns the API calls and the commands that a page prints.
 func (b *browser) printed(page string) (calls []printedCall, commands []string) {
 	b.t.Helper()
 	r := b.get("/console" + page)
@@ -38,14 +38,14 @@ func (b *browser) printed(page string) (calls []printedCall, commands []string) 
 		curl := curlCall.FindStringSubmatch(text)
 		require.NotNil(b.t, curl, text)
 		require.Equal(b.t, found[2] != "", curl[1] != "", text)
-		path, ours := strings.CutPrefix(curl[2], b.server.URL)
-		require.True(b.t, ours, text)
+		path, isLocal := strings.CutPrefix(curl[2], b.server.URL)
+		require.True(b.t, isLocal, text)
 		calls = append(calls, printedCall{found[1], found[2], path})
 	}
 	return calls, commands
 }
 
-// Each call that a page prints works with the scope that it names, and the first call of a list returns what the list shows.
+// Each printed call succeeds with the scope that the page names. The first call of a list returns the rows that the list shows.
 func TestConsole_PrintedCallsWork(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.RateLimit = 0 })
@@ -66,7 +66,7 @@ func TestConsole_PrintedCallsWork(t *testing.T) {
 	today := time.Now().UTC().Format("2006-01-02")
 	for _, c := range []struct {
 		page string
-		rows int    // that the first call returns, as the page shows; -1: it is not a list
+		rows int    // number of rows in the answer to the first call and on the page; -1: not a list
 		id   string // of a row
 	}{
 		{"/", -1, ""},
@@ -113,7 +113,7 @@ func TestConsole_PrintedCallsWork(t *testing.T) {
 		require.ElementsMatch(t, shown, listed, c.page)
 	}
 
-	require.Empty(t, printedCalls.FindAllString(b.get("/console/leads?phone=12").body, -1), "a filter that is wrong")
+	require.Empty(t, printedCalls.FindAllString(b.get("/console/leads?phone=12").body, -1), "a page with an invalid filter prints no call")
 	for page, want := range map[string]string{
 		"/leads?createdSince=2026-01-02":                         "leadlog export leads --account acme --since 2026-01-02T00:00:00Z",
 		"/leads?createdUntil=2026-01-02":                         "leadlog export leads --account acme --until 2026-01-03T00:00:00Z",
@@ -128,12 +128,12 @@ func TestConsole_PrintedCallsWork(t *testing.T) {
 		require.Equal(t, want, strings.Join(commands, "\n"), page)
 	}
 
-	// What a filter brings cannot leave the quotes of the shell.
+	// Values of filters are quoted for the shell.
 	calls, _ := b.printed("/leads?q=" + url.QueryEscape(`'; rm -rf "$HOME" #`))
 	require.Equal(t, "/api/v1/crm/leads?q=%27%3B+rm+-rf+%22%24HOME%22+%23", calls[0].path)
 
 	blind := b.service.browser().signIn(b.mint(ownAccount, "webhooks:read"))
 	calls, _ = blind.printed("/")
 	require.Equal(t, []string{"/webhooks/endpoints"}, []string{calls[0].path})
-	require.Len(t, calls, 1, fmt.Sprint("of what the session may read: ", calls))
+	require.Len(t, calls, 1, fmt.Sprint("a page prints only calls that the session's scopes allow: ", calls))
 }

@@ -64,12 +64,12 @@ func TestConsoleLead_OfAnotherAccount(t *testing.T) {
 	b := browse(t)
 	id := b.capture(`{"phone":"9876543210"}`).at("data", "leadId").(string)
 	b.signIn(b.stranger(""))
-	theirs, none := b.get("/console/leads/"+id), b.get("/console/leads/01JQKXZ8V4W9H6M3T2R5N7P0AB")
-	require.Equal(t, http.StatusNotFound, theirs.status)
-	require.Equal(t, none.body, theirs.body)
+	foreign, none := b.get("/console/leads/"+id), b.get("/console/leads/01JQKXZ8V4W9H6M3T2R5N7P0AB")
+	require.Equal(t, http.StatusNotFound, foreign.status)
+	require.Equal(t, none.body, foreign.body)
 }
 
-// One view has applied the lead, and another has not.
+// One view has applied the lead, and another one is behind.
 func TestConsoleLead_ViewsBehind(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"touch", "lead"} {
@@ -106,15 +106,15 @@ func TestLivePage_LimitPerAccount(t *testing.T) {
 		return response.StatusCode, cancel
 	}
 	b.signIn(b.jwt)
-	theirs := b.service.browser()
-	theirs.signIn(b.mint("other", ""))
+	otherBrowser := b.service.browser()
+	otherBrowser.signIn(b.mint("other", ""))
 	status, leave := follow(b)
 	require.Equal(t, http.StatusOK, status)
 	status, _ = follow(b)
 	require.Equal(t, http.StatusOK, status)
 	status, _ = follow(b)
 	require.Equal(t, http.StatusTooManyRequests, status)
-	status, _ = follow(theirs)
+	status, _ = follow(otherBrowser)
 	require.Equal(t, http.StatusOK, status)
 	leave()
 	require.Eventually(t, func() bool { status, _ := follow(b); return status == http.StatusOK }, time.Minute, 5*time.Millisecond)
@@ -157,7 +157,7 @@ func TestConsoleTokens_Lifecycle(t *testing.T) {
 		return b.send(call{method: http.MethodPost, path: "/api/v1/crm/leads", credential: credential, body: `{"phone":"9876543210","metadata":{"source":"website"}}`}).status
 	}
 	require.Equal(t, http.StatusCreated, works(first))
-	require.NotContains(t, b.get("/console/tokens").body, first, "it is shown once")
+	require.NotContains(t, b.get("/console/tokens").body, first, "the secret is shown once")
 
 	require.Contains(t, b.get("/console/tokens/"+token+"/rotate").body, "stops working at once")
 	second := value.FindStringSubmatch(b.post("/console/tokens/" + token + "/rotate").body)[1]
@@ -173,7 +173,7 @@ func TestConsoleTokens_Lifecycle(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, r.status)
 	require.Contains(t, r.body, "Token not found or already deleted")
 	require.Contains(t, r.body, "Nothing was changed")
-	require.NotContains(t, b.get("/console/leads/none").body, "Nothing was changed", "nothing was to be done")
+	require.NotContains(t, b.get("/console/leads/none").body, "Nothing was changed", "a read has no outcome to state")
 }
 
 func TestConsoleTokens_PagesDeleted(t *testing.T) {
@@ -197,7 +197,7 @@ func TestConsoleTokens_PagesDeleted(t *testing.T) {
 	require.Contains(t, page, "gone 03")
 	require.NotContains(t, page, "gone 02")
 	next := regexp.MustCompile(`href="(\?cursor=[^"]+)" rel="next"`).FindStringSubmatch(page)
-	require.NotNil(t, next, "more of them are not shown, and the page says so")
+	require.NotNil(t, next, "the page links to the next deleted tokens")
 	rest := b.get("/console/tokens" + next[1]).body
 	require.Contains(t, rest, "1 of 5 slots used")
 	for _, name := range []string{"gone 02", "gone 00", "First page"} {
@@ -211,7 +211,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	b := signedIn(t)
 	r := b.post("/console/webhooks", "url", "http://example.com", "description", "CRM <sync>")
 	require.Equal(t, http.StatusBadRequest, r.status)
-	require.Equal(t, 2, strings.Count(r.body, `class="fault"`), "the URL, and that no event was chosen")
+	require.Equal(t, 2, strings.Count(r.body, `class="fault"`), "errors of the URL and of the missing events")
 	require.Contains(t, r.body, "CRM &lt;sync&gt;")
 
 	r = b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created", "events", "lead.merged")
@@ -220,8 +220,8 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	first := secret.FindStringSubmatch(r.body)[1]
 	at := regexp.MustCompile(`data-address="(/console/webhooks/[0-9A-Z]{26})"`).FindStringSubmatch(r.body)[1]
 	require.Contains(t, r.body, `<span title="lead.created">Lead created</span>, <span title="lead.merged">Lead merged</span>`)
-	require.NotContains(t, b.get(at).body, first, "it is shown once")
-	for _, r := range []seen{b.get(at + "/deliveries/none"), b.post(at + "/deliveries/none/retry")} {
+	require.NotContains(t, b.get(at).body, first, "the secret is shown once")
+	for _, r := range []pageReply{b.get(at + "/deliveries/none"), b.post(at + "/deliveries/none/retry")} {
 		require.Equal(t, http.StatusNotFound, r.status, r.body)
 		require.Contains(t, r.body, "Delivery not found")
 	}
@@ -256,7 +256,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, b.get(at).status)
 }
 
-// A view that lags behind.
+// Timeout and interval of polls for a view that lags.
 const (
 	soon  = 2 * time.Minute
 	pause = 10 * time.Millisecond
@@ -277,7 +277,7 @@ func TestConsole_TracesAndLogs(t *testing.T) {
 	require.Contains(t, metadata, own)
 }
 
-// A page shows the first rows of a long report. Its totals cover the whole period, and its chart the end of it.
+// A page shows the first rows of a long report. The totals cover the whole period, and the chart covers its end.
 func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
@@ -294,7 +294,7 @@ func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	require.Contains(t, r.body, "Only the first rows are shown.")
 }
 
-// The address selects a comparison with the previous period. The page says if that lacks data.
+// A parameter selects a comparison with the previous period. The page has a note if that period lacks data.
 func TestConsole_ComparesPeriods(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
@@ -323,7 +323,7 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	require.Contains(t, r, `href="?">Stop comparing`)
 	require.Contains(t, r, "The first data are of "+today.AddDate(0, 0, -30).Format(time.DateOnly)+", within the period before")
 	require.Contains(t, r, `aria-label="`+named(0)+`: 16; Website 11; WhatsApp 5; &#43;166.7 % from 6, `+named(30)+`"`)
-	require.Contains(t, r, `aria-label="`+named(2)+`: 0; from 0, `+named(32)+`"`, "a day without arrivals can be read too")
+	require.Contains(t, r, `aria-label="`+named(2)+`: 0; from 0, `+named(32)+`"`, "a day without arrivals has a label")
 	require.Contains(t, r, `<span class="hint" data-of="then">&#43;300.0 % from 6, `+today.AddDate(0, 0, -59).Format(time.DateOnly)+" to ")
 	require.Contains(t, r, "&#43;300.0 % from 6 in the 30 days before")
 	require.Contains(t, r, "8 in all of yesterday")
@@ -332,8 +332,8 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	r = b.get("/console/sources?compare=previous&source=website").body
 	require.Contains(t, r, `href="?source=website">Stop comparing`)
 	require.Contains(t, r, `<input type="hidden" name="compare" value="previous">`)
-	require.Contains(t, r, `<td class="num">&#43;466.7 % from 3</td>`, "touches, not refusals")
-	// A chart of the end of a long period is compared with the end of the one before.
+	require.Contains(t, r, `<td class="num">&#43;466.7 % from 3</td>`, "the comparison counts touches, not refusals")
+	// The chart of a long period shows its end, which is compared with the end of the previous period.
 	since, until := today.AddDate(0, 0, -160), today
 	r = b.get("/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" + until.Format(time.DateOnly)).body
 	require.NotContains(t, r, `<path class="before"`)
@@ -353,7 +353,7 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 	token := made.at("data", "tokenId").(string)
 	b.as(http.MethodGet, after("/api/v1/crm/tokens", made), "").is(http.StatusOK)
 	chip := regexp.MustCompile(`<a class="chip" href="([^"]+)"><span class="hint">([^<]+)</span> ([^<]+) <span`)
-	type chips = map[string]string // from what they show to where they lead
+	type chips = map[string]string // addresses by text
 	on := func(path string) chips {
 		r := b.get(path)
 		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest}, r.status, path)
@@ -369,7 +369,7 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 		"/leads?q=%3Cb%3E+x&status=new&source=google_ad&leadTemperature=hot&phone=98765+43210&email=a@b.example&createdSince=2026-01-02&createdUntil=2026-01-03": {
 			"Search <b> x", "Status new", "Source Google Ads", "Temperature hot", "Phone 98765 43210", "Email a@b.example", "Created from 2026-01-02", "Created to 2026-01-03",
 		},
-		"/leads?phone=12&status=": {"Phone 12"}, // which is wrong
+		"/leads?phone=12&status=": {"Phone 12"}, // an invalid phone
 		"/sources":                nil,
 		"/sources?since=2026-01-02&until=2026-01-03&interval=week&source=google_ad&compare=previous": {"From 2026-01-02", "To 2026-01-03", "By Week", "Source Google Ads"},
 		"/arrivals?state=captured&intakeId=" + intake + "&reason=phone&since=2026-01-02":             {"Status captured", "Intake Shop <1>", "Field to correct phone", "From 2026-01-02"},
@@ -388,7 +388,7 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 	}
 	require.Contains(t, on("/console/sources?since=2026-01-02&compare=previous")["From 2026-01-02"], "compare=previous", "other parameters are kept")
 	require.Contains(t, b.get("/console/sources?since=2026-01-02&source=api&compare=previous").body, `<a href="?compare=previous">Remove all</a>`)
-	require.Regexp(t, `<details class="more" open>`, b.get("/console/leads?phone=12").body, "what is wrong is in sight")
+	require.Regexp(t, `<details class="more" open>`, b.get("/console/leads?phone=12").body, "an invalid filter is unfolded")
 	require.NotRegexp(t, `<details class="more" open>`, b.get("/console/leads?status=new").body)
 }
 
@@ -438,7 +438,7 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 	last := b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
 	last.is(http.StatusOK)
 	b.caughtUp()
-	require.Equal(t, []string{"0 INR 0", "0 INR 0", "1 INR 100", "– –"}, credits(""), "of the last touch before it was won")
+	require.Equal(t, []string{"0 INR 0", "0 INR 0", "1 INR 100", "– –"}, credits(""), "the last touch before the conversion gets all credit")
 	require.Equal(t, []string{"0.333334 INR 33.3334", "0.333333 INR 33.3333", "0.333333 INR 33.3333", "– –"}, credits("?model=linear"))
 	require.Contains(t, b.get(page+"?model=linear").body, `<option value="linear" selected>`)
 	require.Contains(t, b.get(page).body, `<time class="at" datetime="`+won.at("data", "updatedAt").(string))
@@ -462,8 +462,8 @@ func TestReveal_RecordedBeforeShown(t *testing.T) {
 		require.Contains(t, r.body, personal)
 	}
 	require.NotContains(t, b.get("/console/leads/"+id).body, "Asha")
-	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status, "which shows nothing, and is not noted")
-	for _, since := range []string{"x", "0001-01-01T00:30:00%2B14:00"} { // the other is before the year 1
+	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status, "a refused export is not recorded")
+	for _, since := range []string{"x", "0001-01-01T00:30:00%2B14:00"} { // not a time; before the year 1
 		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/history.csv?since="+since).status, since)
 	}
 	require.Equal(t, http.StatusOK, b.get("/console/leads.csv?q=asha").status)
@@ -476,7 +476,7 @@ func TestReveal_RecordedBeforeShown(t *testing.T) {
 	trail := b.get("/console/audit/trail.ndjson").body
 	require.Regexp(t, `(?s)"what":"lead".*"what":"leads","format":"csv","filter":{"q":"\*\*\*"}}.*"rows":1,"complete":true.*"what":"sources","format":"ndjson"}`, trail)
 
-	// No lead changed by being looked at.
+	// Reveals and exports do not change the lead.
 	events := b.as(http.MethodGet, "/api/v1/crm/leads/"+id+"/events", "").body["data"].([]any)
 	require.Len(t, events, 1)
 
@@ -538,12 +538,12 @@ func TestConsoleLead_MasksActivity(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	id := b.capture(`{"phone":"9876543210","visitorId":"v"}`).at("data", "leadId").(string)
-	acted := b.act("v", `{"type":"page_view","url":"https://shop.example/people/asha-rao?q=rao#asha","title":"Orders of Asha Rao",`+
+	acted := b.recordActivity("v", `{"type":"page_view","url":"https://shop.example/people/asha-rao?q=rao#asha","title":"Orders of Asha Rao",`+
 		`"referrer":"https://search.example/asha"}`)
 	require.Equal(t, http.StatusAccepted, acted.status, acted.raw)
 	b.as(http.MethodGet, after(leads+"/"+id+"/activity", acted), "").is(http.StatusOK)
 	masked := b.get("/console/leads/" + id).body
-	require.Contains(t, masked, "https://shop.example/•••", "the site is not personal")
+	require.Contains(t, masked, "https://shop.example/•••", "the host is not masked")
 	for _, personal := range []string{"asha", "Asha", "rao"} {
 		require.NotContains(t, masked, personal)
 	}
@@ -561,7 +561,7 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	}
 	verified := func(texts ...string) {
 		t.Helper()
-		b.caughtUp() // a page seen meanwhile may compare with a later tree
+		b.caughtUp() // otherwise the cookie of an earlier page may have a later tree
 		page := b.get("/console/audit").body
 		for _, text := range append(texts, "✓ Verified") {
 			require.Contains(t, page, text)
@@ -581,11 +581,11 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	require.Contains(t, r.body, "✗ Not verified")
 	require.Equal(t, 1, strings.Count(r.body, "✗ does not match the signed tree"))
 	require.Equal(t, 3, strings.Count(r.body, "✓ verified"))
-	require.Empty(t, r.header.Values("Set-Cookie"), "a tree with another signature is not stored for comparison")
+	require.Empty(t, r.header.Values("Set-Cookie"), "a tree that does not verify is not stored in the cookie")
 	change(`UPDATE views.token_event SET actor = 'user:ann' WHERE leaf = 1`)
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
 
-	// What says of itself that it is in no tree, or not yet, is not proven by the others.
+	// An event with a leaf outside of the tree is reported as not proven.
 	for _, leaf := range []string{"-1", "1000"} {
 		change(`UPDATE views.token_event SET actor = 'user:bob', leaf = ` + leaf + ` WHERE leaf = 1`)
 		r = b.get("/console/audit")
@@ -596,7 +596,7 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	}
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
 
-	// A tree that was rewritten with its rows is detected by a viewer of the one before.
+	// A rewritten tree is detected by a browser that stored the earlier tree.
 	change(`DELETE FROM views.token_tree`)
 	change(`DELETE FROM views.token_event`)
 	require.Contains(t, b.get("/console/audit").body, "smaller than the one that this browser saw before")
@@ -611,7 +611,7 @@ func TestConsoleUsage_SeparatesBatchLines(t *testing.T) {
 	b.sendBatch("{\"phone\":\"9876543211\"}\n{\"phone\":\"12\"}\n{\"phone\":\"9876543210\"}\n{\"phone\":\"9876543212\"}\n")
 	require.Eventually(t, func() bool {
 		return strings.Contains(b.get("/console/usage.ndjson").body, `"captures":2,"batchLines":3,"refused":2,"deliveries":0}`)
-	}, soon, pause, "of lines those that arrived, whatever became of them")
+	}, soon, pause, "batch lines count, including refused ones")
 	days := b.as(http.MethodGet, "/api/v1/crm/usage", "").is(http.StatusOK).at("data").([]any)
 	require.Len(t, days, 30)
 	today := days[0].(map[string]any)
@@ -638,7 +638,7 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	b.capture(`{"name":"=cmd()","phone":"9876543210","opportunityValue":12,"status":"won"}`)
 	b.post("/console/tokens", "name", "form", "expiresInDays", "30")
 	b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created")
-	for _, file := range [][2]string{ // the leads first: the trail records the export
+	for _, file := range [][2]string{ // leads first, because the trail records their export
 		{"/leads", "9876543210"}, {"/sources", "api"}, {"/sources/history", "api"}, {"/tokens", "form"}, {"/audit", "token.created"},
 		{"/audit/trail", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "touch"}, {"/usage", "T00:00:00.000Z"},
 	} {
@@ -685,7 +685,7 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	first := secret.FindStringSubmatch(r.body)[1]
 	at := regexp.MustCompile(`data-address="(/console/intakes/[0-9A-Z]{26})"`).FindStringSubmatch(r.body)[1]
 	shown := b.get(at).body
-	require.NotContains(t, shown, first, "it is shown once")
+	require.NotContains(t, shown, first, "the secret is shown once")
 	require.Contains(t, shown, "/in/"+strings.TrimPrefix(at, "/console/intakes/")+"<")
 	require.Contains(t, shown, "Nothing has arrived yet.")
 
@@ -797,8 +797,8 @@ func TestConsoleArrivals_Quarantine(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, reader.post(third+"/resubmit").status)
 }
 
-// tale returns the sentences of the story on a page, in order.
-func tale(page string) (sentences []string) {
+// storySentences returns the sentences of a lead's story on a page, in order.
+func storySentences(page string) (sentences []string) {
 	tags := regexp.MustCompile(`<[^>]+>`)
 	for _, one := range regexp.MustCompile(`<span class="says">(.*?)</span> <time`).FindAllStringSubmatch(page, -1) {
 		sentences = append(sentences, html.UnescapeString(tags.ReplaceAllString(one[1], "")))
@@ -806,8 +806,8 @@ func tale(page string) (sentences []string) {
 	return sentences
 }
 
-// What happened to a lead is shown in sentences, in the order that the reader chooses, without ids and personal data.
-func TestConsoleLead_TellsStory(t *testing.T) {
+// The history of a lead is shown in sentences, in the selected order, without ids and personal data.
+func TestConsoleLead_ShowsStory(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	form := b.as(http.MethodPost, "/api/v1/crm/intakes", `{"name":"Contact <us>","kind":"form"}`).is(http.StatusCreated)
@@ -829,8 +829,8 @@ func TestConsoleLead_TellsStory(t *testing.T) {
 	}, soon, pause)
 	b.capture(`{"phone":"9876543210","email":"asha@example.com","city":"Pune","visitorId":"v","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
 	b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
-	b.act("v", `{"type":"page_view","url":"https://shop.example/asha?utm_campaign=sale","title":"Asha"}`).is(http.StatusAccepted)
-	b.act("v", `{"type":"click","at":"2020-01-02T03:04:05Z"}`).is(http.StatusAccepted)
+	b.recordActivity("v", `{"type":"page_view","url":"https://shop.example/asha?utm_campaign=sale","title":"Asha"}`).is(http.StatusAccepted)
+	b.recordActivity("v", `{"type":"click","at":"2020-01-02T03:04:05Z"}`).is(http.StatusAccepted)
 	at := "/api/v1/crm/leads/" + id
 	b.as(http.MethodPatch, at, `{"leadTemperature":"hot","opportunityValue":12000}`).is(http.StatusOK)
 	b.as(http.MethodPatch, at, `{"status":"won"}`).is(http.StatusOK)
@@ -847,18 +847,18 @@ func TestConsoleLead_TellsStory(t *testing.T) {
 		"The email a•••@•••.com was released",
 	}
 	page := b.get("/console/leads/" + id).body
-	require.Equal(t, want, tale(page))
+	require.Equal(t, want, storySentences(page))
 	require.NotContains(t, page, "Asha")
 	require.NotContains(t, page, "Pune")
 	require.Equal(t, 2, strings.Count(page, `<h3 class="day">`), "2020 and today")
 	require.Contains(t, page, `<h3 class="day">2020-01-02</h3>`)
 	story, _, _ := strings.Cut(page, `<details id="calls"`)
 	shown := regexp.MustCompile(`(?s)<details.*?</details>|<[^>]*>`).ReplaceAllString(story, "")
-	require.NotRegexp(t, `[0-9A-Z]{26}`, shown[strings.Index(shown, "Profile"):], "ids are folded")
+	require.NotRegexp(t, `[0-9A-Z]{26}`, shown[strings.Index(shown, "Profile"):], "ids are in folded details")
 	slices.Reverse(want)
-	require.Equal(t, want, tale(b.get("/console/leads/"+id+"?order=newest").body))
+	require.Equal(t, want, storySentences(b.get("/console/leads/"+id+"?order=newest").body))
 	want[0] = "The email asha@example.com was released"
-	require.Equal(t, want, tale(b.post("/console/leads/"+id+"/reveal?order=newest").body))
+	require.Equal(t, want, storySentences(b.post("/console/leads/"+id+"/reveal?order=newest").body))
 
 	b.as(http.MethodDelete, at, "").is(http.StatusOK)
 	require.Equal(t, http.StatusNotFound, b.get("/console/leads/"+id).status, "an erased lead has no story")
@@ -875,13 +875,13 @@ func TestConsoleLead_StoryOfJoin(t *testing.T) {
 		"Captured through a Google ad, as a lead that was joined later",
 		"Captured through the website, as a lead that was joined later",
 		"Another lead was joined into this one: name changed, email added, value added, size added",
-	}, tale(b.get("/console/leads/"+into).body))
+	}, storySentences(b.get("/console/leads/"+into).body))
 	require.Equal(t, []string{
 		"Captured through a Google ad", "Captured again through the website: no field changed", "Joined into another lead",
-	}, tale(b.get("/console/leads/"+from).body))
+	}, storySentences(b.get("/console/leads/"+from).body))
 }
 
-// Each event and each visit of a long story is on exactly one of its pages, in either order.
+// Each event and each visit of a long story is on exactly one page, in either order.
 func TestConsoleLead_PagesOfStory(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.RateLimit = 0 })
@@ -889,7 +889,7 @@ func TestConsoleLead_PagesOfStory(t *testing.T) {
 	id := b.capture(`{"phone":"9876543210","visitorId":"v","metadata":{"source":"website"}}`).at("data", "leadId").(string)
 	for n := range 119 {
 		if n%40 == 20 {
-			b.act("v", `{"type":"click"}`).is(http.StatusAccepted)
+			b.recordActivity("v", `{"type":"click"}`).is(http.StatusAccepted)
 		}
 		b.as(http.MethodPatch, "/api/v1/crm/leads/"+id, fmt.Sprintf(`{"opportunityValue":%d}`, n)).is(http.StatusOK)
 	}
@@ -935,13 +935,13 @@ func TestConsole_FirstSteps(t *testing.T) {
 		return b.get("/console").body
 	}
 	require.Regexp(t, `(?s)Create a form</a>.*<button disabled>Send a test lead.*appears here automatically`, overview())
-	require.Equal(t, http.StatusSeeOther, b.post("/console/test-lead").status, "without a form there is nothing to send it to")
+	require.Equal(t, http.StatusSeeOther, b.post("/console/test-lead").status, "without a form, the test lead is not sent")
 	require.Contains(t, overview(), "appears here automatically")
 
 	form := b.as(http.MethodPost, intakes, `{"name":"Site","kind":"form","mapping":{"phone":"'1'"}}`).is(http.StatusCreated).at("data", "intakeId").(string)
 	require.Contains(t, overview(), `<button>Send a test lead`)
 	b.post("/console/test-lead")
-	require.Contains(t, overview(), "is in quarantine", "the form makes a wrong phone of it")
+	require.Contains(t, overview(), "is in quarantine", "the form maps the phone incorrectly")
 	b.as(http.MethodPatch, intakes+"/"+form, `{"mapping":{}}`).is(http.StatusOK)
 	b.post("/console/test-lead")
 	require.Regexp(t, `(?s)done</span> <a href="/console/intakes/`+form+`">Site</a>.*done</span>.*done</span> <a href="/console/leads/[0-9A-Z]{26}">`, overview())
@@ -962,7 +962,7 @@ func TestConsole_DemoData(t *testing.T) {
 	require.Len(t, all(), 41)
 	head := storetest.Head(t, b.store)
 	b.post("/console/demo")
-	require.Equal(t, head, storetest.Head(t, b.store), "it is there already: nothing is appended")
+	require.Equal(t, head, storetest.Head(t, b.store), "a repeat appends nothing")
 
 	body := b.get("/console").body
 	require.Contains(t, body, "This account has demo data: 40 leads.")
@@ -977,13 +977,13 @@ func TestConsole_DemoData(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, last.Sub(first).Abs(), 20*24*time.Hour)
 
-	// A lead that has also arrived in another way stays.
+	// A demo lead with another arrival is not removed.
 	kept := won[0].(map[string]any)["email"].(string)
 	b.capture(`{"email":"` + kept + `","metadata":{"source":"website"}}`).is(http.StatusOK)
 	require.Contains(t, b.get("/console/demo/remove").body, "Remove the demo data")
-	left := b.removeDemo()
-	require.Len(t, left, 2)
-	require.Equal(t, []any{kept, own}, []any{left[0].(map[string]any)["email"], left[1].(map[string]any)["leadId"]})
+	remaining := b.removeDemo()
+	require.Len(t, remaining, 2)
+	require.Equal(t, []any{kept, own}, []any{remaining[0].(map[string]any)["email"], remaining[1].(map[string]any)["leadId"]})
 	require.NotContains(t, b.get("/console").body, "has demo data")
 	require.Empty(t, b.as(http.MethodGet, intakes, "").at("data"))
 	require.Contains(t, b.get("/console/arrivals?state=quarantined").body, "No arrival")
@@ -991,24 +991,24 @@ func TestConsole_DemoData(t *testing.T) {
 	require.Len(t, all(), 2)
 }
 
-// removeDemo removes the demo data, and returns the leads that remain. A request erases leads for a few seconds, so on a slow machine it takes
-// several, each of which erases some.
+// removeDemo removes the demo data, and returns the remaining leads. A request erases leads for a few seconds, so a slow machine needs
+// several requests.
 func (b *browser) removeDemo() []any {
 	b.t.Helper()
-	count := func() (left []any, demo bool) {
+	count := func() (remaining []any, demo bool) {
 		b.caughtUp()
-		left = b.as(http.MethodGet, leads+"?limit=100", "").is(http.StatusOK).at("data").([]any)
-		return left, strings.Contains(b.get("/console").body, `id="demo" data-live class="notice"`)
+		remaining = b.as(http.MethodGet, leads+"?limit=100", "").is(http.StatusOK).at("data").([]any)
+		return remaining, strings.Contains(b.get("/console").body, `id="demo" data-live class="notice"`)
 	}
-	left, demo := count()
+	remaining, demo := count()
 	for demo {
 		b.post("/console/demo/remove")
-		before := len(left)
-		if left, demo = count(); demo {
-			require.Less(b.t, len(left), before)
+		before := len(remaining)
+		if remaining, demo = count(); demo {
+			require.Less(b.t, len(remaining), before)
 		}
 	}
-	return left
+	return remaining
 }
 
 func TestConsole_DemoDataAtOnce(t *testing.T) {
@@ -1031,14 +1031,14 @@ func TestConsole_DemoDataAtOnce(t *testing.T) {
 	require.Len(t, b.as(http.MethodGet, intakes, "").at("data"), 1)
 	require.Len(t, b.as(http.MethodGet, "/api/v1/crm/touches?limit=100", "").at("data"), 55)
 
-	// A status that a user gave stays.
+	// A status that a user has set is kept.
 	id := made[0].(map[string]any)["leadId"].(string)
 	b.as(http.MethodPatch, leads+"/"+id, `{"status":"lost"}`).is(http.StatusOK)
 	b.caughtUp()
 	b.post("/console/demo")
 	require.Equal(t, "lost", b.as(http.MethodGet, leads+"/"+id, "").at("data", "status"))
 
-	// What a killed process has left is named, and can be continued.
+	// After a kill, the page reports incomplete demo data and offers to continue.
 	b.as(http.MethodDelete, leads+"/"+id, "").is(http.StatusOK)
 	b.caughtUp()
 	require.Contains(t, b.get("/console").body, "Demo data is incomplete: 39 of 40 leads.")

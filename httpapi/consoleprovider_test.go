@@ -45,8 +45,8 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	leads := b.get("/console/leads")
 	require.Equal(t, http.StatusOK, leads.status)
 	require.Contains(t, leads.body, "<strong>"+ownAccount+"</strong>")
-	require.Equal(t, http.StatusForbidden, b.get("/console/tokens").status, "the role has no such scope")
-	require.Equal(t, http.StatusUnauthorized, b.get(callback+answer.Encode()).status, "what was begun is used up")
+	require.Equal(t, http.StatusForbidden, b.get("/console/tokens").status, "the role lacks the scope")
+	require.Equal(t, http.StatusUnauthorized, b.get(callback+answer.Encode()).status, "the sign-in state works once")
 
 	out := b.post("/console/sign-out")
 	require.Equal(t, http.StatusOK, out.status)
@@ -54,7 +54,7 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	require.Contains(t, out.body, "id_token_hint=ey")
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
 
-	// Browsers drop large cookies: then the person signs out without an ID token.
+	// Browsers drop large cookies. The sign-out then has no ID token.
 	at.Claims = func(c jwt.MapClaims) {
 		c["account_id"] = ownAccount
 		c["groups"] = strings.Repeat("a-group-of-many ", 300)
@@ -79,12 +79,12 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 		refused := b.get(callback + answer.Encode())
 		require.Equal(t, c.status, refused.status, name)
 		require.Contains(t, refused.body, c.text, name)
-		require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status, "%s: there is no session", name)
+		require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status, "%s: no session is created", name)
 	}
 	require.NotContains(t, b.log.String(), answer.Get("code"))
 	require.NotContains(t, b.log.String(), answer.Get("state"))
 
-	// A sealed sign-in is no session, and a JWT still signs in.
+	// The cookie of a pending sign-in is not a session. Sign-in by JWT is still possible.
 	begin(b)
 	pending := ""
 	address, err := url.Parse(b.server.URL + "/console/sign-in/callback")
@@ -98,7 +98,7 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	b.client.Jar.SetCookies(address, []*http.Cookie{{Name: "leadlog_console", Value: pending, Path: "/console"}})
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
 	b.signIn(b.jwt)
-	require.Equal(t, http.StatusSeeOther, b.post("/console/sign-out").status, "by a JWT there is nothing more to sign out of")
+	require.Equal(t, http.StatusSeeOther, b.post("/console/sign-out").status, "after sign-in by JWT, sign-out does not redirect to the provider")
 }
 
 func TestConsole_WithoutProvider(t *testing.T) {

@@ -20,10 +20,10 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// traces are the texts that a person sent, in any encoding.
+// traces are substrings of the personal data in the test's requests.
 var traces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
 
-const whole = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
+const fullArrival = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
 	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali"},"customFields":{"city":"pune-city"}}`
 
 // requireNoTrace searches every row of every table of a database, and the service's log.
@@ -39,17 +39,17 @@ func (s *service) requireNoTrace() {
 	for _, table := range tables {
 		rows, err := s.pool.Query(s.t.Context(), `SELECT t::text FROM `+table+` t`)
 		require.NoError(s.t, err)
-		held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		rowTexts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		require.NoError(s.t, err)
-		for _, row := range held {
+		for _, row := range rowTexts {
 			for _, trace := range traces {
 				require.NotContains(s.t, row, trace, table)
-				require.NotContains(s.t, row, hex.EncodeToString([]byte(trace)), table) // bytes are shown so
+				require.NotContains(s.t, row, hex.EncodeToString([]byte(trace)), table) // PostgreSQL prints bytea in hex
 			}
 		}
 	}
 	for _, trace := range traces {
-		require.NotContains(s.t, s.log.String(), trace, "the log of the service")
+		require.NotContains(s.t, s.log.String(), trace, "the log output of the service")
 	}
 	for _, e := range storetest.Events(s.t, s.store.Store.Store, eventstore.Filter{}) {
 		for _, trace := range traces {
@@ -70,25 +70,25 @@ func (s *service) erase(id string, status int) reply {
 	return s.as(http.MethodDelete, leads+"/"+id, "").is(status)
 }
 
-func (s *service) captureWhole(status int, header map[string]string) reply {
+func (s *service) captureFull(status int, header map[string]string) reply {
 	s.t.Helper()
-	return s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: whole, header: header}).is(status)
+	return s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: fullArrival, header: header}).is(status)
 }
 
 func TestErase_RemovesPersonEverywhere(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)
-	act := func(status int) {
+	recordActivity := func(status int) {
 		r := s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/visitor-of-asha/activity", credential: s.jwt,
 			body: `{"type":"page_view","url":"https://example.com/diwali"}`})
 		require.Equal(t, status, r.status, r.raw)
 	}
-	act(202)
-	id := s.leadID(s.captureWhole(201, nil))
+	recordActivity(202)
+	id := s.leadID(s.captureFull(201, nil))
 	second := s.as(http.MethodPost, leads, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`).is(200)
 	now := time.Now().UTC().Format(time.RFC3339Nano)
-	for _, p := range []*service{s, other} { // whose caches are warm now
+	for _, p := range []*service{s, other} { // both processes have warm caches
 		for _, path := range []string{"?minPosition=" + second.header.Get("X-Log-Position"), "/sources", "/events", "/activity", "?asOf=" + now} {
 			p.as(http.MethodGet, leads+"/"+id+path, "").is(200)
 		}
@@ -107,13 +107,13 @@ func TestErase_RemovesPersonEverywhere(t *testing.T) {
 	s.requireNoTrace()
 	other.requireNoTrace()
 	keys := pgtest.Value[int](t, s.pool, `SELECT count(*) FROM person.key`)
-	require.Zero(t, keys, "of the lead and of its visitor")
+	require.Zero(t, keys, "the keys of the lead and of the visitor are destroyed")
 
-	act(202) // the browser keeps its id
-	again := s.captureWhole(201, nil)
+	recordActivity(202) // the browser still has its visitor id
+	again := s.captureFull(201, nil)
 	require.NotEqual(t, id, s.leadID(again))
 	again = s.as(http.MethodGet, leads+"/"+s.leadID(again)+"/activity?minPosition="+again.header.Get("X-Log-Position"), "").is(200)
-	require.Len(t, again.body["data"], 1, "what came after the erasure")
+	require.Len(t, again.body["data"], 1, "only activity after the erasure is shown")
 }
 
 // The audit trail names the released field, which is not personal, also when its view is built after the erasure.
@@ -154,7 +154,7 @@ func TestErase_ForgetsVisitorOfLastLead(t *testing.T) {
 	}
 	require.Zero(t, rows())
 
-	// A person who comes back is a new lead, however often the erasure is repeated.
+	// A repeated erasure does not delete later activity of the visitor.
 	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity", `{"type":"click"}`).is(202)
 	require.Eventually(t, func() bool { return rows() == 1 }, time.Minute, 10*time.Millisecond)
 	s.erase(ids[1], 404)
@@ -165,33 +165,33 @@ func TestErase_IdempotentRepeatIsGone(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	key := map[string]string{"Idempotency-Key": "k-1"}
-	id := s.leadID(s.captureWhole(201, key))
-	s.captureWhole(201, key)
+	id := s.leadID(s.captureFull(201, key))
+	s.captureFull(201, key)
 	s.erase(id, 200)
-	gone := s.captureWhole(410, key)
-	require.Equal(t, "LEAD_ERASED", gone.body["code"])
-	s.captureWhole(201, nil)
+	erased := s.captureFull(410, key)
+	require.Equal(t, "LEAD_ERASED", erased.body["code"])
+	s.captureFull(201, nil)
 }
 
-// Callers capture, repeat and erase one person concurrently. Each gets a true answer, and in the end either there
-// is a lead of that person, with a key, or there is none.
+// Callers capture, repeat and erase one person concurrently. Each answer is valid. At the end, an erasure of the last lead leaves no
+// lead and no personal data.
 func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)
 	for round := range 4 {
-		id := s.leadID(s.captureWhole(201, map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}))
+		id := s.leadID(s.captureFull(201, map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}))
 		var group sync.WaitGroup
 		for i := range 6 {
 			p := []*service{s, other}[i%2]
 			group.Go(func() {
-				r := p.as(http.MethodPost, leads, whole)
+				r := p.as(http.MethodPost, leads, fullArrival)
 				if r.status != 200 && r.status != 201 {
 					t.Error(r.status, r.raw)
 				}
 			})
 			group.Go(func() {
-				r := p.send(call{method: http.MethodPost, path: leads, credential: p.jwt, body: whole, header: map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}})
+				r := p.send(call{method: http.MethodPost, path: leads, credential: p.jwt, body: fullArrival, header: map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}})
 				if r.status != 201 && r.status != 410 {
 					t.Error(r.status, r.raw)
 				}
@@ -205,7 +205,7 @@ func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 		}
 		group.Wait()
 		s.erase(id, 404)
-		last := s.as(http.MethodPost, leads, whole)
+		last := s.as(http.MethodPost, leads, fullArrival)
 		s.erase(s.leadID(last), 200)
 		s.requireNoTrace()
 		live := pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.lead`)

@@ -42,7 +42,7 @@ func typesOf(events []map[string]any) (types []string) {
 func TestFeed_SameAsEventLists(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	id := s.capture(whole).is(http.StatusCreated).at("data", "leadId").(string)
+	id := s.capture(fullArrival).is(http.StatusCreated).at("data", "leadId").(string)
 	s.as(http.MethodPatch, "/api/v1/crm/leads/"+id, `{"name":"Asha R"}`).is(http.StatusOK)
 	token, _ := s.token()
 	s.as(http.MethodPost, "/api/v1/crm/tokens/"+token+"/rotate", "").is(http.StatusOK)
@@ -64,14 +64,14 @@ func TestFeed_SameAsEventLists(t *testing.T) {
 			require.Equal(t, false, events[i]["erased"])
 		}
 	}
-	again, _ := s.feed("after=" + next) // the cursor moves on: reading the page was recorded
+	again, _ := s.feed("after=" + next) // no events after the cursor, although the read was recorded
 	require.Empty(t, again)
 }
 
 func TestFeed_Erasure(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	id := s.capture(whole).is(http.StatusCreated).at("data", "leadId").(string)
+	id := s.capture(fullArrival).is(http.StatusCreated).at("data", "leadId").(string)
 	s.capture(`{"name":"Asha","phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
 	before, _ := s.feed("limit=2")
 	cursors := func() (all []string) {
@@ -87,7 +87,7 @@ func TestFeed_Erasure(t *testing.T) {
 	s.as(http.MethodDelete, "/api/v1/crm/leads/"+id, "").is(http.StatusOK)
 	r := s.as(http.MethodGet, eventsPath, "").is(http.StatusOK)
 	for _, trace := range traces {
-		if trace != "diwali" { // the campaign is not the person's
+		if trace != "diwali" { // the campaign is not personal data
 			require.NotContains(t, r.raw, trace)
 		}
 	}
@@ -100,7 +100,7 @@ func TestFeed_Erasure(t *testing.T) {
 	require.Equal(t, known, cursors()[:len(known)])
 }
 
-// An erasure was interrupted after its event, before the keys were destroyed.
+// An erasure was interrupted between its event and the destruction of the keys.
 func TestFeed_HidesUnfinishedErasure(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -132,7 +132,7 @@ func TestFeed_Scopes(t *testing.T) {
 	s := start(t)
 	s.token()
 	s.as(http.MethodPost, "/webhooks/endpoints", `{"url":"https://8.8.8.8/hook"}`).is(http.StatusCreated)
-	s.capture(whole).is(http.StatusCreated)
+	s.capture(fullArrival).is(http.StatusCreated)
 	for scope, want := range map[string]string{
 		"leads:read":                          "lead.created",
 		"leads:read audit:read":               "account.configured token.created lead.created",
@@ -148,13 +148,13 @@ func TestFeed_Scopes(t *testing.T) {
 	}
 	s.send(call{method: http.MethodGet, path: eventsPath, credential: s.mint(ownAccount, "audit:read")}).is(http.StatusForbidden)
 	r := s.send(call{method: http.MethodGet, path: eventsPath + "?types=token.*", credential: s.mint(ownAccount, "leads:read")}).is(http.StatusOK)
-	require.Empty(t, r.at("data"), "left out")
+	require.Empty(t, r.at("data"), "events without a scope are omitted")
 }
 
 func TestFeed_Parameters(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.capture(whole).is(http.StatusCreated)
+	s.capture(fullArrival).is(http.StatusCreated)
 	for query, name := range map[string]string{
 		"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "wait=31": "wait", "wait=-1": "wait", "wait=NaN": "wait",
 		"types=data.revealed": "types", "types=lead.creat": "types", "types=lead.*,": "types", "types=claim.*": "types", "after=x": "after",
@@ -182,8 +182,8 @@ func TestFeed_WaitEndsAtEvent(t *testing.T) {
 	_, next := s.feed("")
 	answered := make(chan reply)
 	go func() { answered <- s.as(http.MethodGet, eventsPath+"?wait=30&types=lead.created&after="+next, "") }()
-	s.token() // does not end it
-	s.capture(whole).is(http.StatusCreated)
+	s.token() // an event of another type does not end the wait
+	s.capture(fullArrival).is(http.StatusCreated)
 	r := (<-answered).is(http.StatusOK)
 	require.Equal(t, "lead.created", r.at("data").([]any)[0].(map[string]any)["type"])
 
@@ -207,7 +207,7 @@ func TestFeed_WaitEndsAtShutdown(t *testing.T) {
 func TestFeed_WaitsBoundedPerAccount(t *testing.T) {
 	t.Parallel()
 	stopping := make(chan struct{})
-	s := start(t, func(o *httpapi.Options) { o.Stopping, o.MaxRequests = stopping, 32 }) // of which an account may wait with 2
+	s := start(t, func(o *httpapi.Options) { o.Stopping, o.MaxRequests = stopping, 32 }) // an account may have 2 waiting requests
 	_, next := s.feed("")
 	var waits sync.WaitGroup
 	refused := make(chan struct{}, 3)
@@ -219,7 +219,7 @@ func TestFeed_WaitsBoundedPerAccount(t *testing.T) {
 		})
 	}
 	<-refused
-	s.feed("") // others go on
+	s.feed("") // requests without a wait are served
 	close(stopping)
 	waits.Wait()
 	require.Empty(t, refused)
@@ -251,7 +251,7 @@ func TestFeed_FollowerSeesEachEventOnce(t *testing.T) {
 			limit, wait := rapid.IntRange(1, 5).Draw(rt, "limit"), rapid.SampledFrom([]string{"0", "0.01", "1"}).Draw(rt, "wait")
 			r := s.as(http.MethodGet, fmt.Sprintf("%s?types=lead.*&limit=%d&wait=%s&after=%s", eventsPath, limit, wait, kept), "").is(http.StatusOK)
 			if rapid.IntRange(0, 4).Draw(rt, "crash") == 0 {
-				continue // before the page was used
+				continue // crash before the cursor is stored
 			}
 			kept = r.at("nextCursor").(string)
 			for _, e := range r.at("data").([]any) {

@@ -45,9 +45,9 @@ func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
 				"phone=9876543299&name=New", "phone=9876543210", "phone=9876543210", "email=asha@example.com", "phone=9876543210&email=ravi@example.com",
 				"phone=9876543298&url=spam", "phone=9876543297&status=none",
 			} {
-				begun := time.Now()
+				started := time.Now()
 				r := s.deliver(path, body, map[string]string{"Accept": accept})
-				require.GreaterOrEqual(t, time.Since(begun), 50*time.Millisecond, "no sooner than any other")
+				require.GreaterOrEqual(t, time.Since(started), 50*time.Millisecond, "every answer has the minimum duration")
 				require.Contains(t, []int{http.StatusOK, http.StatusSeeOther}, r.status, body)
 				require.NotContains(t, r.header, "X-Log-Position")
 				require.NotContains(t, r.header, "Ratelimit")
@@ -96,7 +96,7 @@ func TestForm_Answers(t *testing.T) {
 	for i := range 51 {
 		fields.Set(fmt.Sprintf("field%d", i), "x")
 	}
-	s.deliver(plain, fields.Encode(), nil).is(http.StatusOK) // which the person cannot correct
+	s.deliver(plain, fields.Encode(), nil).is(http.StatusOK) // the person cannot correct this error
 	require.Empty(t, s.leadsOf("9876543212"))
 }
 
@@ -123,13 +123,13 @@ func TestForm_Encodings(t *testing.T) {
 	}
 }
 
-// An attached file is not stored. Only the limit of a post bounds its size.
+// An attached file is not stored. Its size is bounded only by the limit of a post.
 func TestForm_FilesAreNotKept(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	file := make([]byte, 900<<10)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(file) // does not compress
+	_, _ = rand.NewChaCha8([32]byte{}).Read(file) // random bytes do not compress
 	body := strings.ReplaceAll("--b\nContent-Disposition: form-data; name=\"city\"\n\nPune\n--b\nContent-Disposition: form-data; name=\"phone\"\n\n9876543210\n"+
 		"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\n\n", "\n", "\r\n") + string(file) + "\r\n--b--\r\n"
 	s.deliver(path, body, map[string]string{"Content-Type": "multipart/form-data; boundary=b"}).is(http.StatusOK)
@@ -177,7 +177,7 @@ func TestForm_Origins(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, "https://example.com", s.deliver(path, "phone=1", map[string]string{"Origin": "https://example.com"}).is(http.StatusBadRequest).header.Get("Access-Control-Allow-Origin"), "the page may read errors")
+	require.Equal(t, "https://example.com", s.deliver(path, "phone=1", map[string]string{"Origin": "https://example.com"}).is(http.StatusBadRequest).header.Get("Access-Control-Allow-Origin"), "CORS lets the page read the error")
 	require.Empty(t, s.deliver(open, "phone=9876543210", map[string]string{"Origin": "https://any.example"}).is(http.StatusOK).header.Get("Access-Control-Allow-Origin"))
 	for _, address := range []string{open, hook, "/in/" + missingID} {
 		preflight := s.request(call{method: http.MethodOptions, path: address, header: map[string]string{"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}})
@@ -243,13 +243,13 @@ func TestForm_Challenge(t *testing.T) {
 		verdict.Store(`{"success":true}`)
 		asked.Store(0)
 		require.Equal(t, []string{"phone"}, post("12", "token", nil).is(http.StatusBadRequest).fieldsNamed())
-		require.Zero(t, asked.Load(), "a token counts once: it is kept for the corrected form")
+		require.Zero(t, asked.Load(), "an invalid form does not use the token, which is valid once")
 		for _, token := range []string{"", "wrong"} {
 			require.Equal(t, []string{"challenge"}, post("9876543210", token, nil).is(http.StatusBadRequest).fieldsNamed())
 		}
 		require.Equal(t, `{"success":true}`, post("9876543210", "token", nil).is(http.StatusOK).raw)
 		lead := s.leadsOf("9876543210")[0].(map[string]any)
-		require.Empty(t, lead["customFields"], "the token is no custom field")
+		require.Empty(t, lead["customFields"], "the token is not a custom field")
 
 		asked.Store(0)
 		for range 2 {
@@ -257,7 +257,7 @@ func TestForm_Challenge(t *testing.T) {
 		}
 		require.EqualValues(t, 1, asked.Load())
 
-		// With another delivery id it is another post, whatever its key.
+		// A post with another delivery id is a new post, with any key.
 		mapped, _ := s.createIntake(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"},"mapping":{"deliveryId":"body.ref"}}`)
 		asked.Store(0)
 		for _, ref := range []string{"a", "b", "b"} {
@@ -267,7 +267,7 @@ func TestForm_Challenge(t *testing.T) {
 
 		verdict.Store("down")
 		require.Equal(t, `{"success":true}`, post("9876543219", "token", nil).is(http.StatusOK).raw)
-		require.Empty(t, s.leadsOf("9876543219"), "it is quarantined")
+		require.Empty(t, s.leadsOf("9876543219"), "the post is quarantined")
 	}
 	require.NotContains(t, s.log.String(), "hunter2")
 }
@@ -288,7 +288,7 @@ func TestForm_PageViews(t *testing.T) {
 	}
 	require.Equal(t, []string{"type"}, view(path, `{}`, nil).is(http.StatusBadRequest).fieldsNamed())
 	view(path, `{"type":"click","properties":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`, nil).is(http.StatusRequestEntityTooLarge)
-	view(hook, seen, proven).is(http.StatusNotFound)
+	view(hook, seen, validProof).is(http.StatusNotFound)
 	view("/in/"+missingID, seen, nil).is(http.StatusNotFound)
 	s.deliver(path, "phone=9876543210&visitor_id=v-1", nil).is(http.StatusOK)
 	lead := s.leadsOf("9876543210")[0].(map[string]any)
@@ -322,7 +322,7 @@ func TestForm_JunkHurtsNoOther(t *testing.T) {
 	const posts = 600
 	statuses := make(chan int, posts)
 	var captured atomic.Int32
-	atOnce(16, func(worker int) reply {
+	concurrently(16, func(worker int) reply {
 		for i := worker; i < posts; i += 16 {
 			body, header := junk[0](i)
 			if i < 120 {
@@ -353,5 +353,5 @@ func TestForm_JunkHurtsNoOther(t *testing.T) {
 	require.NotZero(t, counts[http.StatusTooManyRequests])
 	require.Zero(t, counts[http.StatusInternalServerError], "%v", counts)
 	s.capture(`{"phone":"9876500001"}`).is(http.StatusCreated)
-	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalCaptured{}.EventType()}, s.arrival(s.deliver(other, `{"phone":"9876500002"}`, proven).is(http.StatusOK)))
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalCaptured{}.EventType()}, s.arrival(s.deliver(other, `{"phone":"9876500002"}`, validProof).is(http.StatusOK)))
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// FuzzSignedJWT signs any header and claims with the right key: what is accepted must have what is required, as the
-// standard library reads it.
+// FuzzSignedJWT signs any header and claims with the right key. An accepted JWT must have the required claims as encoding/json decodes
+// them.
 func FuzzSignedJWT(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`{"alg":"HS256"}`, `{"sub":"ann","account_id":"acme","exp":4102444800}`},
@@ -40,15 +40,15 @@ func FuzzSignedJWT(f *testing.F) {
 		require.NoError(t, err)
 		identity, err := v.Verify(t.Context(), text+"."+base64.RawURLEncoding.EncodeToString(signature), noon)
 		if err != nil {
-			require.Less(t, len(err.Error()), 300, "it has the cause and not the input")
+			require.Less(t, len(err.Error()), 300, "the error does not contain the input")
 			return
 		}
-		head, said := exactNames(t, header), exactNames(t, claims)
+		head, decoded := exactNames(t, header), exactNames(t, claims)
 		require.Equal(t, "HS256", head["alg"])
 		require.NotContains(t, head, "crit")
-		require.Contains(t, said, "exp", "one without an end")
-		require.Greater(t, said["exp"], float64(noon.Add(-leeway).Unix())-1)
-		if nbf, given := said["nbf"]; given && nbf != nil {
+		require.Contains(t, decoded, "exp", "a JWT without exp is not accepted")
+		require.Greater(t, decoded["exp"], float64(noon.Add(-leeway).Unix())-1)
+		if nbf, given := decoded["nbf"]; given && nbf != nil {
 			require.LessOrEqual(t, nbf, float64(noon.Add(leeway).Unix())+1)
 		}
 		require.True(t, account.ValidID(identity.Account))
@@ -65,8 +65,8 @@ func exactNames(t *testing.T, object string) (members map[string]any) {
 	return members
 }
 
-// FuzzHeaders reads arbitrary headers: values are cut to what events and logs can hold, and a client address from
-// an untrusted proxy is ignored.
+// FuzzHeaders reads arbitrary headers. Values are truncated for events and logs, and a client address from an untrusted proxy is
+// ignored.
 func FuzzHeaders(f *testing.F) {
 	f.Add("192.0.2.9, 10.0.0.1", "curl/8", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "text/csv;q=0.1, */*", "key")
 	f.Add("[2001:db8::1%eth0]:1, ,::ffff:1.2.3.4", "\xff\x00", "00-0-0-0", "a/b;q=NaN", strings.Repeat("k", 256))

@@ -36,7 +36,7 @@ func requireReplayed(t *testing.T, first, again reply) {
 func TestIdempotency_RepeatsFirstAnswer(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serveOn(t, s.url, s.events) // another process, which knows nothing but the log
+	other := serveOn(t, s.url, s.events) // another process, without cached state
 
 	const body = `{"name":"Asha","phone":"9876543210","metadata":{"source":"website","n":1.50}}`
 	created := s.keyed("k-1", body).is(http.StatusCreated)
@@ -59,7 +59,7 @@ func TestIdempotency_RepeatsFirstAnswer(t *testing.T) {
 	}
 	reordered := `{ "metadata": {"n":1.50, "source":"web\u0073ite"}, "phone": "9876543210", "n\u0061me":"\u0041sha" }`
 	requireReplayed(t, created, other.keyed("k-1", reordered))
-	require.Empty(t, s.writtenSince(head), "a repeat writes nothing")
+	require.Empty(t, s.writtenSince(head), "a repeat appends nothing")
 }
 
 func TestIdempotency_BoundToBodyAndAccount(t *testing.T) {
@@ -81,13 +81,13 @@ func TestIdempotency_FreeAfterFailure(t *testing.T) {
 	s := start(t)
 	s.keyed("k", `{"phone":"12"}`).is(http.StatusBadRequest)
 	require.Equal(t, http.StatusUnauthorized, s.send(call{
-		method: http.MethodPost, path: leads, credential: "nobody", body: `{}`, header: map[string]string{"Idempotency-Key": "k"},
+		method: http.MethodPost, path: leads, credential: "unknown", body: `{}`, header: map[string]string{"Idempotency-Key": "k"},
 	}).status)
 	s.keyed("k", `{"phone":"9876543210","status":"sold"}`).is(http.StatusBadRequest)
 	s.keyed("k", `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 
-// A repeat gets the stored answer, whatever the settings are now.
+// A repeat gets the stored answer, also after a change of the settings.
 func TestIdempotency_IgnoresLaterSettings(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -116,20 +116,20 @@ func TestIdempotency_RevokedCaller(t *testing.T) {
 	}
 	require.Equal(t, http.StatusCreated, s.send(repeat).status)
 	require.Equal(t, http.StatusCreated, other.send(repeat).status)
-	// Without its stage the arrival is not appended on the guess that the person is new, so no append finds out.
+	// The arrival's stage no longer exists, so nothing is appended that would detect the revocation.
 	s.provision(ownAccount, with("new"))
 	require.Equal(t, http.StatusCreated, other.send(repeat).status)
 	s.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").is(http.StatusOK)
-	require.Equal(t, http.StatusUnauthorized, other.send(repeat).status, "although this process still believes the token")
+	require.Equal(t, http.StatusUnauthorized, other.send(repeat).status, "the process does not rely on its cached token")
 }
 
 func TestIdempotency_ConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	processes := []*service{s, serveOn(t, s.url, s.events)}
-	// Each would merge, and count, when it were a call of its own.
+	// Without the key, each call would merge and count.
 	const body = `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`
-	replies := atOnce(12, func(i int) reply { return processes[i%2].keyed("k", body) })
+	replies := concurrently(12, func(i int) reply { return processes[i%2].keyed("k", body) })
 	fresh := 0
 	for _, r := range replies {
 		require.Equal(t, http.StatusCreated, r.status, r.raw)

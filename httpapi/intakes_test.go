@@ -35,7 +35,7 @@ func TestIntakes_Record(t *testing.T) {
 		"origins": []any{"https://www.example.com"}, "redirect": "https://example.com/thanks#ok", "honeypot": "url",
 		"challenge": map[string]any{"provider": "turnstile"}, "rateLimit": 0.5, "expectEvery": "24h", "mapping": map[string]any{"name": "body.who"},
 		"signature": nil, "graphUrl": nil, "createdAt": data["createdAt"], "lastArrivalAt": nil, "state": "active",
-	}, data, "a form has no secret, and the challenge's is not shown")
+	}, data, "a form has no secret, and the challenge's secret is not shown")
 	shown := s.as(http.MethodGet, path, "").is(http.StatusOK)
 	require.Equal(t, data, shown.at("data"))
 	list := s.as(http.MethodGet, intakes, "").is(http.StatusOK)
@@ -112,8 +112,8 @@ func TestIntakes_SecretShownOnce(t *testing.T) {
 	rotated := s.as(http.MethodPost, path+"/secret/rotate", "").is(http.StatusOK)
 	require.NotEqual(t, secret, rotated.at("data", "secret"))
 	require.Equal(t, "no-store", rotated.header.Get("Cache-Control"))
-	theirs := s.as(http.MethodPost, path+"/secret/rotate", `{"secret":"theirs"}`).is(http.StatusOK)
-	require.Equal(t, "theirs", theirs.at("data", "secret"))
+	ownSecret := s.as(http.MethodPost, path+"/secret/rotate", `{"secret":"theirs"}`).is(http.StatusOK)
+	require.Equal(t, "theirs", ownSecret.at("data", "secret"))
 	for _, answer := range []reply{s.as(http.MethodGet, path, ""), s.as(http.MethodGet, intakes, ""), s.as(http.MethodPatch, path, `{"name":"Poll"}`)} {
 		require.NotContains(t, answer.raw, secret)
 		require.NotContains(t, answer.raw, "theirs")
@@ -130,13 +130,13 @@ func TestIntakes_NotFound(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path, _ := s.intake(`{"name":"Survey","kind":"typeform"}`)
-	gone, _ := s.intake(`{"name":"Survey","kind":"typeform"}`)
-	deleted := s.as(http.MethodDelete, gone, "").is(http.StatusOK)
+	deletedPath, _ := s.intake(`{"name":"Survey","kind":"typeform"}`)
+	deleted := s.as(http.MethodDelete, deletedPath, "").is(http.StatusOK)
 	require.Equal(t, "Intake deleted", deleted.at("message"))
 	s.provision("globex", account.Settings{Features: []string{account.FeatureAPI}})
-	theirs := s.mint("globex", "")
+	otherJWT := s.mint("globex", "")
 	for _, c := range []struct{ path, jwt string }{
-		{path, theirs}, {after(gone, deleted), s.jwt}, {intakes + "/01M7YH5C3ZB8F0Y2K7D9WQ4R6S", s.jwt}, {intakes + "/nonsense", s.jwt},
+		{path, otherJWT}, {after(deletedPath, deleted), s.jwt}, {intakes + "/01M7YH5C3ZB8F0Y2K7D9WQ4R6S", s.jwt}, {intakes + "/nonsense", s.jwt},
 	} {
 		id, _, _ := strings.Cut(c.path, "?")
 		for method, at := range map[string]string{
@@ -146,7 +146,7 @@ func TestIntakes_NotFound(t *testing.T) {
 			require.Equal(t, "Intake not found", answer.is(http.StatusNotFound).at("message"), "%s %s", method, at)
 		}
 	}
-	require.Empty(t, s.send(call{method: http.MethodGet, path: intakes, credential: theirs}).is(http.StatusOK).at("data"))
+	require.Empty(t, s.send(call{method: http.MethodGet, path: intakes, credential: otherJWT}).is(http.StatusOK).at("data"))
 }
 
 func TestIntakes_Scopes(t *testing.T) {
@@ -198,8 +198,8 @@ func TestIntakes_Preview(t *testing.T) {
 	require.Equal(t, []string{"phone"}, bad.fieldsNamed())
 	require.Nil(t, bad.at("data", "lead"))
 	require.Equal(t, []string{"body"}, preview(`{"body":"{"}`).fieldsNamed())
-	tried := preview(`{"body":"` + post + `","mapping":{"email":"'asha@example.com'","skip":"body.customer.first == 'Asha'"}}`)
-	require.Equal(t, true, tried.at("data", "skip"))
+	result := preview(`{"body":"` + post + `","mapping":{"email":"'asha@example.com'","skip":"body.customer.first == 'Asha'"}}`)
+	require.Equal(t, true, result.at("data", "skip"))
 	wrong := s.as(http.MethodPost, path+"/preview", `{"body":"{}","mapping":{"email":"body."}}`).is(http.StatusBadRequest)
 	require.Equal(t, []string{"mapping.email"}, wrong.fieldsNamed())
 	shown := s.as(http.MethodGet, after(path, created), "").is(http.StatusOK)
@@ -235,7 +235,7 @@ func TestIntakes_PreviewMeta(t *testing.T) {
 	announced := preview(`{"object":"page","entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":444}},{"field":"feed","value":{}},` +
 		`{"field":"leadgen","value":{"leadgen_id":"445"}}]}]}`)
 	require.Equal(t, map[string]any{"lead": nil, "deliveryId": nil, "test": false, "skip": false, "fetched": []any{"444", "445"}}, announced.at("data"))
-	require.Equal(t, true, preview(`{"entry":[{"changes":[{"field":"feed","value":{}}]}]}`).at("data", "skip"), "about something else")
+	require.Equal(t, true, preview(`{"entry":[{"changes":[{"field":"feed","value":{}}]}]}`).at("data", "skip"), "a change of another kind is skipped")
 	require.Equal(t, []string{"body"}, preview(`{"entry":[{"changes":[{"field":"leadgen","value":{}}]}]}`).fieldsNamed())
 	lead := preview(`{"id":"444","field_data":[{"name":"email","values":["asha@example.com"]}]}`)
 	require.Equal(t, "asha@example.com", lead.at("data", "lead", "email"))

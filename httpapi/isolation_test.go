@@ -18,44 +18,44 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// stranger is the other account. Every text that it writes contains this name, and no text of ours does.
+// stranger is the id of the other account. Each text that it sends contains this name, and no text of the own account does.
 const stranger = "zq7stranger"
 
 // tenants are two accounts on one service.
 type tenants struct {
-	ours, theirs service
-	names        map[string]*strings.Replacer // of what the paths name: ours, theirs and missing
-	secrets      []string                     // what no answer to ours may hold
+	own, other service
+	names      map[string]*strings.Replacer // ids for names in paths: own, other and missing
+	secrets    []string                     // texts that no answer to the own account may contain
 }
 
-// tenancy creates two accounts with one of everything, and two or more of theirs.
-func tenancy(t *testing.T) *tenants {
+// newTenants creates two accounts. The own account has one resource of each kind, and the other account at least two.
+func newTenants(t *testing.T) *tenants {
 	t.Helper()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	s.fanOut()
 	s.keepTree()
 	s.provision(stranger, account.Settings{Features: []string{account.FeatureAPI}})
-	w := &tenants{ours: *s, theirs: *s}
-	w.theirs.account, w.theirs.jwt = stranger, s.mint(stranger, "")
-	theirs := w.theirs.settle()
+	w := &tenants{own: *s, other: *s}
+	w.other.account, w.other.jwt = stranger, s.mint(stranger, "")
+	other := w.other.createResources()
 	w.names = map[string]*strings.Replacer{
-		"ours": w.ours.settle(), "theirs": theirs, "missing": strings.NewReplacer(
+		"own": w.own.createResources(), "other": other, "missing": strings.NewReplacer(
 			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID, "{arrivalId}", missingID, "{intakeId}", missingID,
 			"{eventId}", missingID, "{erasedLeadId}", missingID,
-			"{accountId}", "zq8nobody", "{visitorId}", "v-missing", "{position}", "999999999", "{from}", "1"),
+			"{accountId}", "zq8missing", "{visitorId}", "v-missing", "{position}", "999999999", "{from}", "1"),
 	}
 	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}", "{eventId}", "{erasedLeadId}"} {
-		w.secrets = append(w.secrets, theirs.Replace(name))
+		w.secrets = append(w.secrets, other.Replace(name))
 	}
 	w.secrets = append(w.secrets, stranger, "9988776655")
-	w.furnish(theirs)
+	w.populate(other)
 	s.caughtUp()
 	return w
 }
 
-// furnish fills every list of theirs with several pages.
-func (w *tenants) furnish(ids *strings.Replacer) {
-	w.theirs.t.Helper()
+// populate creates several pages in each list of the other account.
+func (w *tenants) populate(ids *strings.Replacer) {
+	w.other.t.Helper()
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -72,8 +72,8 @@ func (w *tenants) furnish(ids *strings.Replacer) {
 		{"POST", visitors + "{visitorId}/activity", `{"type":"click","title":"` + stranger + `"}`, 202},
 		{"POST", visitors + "{visitorId}/activity", `{"type":"custom","title":"` + stranger + `"}`, 202},
 	} {
-		r := w.theirs.as(c.method, ids.Replace(c.path), c.body)
-		require.Equal(w.theirs.t, c.status, r.status, "%s %s: %s", c.method, c.path, r.raw)
+		r := w.other.as(c.method, ids.Replace(c.path), c.body)
+		require.Equal(w.other.t, c.status, r.status, "%s %s: %s", c.method, c.path, r.raw)
 	}
 }
 
@@ -94,35 +94,35 @@ func (s *service) caughtUp() {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// TestIsolation_OtherAccountNotFound requests with our credential, by every operation of the document, ids of theirs and
-// ids that do not exist. The answers must be the same, contain nothing of theirs, and change nothing of theirs.
+// TestIsolation_OtherAccountNotFound calls every operation of the document with the own credential, once with ids of the other account
+// and once with missing ids. Both answers must be equal, and no call may read or change data of the other account.
 func TestIsolation_OtherAccountNotFound(t *testing.T) {
 	t.Parallel()
-	w := tenancy(t)
-	before := w.everythingOfTheirs()
+	w := newTenants(t)
+	before := w.otherAccountAnswers()
 	for _, o := range operations() {
 		if scopes, _ := o.scopes(); len(scopes) == 0 {
-			w.holdNothing(t, w.ours.request(call{method: o.method, path: o.path}))
+			w.requireNothingOfOther(t, w.own.request(call{method: o.method, path: o.path}))
 			if strings.HasPrefix(o.path, publicPrefix) || strings.Contains(o.path, "{tile}") {
-				continue // of no account: who may post to an intake's address is the intake's to say, and the tree is public
+				continue // not bound to an account: intakes accept posts by their own proof, and the tree is public
 			}
 		}
-		for _, c := range w.ways(t, o) {
-			w.alike(t, o, c, w.paths(o))
-			w.alike(t, o, c, w.queries(t, o))
-			w.alikeByBody(t, o, c)
+		for _, c := range w.variants(t, o) {
+			w.requireSameAnswers(t, o, c, w.paths(o))
+			w.requireSameAnswers(t, o, c, w.queries(t, o))
+			w.requireSameAnswersByBody(t, o, c)
 		}
 	}
-	w.ours.caughtUp()
-	require.Equal(t, before, w.everythingOfTheirs())
+	w.own.caughtUp()
+	require.Equal(t, before, w.otherAccountAnswers())
 }
 
-// pair is one request in two forms.
-type pair struct{ theirs, missing string }
+// pair is a path with an id of the other account and with a missing id.
+type pair struct{ other, missing string }
 
-// ways returns the forms of a request of an operation: with each example of a body, an empty one and one that
-// is wrong, and for each media type of the answer.
-func (w *tenants) ways(t *testing.T, o operation) []call {
+// variants returns the requests of an operation: one for each example of a body, for an empty and an invalid body, and for each media
+// type of the answer.
+func (w *tenants) variants(t *testing.T, o operation) []call {
 	all := o.bodies(t)
 	if o.RequestBody != nil {
 		all = append(all, call{method: o.method, body: "{}"}, call{method: o.method, body: "no json"})
@@ -137,9 +137,9 @@ func (w *tenants) ways(t *testing.T, o operation) []call {
 
 var pathNames = regexp.MustCompile(`\{[^}]*\}`)
 
-// paths returns pairs of paths with ids of theirs and missing ids: each id of a path alone, and all together.
+// paths returns pairs of paths in which each id, or every id, is replaced.
 func (w *tenants) paths(o operation) []pair {
-	required := o.required(w.names["ours"])
+	required := o.required(w.names["own"])
 	var all []pair
 	names := pathNames.FindAllString(o.path, -1)
 	for _, one := range names {
@@ -148,28 +148,28 @@ func (w *tenants) paths(o operation) []pair {
 				if name == one {
 					return w.named(whose, name)
 				}
-				return w.named("ours", name)
+				return w.named("own", name)
 			}) + required
 		}
-		all = append(all, pair{with("theirs"), with("missing")})
+		all = append(all, pair{with("other"), with("missing")})
 	}
-	whole := func(whose, query string) string {
+	substitute := func(whose, query string) string {
 		return pathNames.ReplaceAllStringFunc(o.path, func(name string) string { return w.named(whose, name) }) + query
 	}
 	if len(names) > 1 {
-		all = append(all, pair{whole("theirs", required), whole("missing", required)})
+		all = append(all, pair{substitute("other", required), substitute("missing", required)})
 	}
 	for _, p := range o.Parameters {
-		if p.Value.Name == "asOf" { // answered out of the log, and not out of a view
+		if p.Value.Name == "asOf" { // answered from the log instead of a view
 			now := "?asOf=" + time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-			all = append(all, pair{whole("theirs", now), whole("missing", now)})
+			all = append(all, pair{substitute("other", now), substitute("missing", now)})
 		}
 	}
 	return all
 }
 
 func (w *tenants) named(whose, name string) string {
-	if name == "{accountId}" && whose == "theirs" {
+	if name == "{accountId}" && whose == "other" {
 		return stranger
 	}
 	return w.names[whose].Replace(name)
@@ -183,9 +183,9 @@ var harmless = []string{
 	"types", "wait", "campaign", "medium",
 }
 
-// queries returns pairs with ids of theirs and missing ids in a query parameter.
+// queries returns pairs with a replaced id in each query parameter.
 func (w *tenants) queries(t *testing.T, o operation) []pair {
-	path := w.names["ours"].Replace(o.path)
+	path := w.names["own"].Replace(o.path)
 	var all []pair
 	for _, p := range o.Parameters {
 		if p.Value.In != "query" || slices.Contains(harmless, p.Value.Name) {
@@ -194,68 +194,68 @@ func (w *tenants) queries(t *testing.T, o operation) []pair {
 		var value pair
 		switch p.Value.Name {
 		case "after":
-			first := w.theirs.as(o.method, w.names["theirs"].Replace(o.path)+"?limit=1", "")
+			first := w.other.as(o.method, w.names["other"].Replace(o.path)+"?limit=1", "")
 			value = pair{first.at("nextCursor").(string), "eDEuMQ"}
 		case "cursor":
-			first := w.theirs.as(o.method, w.names["theirs"].Replace(o.path)+"?limit=1", "")
+			first := w.other.as(o.method, w.names["other"].Replace(o.path)+"?limit=1", "")
 			cursor, _ := first.at("nextCursor").(string)
-			require.NotEmpty(t, cursor, "%s of theirs has one part only: %s", o.path, first.raw)
+			require.NotEmpty(t, cursor, "%s of the other account has only one page: %s", o.path, first.raw)
 			value = pair{cursor, "eDEuMQ"}
 		case "tokenId", "intakeId", "leadId", "position":
-			value = pair{w.names["theirs"].Replace("{" + p.Value.Name + "}"), w.names["missing"].Replace("{" + p.Value.Name + "}")}
+			value = pair{w.names["other"].Replace("{" + p.Value.Name + "}"), w.names["missing"].Replace("{" + p.Value.Name + "}")}
 		case "subject":
-			value = pair{w.names["theirs"].Replace("{leadId}"), w.names["missing"].Replace("{leadId}")}
+			value = pair{w.names["other"].Replace("{leadId}"), w.names["missing"].Replace("{leadId}")}
 		case "actor":
-			value = pair{"user:" + stranger, "user:nobody"}
+			value = pair{"user:" + stranger, "user:missing"}
 		case "phone":
 			value = pair{"9988776655", "9988776644"}
 		case "email":
-			value = pair{stranger + "@example.com", "nobody@example.com"}
+			value = pair{stranger + "@example.com", "missing@example.com"}
 		case "q":
-			value = pair{stranger, "zq8nobody"}
+			value = pair{stranger, "zq8missing"}
 		default:
-			t.Errorf("%s %s has a new parameter %s: say here what of another account's it can name, or that it is harmless",
+			t.Errorf("%s %s has a new parameter %s: add its value for another account here, or add it to harmless",
 				o.method, o.path, p.Value.Name)
 			continue
 		}
-		all = append(all, pair{path + "?" + p.Value.Name + "=" + value.theirs, path + "?" + p.Value.Name + "=" + value.missing})
+		all = append(all, pair{path + "?" + p.Value.Name + "=" + value.other, path + "?" + p.Value.Name + "=" + value.missing})
 	}
 	return all
 }
 
-// alike sends both requests of each pair.
-func (w *tenants) alike(t *testing.T, o operation, c call, pairs []pair) {
+// requireSameAnswers sends both requests of each pair and requires the same answer.
+func (w *tenants) requireSameAnswers(t *testing.T, o operation, c call, pairs []pair) {
 	t.Helper()
 	for _, p := range pairs {
-		c.credential = w.ours.jwt
+		c.credential = w.own.jwt
 		c.path = p.missing
-		want := w.ours.request(c)
-		c.path = p.theirs
-		got := w.ours.request(c)
-		require.Equal(t, plain(want), plain(got), "%s %s (%s)", o.method, o.path, p.theirs)
-		w.holdNothing(t, got)
+		want := w.own.request(c)
+		c.path = p.other
+		got := w.own.request(c)
+		require.Equal(t, normalized(want), normalized(got), "%s %s (%s)", o.method, o.path, p.other)
+		w.requireNothingOfOther(t, got)
 	}
 }
 
-// alikeByBody requests ours with a body in which the ids of the example are replaced by theirs.
-func (w *tenants) alikeByBody(t *testing.T, o operation, c call) {
+// requireSameAnswersByBody replaces the ids in a body by ids of the other account and by missing ids, and requires the same answer.
+func (w *tenants) requireSameAnswersByBody(t *testing.T, o operation, c call) {
 	t.Helper()
 	if !ulids.MatchString(c.body) {
 		return
 	}
-	c.path, c.credential = w.names["ours"].Replace(o.path), w.ours.jwt
+	c.path, c.credential = w.names["own"].Replace(o.path), w.own.jwt
 	example := c.body
 	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}", "{eventId}", "{erasedLeadId}"} {
 		c.body = ulids.ReplaceAllString(example, missingID)
-		want := w.ours.request(c)
-		c.body = ulids.ReplaceAllString(example, w.named("theirs", name))
-		got := w.ours.request(c)
-		require.Equal(t, plain(want), plain(got), "%s %s: %s", o.method, o.path, c.body)
-		w.holdNothing(t, got)
+		want := w.own.request(c)
+		c.body = ulids.ReplaceAllString(example, w.named("other", name))
+		got := w.own.request(c)
+		require.Equal(t, normalized(want), normalized(got), "%s %s: %s", o.method, o.path, c.body)
+		w.requireNothingOfOther(t, got)
 	}
 }
 
-func (w *tenants) holdNothing(t *testing.T, r reply) {
+func (w *tenants) requireNothingOfOther(t *testing.T, r reply) {
 	t.Helper()
 	for _, secret := range w.secrets {
 		require.NotContains(t, r.raw, secret)
@@ -271,8 +271,8 @@ var (
 	visitorID = regexp.MustCompile(`"visitorId":"[^"]*"`)
 )
 
-// plain returns an answer without the parts that differ in every answer.
-func plain(r reply) map[string]any {
+// normalized returns an answer without the parts that differ between any two answers.
+func normalized(r reply) map[string]any {
 	raw := timesISO.ReplaceAllString(ulids.ReplaceAllString(r.raw, "ID"), "TIME")
 	header := r.header.Clone()
 	for _, name := range []string{"X-Request-Id", "Date", "X-Log-Position", "Content-Length"} {
@@ -281,15 +281,15 @@ func plain(r reply) map[string]any {
 	return map[string]any{"status": r.status, "header": header, "body": visitorID.ReplaceAllString(raw, `"visitorId":""`)}
 }
 
-// everythingOfTheirs is all answers about what they have.
-func (w *tenants) everythingOfTheirs() map[string]string {
+// otherAccountAnswers returns the answers to every read of the other account.
+func (w *tenants) otherAccountAnswers() map[string]string {
 	all := make(map[string]string)
 	for _, o := range operations() {
 		if scopes, _ := o.scopes(); o.method != http.MethodGet || len(scopes) == 0 || slices.Contains(scopes, "admin") {
 			continue
 		}
-		r := w.theirs.as(o.method, w.names["theirs"].Replace(o.path)+o.required(w.names["theirs"]), "")
-		require.Equal(w.theirs.t, http.StatusOK, r.status, "%s: %s", o.path, r.raw)
+		r := w.other.as(o.method, w.names["other"].Replace(o.path)+o.required(w.names["other"]), "")
+		require.Equal(w.other.t, http.StatusOK, r.status, "%s: %s", o.path, r.raw)
 		all[o.path] = asOfMember.ReplaceAllString(newest.ReplaceAllString(r.raw, ""), `"asOf":0`)
 		if o.path == "/api/v1/crm/audit/events" {
 			all[o.path] = readings.ReplaceAllString(all[o.path], "")
@@ -317,45 +317,45 @@ var feedEnd = regexp.MustCompile(`"nextCursor":"[^"]*"}$`)
 // keys, by every operation of the document. Both must get the same answers.
 func TestIsolation_IdenticalAccounts(t *testing.T) {
 	t.Parallel()
-	w := tenancy(t)
-	w.furnishOurs()
+	w := newTenants(t)
+	w.populateOwn()
 	for _, o := range operations() {
 		if scopes, _ := o.scopes(); len(scopes) == 0 {
-			continue // the same for everybody
+			continue // the operation has no account
 		}
 		for i, c := range o.bodies(t) {
 			c = w.keyed(t, o, c, i)
 			example := c.body
-			ask := func() (want, got reply) {
-				w.ours.caughtUp() // with what the example before did: a delivery of theirs may be queued, and ours not yet
-				c.body = w.names["theirs"].Replace(example)
-				c.path, c.credential = w.names["theirs"].Replace(o.path)+o.required(w.names["theirs"]), w.theirs.jwt
-				want = w.theirs.request(c)
-				c.body = w.names["ours"].Replace(example)
-				c.path, c.credential = w.names["ours"].Replace(o.path)+o.required(w.names["ours"]), w.ours.jwt
-				return want, w.ours.request(c)
+			sendBoth := func() (want, got reply) {
+				w.own.caughtUp() // waits for effects of the previous example, such as queued deliveries
+				c.body = w.names["other"].Replace(example)
+				c.path, c.credential = w.names["other"].Replace(o.path)+o.required(w.names["other"]), w.other.jwt
+				want = w.other.request(c)
+				c.body = w.names["own"].Replace(example)
+				c.path, c.credential = w.names["own"].Replace(o.path)+o.required(w.names["own"]), w.own.jwt
+				return want, w.own.request(c)
 			}
-			want, got := ask()
-			for range 100 { // what runs in the background, such as resubmissions, may append between the two
+			want, got := sendBoth()
+			for range 100 { // background work, such as resubmissions, may append between the two requests
 				if o.method != http.MethodGet || reflect.DeepEqual(shape(t, want), shape(t, got)) {
 					break
 				}
-				want, got = ask()
+				want, got = sendBoth()
 			}
 			require.Equal(t, want.status, got.status, "%s %s: %s", o.method, o.path, got.raw)
 			require.Equal(t, shape(t, want), shape(t, got), "%s %s:\n%s\n%s", o.method, o.path, want.raw, got.raw)
 			require.Equal(t, want.header.Get("Idempotent-Replayed"), got.header.Get("Idempotent-Replayed"), o.path)
-			w.holdNothing(t, got)
+			w.requireNothingOfOther(t, got)
 		}
 	}
 }
 
-// furnishOurs creates for us what they have, with other names.
-func (w *tenants) furnishOurs() {
-	twin := &tenants{theirs: w.ours}
-	twin.furnish(w.names["ours"])
+// populateOwn creates the resources of the other account in the own account.
+func (w *tenants) populateOwn() {
+	swapped := &tenants{other: w.own}
+	swapped.populate(w.names["own"])
 	w.secrets = slices.DeleteFunc(w.secrets, func(s string) bool { return s == stranger || s == "9988776655" })
-	w.ours.caughtUp()
+	w.own.caughtUp()
 }
 
 // keyed adds the headers that an operation may have.
@@ -364,7 +364,7 @@ func (w *tenants) keyed(t *testing.T, o operation, c call, n int) call {
 		if p.Value.In != "header" {
 			continue
 		}
-		require.Equal(t, "Idempotency-Key", p.Value.Name, "%s %s has a new header: say here what it may be", o.method, o.path)
+		require.Equal(t, "Idempotency-Key", p.Value.Name, "%s %s has a new header: add its value here", o.method, o.path)
 		header := map[string]string{p.Value.Name: "key-" + string(rune('a'+n))}
 		for name, value := range c.header {
 			header[name] = value
@@ -387,7 +387,7 @@ func shape(t *testing.T, r reply) any {
 		require.NoError(t, json.Unmarshal([]byte(line), &value), r.raw)
 		lines = append(lines, outline("", value))
 	}
-	if strings.HasPrefix(r.asked.path, eventsPath) { // the lines of a batch come to the log in any order
+	if strings.HasPrefix(r.asked.path, eventsPath) { // the lines of a batch are appended in any order
 		events := lines[0].(map[string]any)["data"].([]any)
 		slices.SortFunc(events, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	}

@@ -58,7 +58,7 @@ func TestJWT_Identity(t *testing.T) {
 	require.Equal(t, "acme", identity.Account)
 	require.Equal(t, "ann", identity.Subject)
 	require.True(t, identity.May("leads:write"))
-	require.False(t, identity.May("admin"), "a JWT without scopes is not an administrator")
+	require.False(t, identity.May("admin"), "a JWT without scopes is not an administrator's")
 
 	scoped, err := v.Verify(t.Context(), signed(t, jwt.SigningMethodHS256, hmacSecret,
 		claimsOf(func(c jwt.MapClaims) { c["scope"] = "leads:read admin" }), nil), noon)
@@ -71,7 +71,7 @@ func TestJWT_Identity(t *testing.T) {
 	none, err := v.Verify(t.Context(), signed(t, jwt.SigningMethodHS256, hmacSecret,
 		claimsOf(func(c jwt.MapClaims) { c["scope"] = "" }), nil), noon)
 	require.NoError(t, err)
-	require.False(t, none.May("leads:read"), "an empty scope names nothing")
+	require.False(t, none.May("leads:read"), "an empty scope claim grants nothing")
 }
 
 func TestJWT_Rejections(t *testing.T) {
@@ -84,7 +84,7 @@ func TestJWT_Rejections(t *testing.T) {
 	good := hs(nil)
 	for name, c := range map[string]struct {
 		text   string
-		forged bool // as opposed to signed by the issuer and not good for us
+		forged bool // not signed by the issuer
 	}{
 		"alg none":                   {signed(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claimsOf(nil), nil), true},
 		"HS384":                      {signed(t, jwt.SigningMethodHS384, hmacSecret, claimsOf(nil), nil), true},
@@ -103,7 +103,7 @@ func TestJWT_Rejections(t *testing.T) {
 		"another audience":           {hs(func(c jwt.MapClaims) { c["aud"] = []string{"other"} }), false},
 		"no audience":                {hs(func(c jwt.MapClaims) { delete(c, "aud") }), false},
 		"no account":                 {hs(func(c jwt.MapClaims) { delete(c, "account_id") }), false},
-		"an account that is no text": {hs(func(c jwt.MapClaims) { c["account_id"] = 7 }), false},
+		"an account of another type": {hs(func(c jwt.MapClaims) { c["account_id"] = 7 }), false},
 		"an account with a slash":    {hs(func(c jwt.MapClaims) { c["account_id"] = "a/b" }), false},
 		"no subject":                 {hs(func(c jwt.MapClaims) { delete(c, "sub") }), false},
 		"a subject with NUL":         {hs(func(c jwt.MapClaims) { c["sub"] = "a\x00" }), false},
@@ -119,7 +119,7 @@ func TestJWT_Rejections(t *testing.T) {
 		}
 	}
 	_, err = v.Verify(t.Context(), hs(func(c jwt.MapClaims) { c["exp"] = noon.Add(-29 * time.Second).Unix() }), noon)
-	require.NoError(t, err, "clocks differ by some seconds")
+	require.NoError(t, err, "a clock difference of some seconds is tolerated")
 	_, err = v.Verify(t.Context(), hs(func(c jwt.MapClaims) { c["sub"] = strings.Repeat("é", 255) }), noon)
 	require.NoError(t, err)
 }
@@ -160,7 +160,7 @@ func FuzzVerify(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if identity, err := v.Verify(t.Context(), text, noon); err == nil && (text != good || identity.Account != "acme") {
-			t.Fatalf("%q lets %v in", text, identity)
+			t.Fatalf("%q is accepted as %v", text, identity)
 		}
 	})
 }
@@ -234,11 +234,11 @@ func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodPS512, rsaKey, claimsOf(nil), kid("ps512")), noon)
 	require.NoError(t, err)
 	for name, text := range map[string]string{
-		"no key id":     signed(t, jwt.SigningMethodPS256, rsaKey, claimsOf(nil), nil),
-		"of no use":     signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), nil),
-		"an empty one":  signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("")),
-		"null":          signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": nil}),
-		"one in a list": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": []string{"rsa"}}),
+		"no key id":          signed(t, jwt.SigningMethodPS256, rsaKey, claimsOf(nil), nil),
+		"no use":             signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), nil),
+		"an empty key id":    signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("")),
+		"null":               signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": nil}),
+		"a key id in a list": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": []string{"rsa"}}),
 	} {
 		_, err = v.Verify(ctx, text, noon)
 		require.ErrorContains(t, err, "no key id (kid)", name)
@@ -253,26 +253,26 @@ func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 		"a key for another algorithm":             signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("ps512")),
 		"a key for another use":                   signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("enc")),
 		"the id of another key":                   signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("rsa")),
-		"a key id that is no text":                signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": 7}),
+		"a key id of another type":                signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": 7}),
 	} {
 		_, err := v.Verify(ctx, text, noon)
 		require.ErrorIs(t, err, errForged, name)
 	}
-	require.Equal(t, asked, server.asked.Load(), "none of these is worth asking for")
+	require.Equal(t, asked, server.asked.Load(), "none of these JWTs causes a fetch of keys")
 
 	server.publish(t, map[string]any{"rsa": &rsaKey.PublicKey, "ec": &ecKey.PublicKey})
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("ec")), noon)
-	require.NoError(t, err, "an unknown key id makes it look for new keys")
+	require.NoError(t, err, "an unknown key id causes a fetch of keys")
 
 	asked = server.asked.Load()
-	for _, invented := range []string{"a", "b", "c", "d"} {
-		_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid(invented)), noon)
+	for _, unknown := range []string{"a", "b", "c", "d"} {
+		_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid(unknown)), noon)
 		require.ErrorIs(t, err, errForged)
 	}
-	require.Equal(t, asked, server.asked.Load(), "but not again and again")
+	require.Equal(t, asked, server.asked.Load(), "fetches are rate limited")
 	server.down.Store(true)
 	_, err = v.Verify(ctx, good, noon)
-	require.NoError(t, err, "known keys outlive the server")
+	require.NoError(t, err, "cached keys are used while the server is down")
 }
 
 func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
@@ -288,7 +288,7 @@ func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 	require.ErrorIs(t, err, errNoKeys)
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodHS256, hmacSecret, claimsOf(nil), nil), noon)
-	require.ErrorIs(t, err, errForged, "whatever the keys are")
+	require.ErrorIs(t, err, errForged, "a forged JWT is rejected without keys")
 	server.publish(t, map[string]any{"k": &key.PublicKey})
 	server.down.Store(false)
 	good := signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"})
@@ -299,12 +299,12 @@ func TestJWKS_RequiresHTTPURL(t *testing.T) {
 	t.Parallel()
 	closed := httptest.NewTLSServer(http.NotFoundHandler())
 	closed.Close()
-	var said bytes.Buffer
-	_, err := NewJWKS(t.Context(), closed.URL+"/hunter2?key=hunter2", VerifierOptions{}, slog.New(slog.NewTextHandler(&said, nil)))
+	var log bytes.Buffer
+	_, err := NewJWKS(t.Context(), closed.URL+"/hunter2?key=hunter2", VerifierOptions{}, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
-	require.Contains(t, said.String(), "connection refused")
-	require.Contains(t, said.String(), closed.Listener.Addr().String())
-	require.NotContains(t, said.String(), "hunter2")
+	require.Contains(t, log.String(), "connection refused")
+	require.Contains(t, log.String(), closed.Listener.Addr().String())
+	require.NotContains(t, log.String(), "hunter2")
 	for _, address := range []string{"", "keys.json", "ftp://x/y", "https://", "https://x/%"} {
 		_, err := NewJWKS(t.Context(), address, VerifierOptions{}, slog.New(slog.DiscardHandler))
 		require.Error(t, err, address)

@@ -92,7 +92,7 @@ func TestLeadChanges_ConcurrentWithCaptures(t *testing.T) {
 	require.Len(t, last.at("data", "customFields"), 2*each)
 }
 
-// A write without a change is answered like one with a change, and appends only a record of the read of the lead.
+// A write without a change has the same answer as a write with a change, and appends only a record of the read.
 func TestWrite_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -138,7 +138,7 @@ func TestRelease_NextArrivalIsNewLead(t *testing.T) {
 	require.Equal(t, "+919876543211", moved.at("data", "phone"), moved.raw)
 
 	released := s.as(http.MethodPost, path+"/contacts/release", `{"phone":"98765 43210"}`).is(http.StatusOK)
-	require.Equal(t, "+919876543211", released.at("data", "phone"), "an old number changes nothing of what shows")
+	require.Equal(t, "+919876543211", released.at("data", "phone"), "the release of a former number keeps the current one")
 	s.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`).is(http.StatusCreated)
 
 	released = s.as(http.MethodPost, path+"/contacts/release", `{"phone":"+919876543211"}`).is(http.StatusOK)
@@ -164,7 +164,7 @@ func TestRelease_NextArrivalIsNewLead(t *testing.T) {
 	require.Equal(t, []string{"body"}, s.as(http.MethodPost, path+"/contacts/release", `{}`).fieldsNamed())
 }
 
-// In any order, no person becomes two leads, and no lead is left without a contact.
+// In any order, no person has two leads, and each lead keeps a contact.
 func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -197,7 +197,7 @@ func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 		})
 	}
 	group.Wait()
-	require.Equal(t, 1, releases, "the other was the last contact then, or gone")
+	require.Equal(t, 1, releases, "the second release found the last contact or no lead")
 	require.LessOrEqual(t, births, 1)
 	next := s.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`)
 	require.Contains(t, []int{http.StatusOK, http.StatusCreated}, next.status)
@@ -238,16 +238,16 @@ func TestJoin_TwoLeads(t *testing.T) {
 		require.Equal(t, want, joined.at("data", field), field)
 	}
 	again := s.join(into, from)
-	require.Equal(t, http.StatusOK, again.status, "the same join again: %s", again.raw)
+	require.Equal(t, http.StatusOK, again.status, "a repeated join: %s", again.raw)
 	require.Equal(t, joined.body["data"], again.body["data"])
 	require.NotEmpty(t, again.header.Get("X-Log-Position"))
 
 	shown := s.as(http.MethodGet, after(leads+"/"+into, joined), "")
 	require.Equal(t, []any{from}, shown.at("data", "joined"), shown.raw)
 	require.Equal(t, "x", shown.at("data", "metadata", "utm"))
-	gone := s.as(http.MethodGet, after(leads+"/"+from, joined), "").is(http.StatusOK)
-	require.Equal(t, into, gone.at("data", "joinedInto"))
-	require.Equal(t, before.at("data", "customFields"), gone.at("data", "customFields"), "unchanged")
+	source := s.as(http.MethodGet, after(leads+"/"+from, joined), "").is(http.StatusOK)
+	require.Equal(t, into, source.at("data", "joinedInto"))
+	require.Equal(t, before.at("data", "customFields"), source.at("data", "customFields"), "unchanged")
 
 	list := s.as(http.MethodGet, after(leads, joined), "").at("data").([]any)
 	require.Len(t, list, 1)
@@ -261,7 +261,7 @@ func TestJoin_TwoLeads(t *testing.T) {
 	require.Len(t, activity, 2)
 	require.Len(t, s.as(http.MethodGet, after(leads+"/"+from+"/activity", joined), "").at("data"), 1)
 
-	// Time travel: both as they were.
+	// Reads as of a time before the join show both leads.
 	at := "?asOf=" + before.at("data", "updatedAt").(string)
 	was := s.as(http.MethodGet, leads+"/"+from+at, "")
 	require.Equal(t, before.body["data"], was.body["data"], was.raw)
@@ -289,15 +289,15 @@ func TestJoin_MergesHistories(t *testing.T) {
 		counted := map[string]float64{}
 		for _, one := range s.as(http.MethodGet, after(path, joined), "").at("data").([]any) {
 			entry := one.(map[string]any)
-			require.NotContains(t, counted, entry["source"], "one entry a source")
+			require.NotContains(t, counted, entry["source"], "one entry for each source")
 			counted[entry["source"].(string)] = entry["arrivals"].(float64)
 		}
 		return counted
 	}
 	both := map[string]float64{"website": 2, "google_ad": 1}
 	require.Equal(t, both, arrivals(path(into)+"/sources"))
-	require.Equal(t, both, arrivals("/api/v1/crm/sources/history"), "the account's history has each once")
-	require.Equal(t, map[string]float64{"website": 1, "google_ad": 1}, arrivals(path(from)+"/sources"), "and what it had is kept")
+	require.Equal(t, both, arrivals("/api/v1/crm/sources/history"), "the account's history counts each arrival once")
+	require.Equal(t, map[string]float64{"website": 1, "google_ad": 1}, arrivals(path(from)+"/sources"), "the sources of the source lead are kept")
 	first := s.as(http.MethodGet, after(path(from)+"/sources?limit=1", joined), "")
 	require.Equal(t, "google_ad", first.at("data").([]any)[0].(map[string]any)["source"])
 	second := s.as(http.MethodGet, path(from)+"/sources?limit=1&cursor="+first.at("nextCursor").(string), "")
@@ -309,14 +309,14 @@ func TestJoin_MergesHistories(t *testing.T) {
 	for i := range report {
 		was, is := before[i].(map[string]any), report[i].(map[string]any)
 		for _, column := range []string{"source", "created", "merged", "refused"} {
-			require.Equal(t, was[column], is[column], "arrivals stay what they were")
+			require.Equal(t, was[column], is[column], "the arrivals are unchanged")
 		}
-		require.Zero(t, is["won"], "the lead that stays is not won")
+		require.Zero(t, is["won"], "the surviving lead is not won")
 	}
 
 	repeat := s.capture(`{"email":"asha@example.com","metadata":{"source":"google_ad"}}`).is(http.StatusOK)
 	entries := s.as(http.MethodGet, after(path(into)+"/sources", repeat), "").at("data").([]any)
-	require.Len(t, entries, 2, "a source of either is one that the lead has")
+	require.Len(t, entries, 2, "the lead has the sources of both")
 }
 
 func TestJoin_RequestsForSourceLead(t *testing.T) {
@@ -328,17 +328,17 @@ func TestJoin_RequestsForSourceLead(t *testing.T) {
 	s.join(third, into).is(http.StatusOK)
 	path := leads + "/" + from
 	for name, r := range map[string]reply{
-		"a change":            s.as(http.MethodPatch, path, `{"name":"B"}`),
-		"a release":           s.as(http.MethodPost, path+"/contacts/release", `{"email":"asha@example.com"}`),
-		"a join":              s.join(from, third),
-		"the other way round": s.join(from, into),
+		"a change":     s.as(http.MethodPatch, path, `{"name":"B"}`),
+		"a release":    s.as(http.MethodPost, path+"/contacts/release", `{"email":"asha@example.com"}`),
+		"a join":       s.join(from, third),
+		"reverse join": s.join(from, into),
 	} {
 		require.Equal(t, http.StatusConflict, r.status, "%s: %s", name, r.raw)
 		require.Equal(t, "LEAD_JOINED", r.at("code"))
-		require.Equal(t, "Lead "+from+" was joined into lead "+third, r.at("message"), "the one to ask for, in the end")
+		require.Equal(t, "Lead "+from+" was joined into lead "+third, r.at("message"), "the message has the final surviving lead")
 	}
 	again := s.join(into, from).is(http.StatusOK)
-	require.Equal(t, third, again.at("data", "leadId"), "the same join again, wherever the lead is now")
+	require.Equal(t, third, again.at("data", "leadId"), "a repeated join returns the final surviving lead")
 	shown := s.as(http.MethodGet, after(path, again), "")
 	require.Equal(t, third, shown.at("data", "joinedInto"), shown.raw)
 	fourth := s.capture(`{"phone":"9876543218"}`).at("data", "leadId").(string)
@@ -347,7 +347,7 @@ func TestJoin_RequestsForSourceLead(t *testing.T) {
 	path = leads + "/" + third
 	s.as(http.MethodPost, path+"/contacts/release", `{"email":"asha@example.com"}`).is(http.StatusOK)
 	stranger := s.capture(`{"email":"asha@example.com"}`).is(http.StatusCreated)
-	require.Equal(t, http.StatusOK, s.join(into, from).status, "and once more, when another lead has the address")
+	require.Equal(t, http.StatusOK, s.join(into, from).status, "a repeated join succeeds after another lead got the address")
 	known := s.capture(`{"email":"asha@example.com","metadata":{"source":"website"}}`)
 	require.Equal(t, stranger.at("data", "leadId"), known.at("data", "leadId"), known.raw)
 }
@@ -363,8 +363,8 @@ func TestJoin_Rejections(t *testing.T) {
 		require.Equal(t, []string{field}, s.as(http.MethodPost, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	theirs := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`})
-	foreign := theirs.at("data", "leadId").(string)
+	captured := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`})
+	foreign := captured.at("data", "leadId").(string)
 	for _, pair := range [][2]string{{into, foreign}, {foreign, into}, {into, "01JQKXZ8V4W9H6M3T2R5N7P0AB"}, {"01JQKXZ8V4W9H6M3T2R5N7P0AB", into}, {into, "x"}, {"x", into}} {
 		require.Equal(t, http.StatusNotFound, s.join(pair[0], pair[1]).status, "%v", pair)
 	}
@@ -391,7 +391,7 @@ func TestJoin_Rejections(t *testing.T) {
 	}
 }
 
-// In any order, all are one lead in the end, and every answer names it.
+// In any order, all leads end as one, and every answer has its id.
 func TestJoin_ConcurrentJoinsAndCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -417,11 +417,11 @@ func TestJoin_ConcurrentJoinsAndCaptures(t *testing.T) {
 	last := s.capture(fmt.Sprintf(`{"phone":%q,"metadata":{"source":"website"}}`, phone(0)))
 	list := s.as(http.MethodGet, after(leads, last), "").at("data").([]any)
 	require.Len(t, list, 1)
-	stays := list[0].(map[string]any)
-	require.Len(t, stays["customFields"], 18, "every arrival counts once")
+	surviving := list[0].(map[string]any)
+	require.Len(t, surviving["customFields"], 18, "every arrival counts once")
 	for i := range 3 {
 		r := s.capture(fmt.Sprintf(`{"phone":%q,"metadata":{"source":"website"}}`, phone(i)))
-		require.Equal(t, stays["leadId"], r.at("data", "leadId"), r.raw)
+		require.Equal(t, surviving["leadId"], r.at("data", "leadId"), r.raw)
 	}
 }
 

@@ -36,11 +36,11 @@ func TestCredentials_NetworkIsLimited(t *testing.T) {
 	take := func(address netip.Addr) bool {
 		return (&exchange{api: a, client: address}).takeFromAddress("lookup").Allowed
 	}
-	mine := netip.MustParseAddr("2001:db8:1::1")
+	network := netip.MustParseAddr("2001:db8:1::1")
 	for range failureLimit.Burst {
-		require.True(t, take(mine))
+		require.True(t, take(network))
 	}
-	require.False(t, take(mine))
+	require.False(t, take(network))
 	allowed := 0
 	for i := range 1 << 16 {
 		if take(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 5: 2, 6: byte(i >> 8), 7: byte(i)})) {
@@ -48,8 +48,8 @@ func TestCredentials_NetworkIsLimited(t *testing.T) {
 		}
 	}
 	require.Equal(t, 16*failureLimit.Burst, allowed)
-	require.False(t, take(mine), "its quota was not dropped for all of those")
-	require.True(t, take(netip.MustParseAddr("2001:db8:3::1")), "the next network has its own")
+	require.False(t, take(network), "the quota of the first network is kept")
+	require.True(t, take(netip.MustParseAddr("2001:db8:3::1")), "another network has its own quota")
 	allowed = 0
 	for i := range 1 << 16 {
 		if take(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 4: byte(i >> 8), 5: byte(i), 6: 1})) {
@@ -57,26 +57,26 @@ func TestCredentials_NetworkIsLimited(t *testing.T) {
 		}
 	}
 	require.Less(t, allowed, 256*failureLimit.Burst)
-	require.False(t, take(mine))
+	require.False(t, take(network))
 }
 
 func TestLoad_RefusalChargesNothing(t *testing.T) {
 	t.Parallel()
 	all := newBudget(2, 2)
-	ours, theirs := all.of("acme"), all.of("other")
-	require.True(t, theirs.take(2))
+	own, other := all.of("acme"), all.of("other")
+	require.True(t, other.take(2))
 	for range 3 {
-		_, err := ours.enter()
+		_, err := own.enter()
 		require.ErrorIs(t, err, errOverloaded)
 	}
-	theirs.release(2)
-	require.True(t, ours.take(2), "nor later")
-	require.False(t, ours.take(1))
-	ours.release(2)
-	require.Empty(t, all.byAccount, "who has nothing takes up nothing")
+	other.release(2)
+	require.True(t, own.take(2), "the refused requests hold no budget")
+	require.False(t, own.take(1))
+	own.release(2)
+	require.Empty(t, all.byAccount, "an account without requests has no entry")
 }
 
-// Costly mappings of one account do not delay others, and those of many accounts leave processors to captures.
+// Costly mappings of one account do not delay other accounts. Costly mappings of many accounts use a limited number of processors.
 func TestTurns_OfAccountsAndAll(t *testing.T) {
 	t.Parallel()
 	load := newLoad(Options{})
@@ -106,10 +106,10 @@ func TestTurns_OfAccountsAndAll(t *testing.T) {
 	require.Empty(t, load.mappings.own)
 }
 
-// An account whose posts are costly leaves most of a processor to others.
-func TestTurns_AccountRests(t *testing.T) {
+// An account with costly posts uses only a fraction of a processor.
+func TestTurns_Cooldown(t *testing.T) {
 	t.Parallel()
-	require.Zero(t, cooldownAfter(time.Second, 1000, 500), "small, on a busy machine")
+	require.Zero(t, cooldownAfter(time.Second, 1000, 500), "a small post has no cooldown, even on a busy machine")
 	require.Equal(t, 60*time.Millisecond, cooldownAfter(20*time.Millisecond, 1<<20, 500))
 	require.Equal(t, 60*time.Millisecond, cooldownAfter(20*time.Millisecond, 1000, 200_000))
 	turns := newTurns()
@@ -119,16 +119,16 @@ func TestTurns_AccountRests(t *testing.T) {
 	expired, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = turns.takeWithCooldown(expired, "a")
-	require.ErrorIs(t, err, context.DeadlineExceeded, "it rests")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "the account is in its cooldown")
 	release, err = turns.takeWithCooldown(t.Context(), "b")
-	require.NoError(t, err, "others do not")
+	require.NoError(t, err, "another account has no cooldown")
 	release(time.Nanosecond)
 	release, err = turns.takeWithCooldown(t.Context(), "b")
-	require.NoError(t, err, "nor does it after its rest")
+	require.NoError(t, err, "the cooldown has ended")
 	release(0)
 }
 
-// An answer that takes longer than one interval leaves at the end of the next.
+// An answer that takes longer than one interval is sent at the end of the next interval.
 func TestForm_AnswersAtMultiples(t *testing.T) {
 	t.Parallel()
 	for _, took := range []time.Duration{0, formPace / 2, formPace + formPace/2} {

@@ -34,12 +34,12 @@ func TestLoad_ShedsRequests(t *testing.T) {
 	const most = 8
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	theirs := s.mint("other", "leads:write")
+	otherJWT := s.mint("other", "leads:write")
 	b := s.browser().signIn(s.jwt)
 	waiting := make([]*wire, most)
 	answered := make([]*bufio.Reader, most)
-	for i := range waiting { // a batch lasts as long as its client likes
-		waiting[i] = s.wire([]string{s.jwt, theirs}[i%2])
+	for i := range waiting { // a batch ends when its client ends it
+		waiting[i] = s.wire([]string{s.jwt, otherJWT}[i%2])
 		waiting[i].send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", i))
 		answered[i] = waiting[i].answers()
 	}
@@ -58,10 +58,10 @@ func TestLoad_ShedsRequests(t *testing.T) {
 	address, err := url.Parse(s.server.URL + "/console/")
 	require.NoError(t, err)
 	conn := s.dial()
-	say(conn, "GET /console/leads HTTP/1.1\r\nHost: x\r\nCookie: "+b.client.Jar.Cookies(address)[0].String()+"\r\n\r\n")
-	require.Equal(t, []int{http.StatusServiceUnavailable}, answersOf(t, conn), "and the connection is closed")
+	sendText(conn, "GET /console/leads HTTP/1.1\r\nHost: x\r\nCookie: "+b.client.Jar.Cookies(address)[0].String()+"\r\n\r\n")
+	require.Equal(t, []int{http.StatusServiceUnavailable}, answersOf(t, conn), "the connection is closed after the answer")
 	require.Equal(t, http.StatusOK, b.get("/console/sign-in").status)
-	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status, "it is alive, and says so")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status, "the health check is not limited")
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/readyz"}).status)
 	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw, `status="503"} 2`)
 
@@ -69,20 +69,20 @@ func TestLoad_ShedsRequests(t *testing.T) {
 	_, err = io.ReadAll(answered[0])
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.capture(`{"phone":"9876543210"}`).status == http.StatusCreated }, time.Minute, 5*time.Millisecond,
-		"one that is done makes room")
+		"a finished request frees its slot")
 	for i := 1; i < most; i++ {
 		waiting[i].end()
 	}
 }
 
-// TestLoad_SignInFormTakesNoSlot starts more posts of the form than there may be requests in flight.
+// TestLoad_SignInFormTakesNoSlot starts more posts of the form than the maximum number of requests in flight.
 func TestLoad_SignInFormTakesNoSlot(t *testing.T) {
 	t.Parallel()
 	const most = 4
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
 	for range 2 * most {
 		conn := s.dial()
-		say(conn, "POST /console/sign-in HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"+
+		sendText(conn, "POST /console/sign-in HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"+
 			"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 10\r\n\r\n")
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		require.NoError(t, err)
@@ -95,11 +95,11 @@ func TestLoad_SignInFormTakesNoSlot(t *testing.T) {
 	require.Contains(t, large.body, "The form could not be read")
 }
 
-// TestLoad_BodyBudget has clients send the halves of large bodies, until the budget is full.
+// TestLoad_BodyBudget sends halves of large bodies until the budget is used up.
 func TestLoad_BodyBudget(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BodyBytes = 0, 2<<20 })
-	held := func() int {
+	bufferedBytes := func() int {
 		n, err := strconv.ParseFloat(s.metric("leadlog_http_body_bytes"), 64)
 		require.NoError(t, err)
 		return int(n)
@@ -108,20 +108,20 @@ func TestLoad_BodyBudget(t *testing.T) {
 	conns := make([]net.Conn, 2)
 	for i := range conns {
 		conns[i] = s.dial()
-		say(conns[i], fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+		sendText(conns[i], fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
 			leads, s.jwt, 2*half, strings.Repeat("x", half)))
 	}
-	require.Eventually(t, func() bool { return held() == len(conns)*half }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return bufferedBytes() == len(conns)*half }, time.Minute, 5*time.Millisecond)
 	large := `{"note":"` + strings.Repeat("x", 500<<10) + `"}`
 	r := s.capture(large)
-	require.Equal(t, http.StatusServiceUnavailable, r.status, "a third finds no room: %s", r.raw)
+	require.Equal(t, http.StatusServiceUnavailable, r.status, "a third large body exceeds the budget: %s", r.raw)
 	require.Equal(t, "1", r.header.Get("Retry-After"))
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status, "a small one does")
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status, "a small body is within the budget")
 	for _, conn := range conns {
 		conn.Close()
 	}
-	require.Eventually(t, func() bool { return held() == 0 }, time.Minute, 5*time.Millisecond)
-	require.Equal(t, http.StatusBadRequest, s.capture(large).status, "and is read when the others are gone")
+	require.Eventually(t, func() bool { return bufferedBytes() == 0 }, time.Minute, 5*time.Millisecond)
+	require.Equal(t, http.StatusBadRequest, s.capture(large).status, "the budget is free after the connections close")
 }
 
 // metric returns the value of a metric without labels.
@@ -133,7 +133,7 @@ func (s *service) metric(name string) string {
 	return value
 }
 
-// TestLoad_BatchBudget fills the budget of batches, and continues to send.
+// TestLoad_BatchBudget fills the budget of batches and continues to send.
 func TestLoad_BatchBudget(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes = 0, 8<<20 })
@@ -145,7 +145,7 @@ func TestLoad_BatchBudget(t *testing.T) {
 	r := s.as(http.MethodPost, batch, `{"email":"q@example.com"}`).is(http.StatusServiceUnavailable)
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 
-	// Without a budget left it is read no faster than it is answered, and all of it is.
+	// With the budget used up, the batch is read only as fast as it is answered, and every line is answered.
 	line := `{"email":"p0@example.com","metadata":{"source":"website"}}` + strings.Repeat(" ", 100<<10) + "\n"
 	var sending sync.WaitGroup
 	sending.Go(func() {
@@ -166,22 +166,22 @@ func TestLoad_BatchBudget(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// TestLoad_IdleConnections opens as many connections as the files of the test allow, up to 10,000, and sends
-// nothing on them, or half a header.
+// TestLoad_IdleConnections opens as many connections as the limit of open files allows, up to 10,000. Half of them send nothing, and
+// the others half a header.
 func TestLoad_IdleConnections(t *testing.T) {
 	s := start(t)
-	n := min(10_000, (openFiles(t)-500)/2) // both ends are here
+	n := min(10_000, (openFiles(t)-500)/2) // both ends are in this process
 	require.Greater(t, n, 100, "ulimit -n is too low for this test")
 	before := heap()
 	for i := range n {
 		conn := s.dial()
 		if i%2 == 1 {
-			say(conn, "GET /healthz HTTP/1.1\r\nHo")
+			sendText(conn, "GET /healthz HTTP/1.1\r\nHo")
 		}
 	}
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
-	held := int64(heap()-before) / int64(n)
-	require.Less(t, held, int64(64<<10), "bytes for each connection, both ends")
+	bytesPerConn := int64(heap()-before) / int64(n)
+	require.Less(t, bytesPerConn, int64(64<<10), "bytes for both ends of a connection")
 	s.as(http.MethodGet, leads, "").is(http.StatusOK)
 }
 
@@ -204,7 +204,7 @@ func heap() uint64 {
 func TestCredentials_FloodBoundsLookups(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
-	now := time.Now() // the limit gives nothing back
+	now := time.Now() // the quota is not refilled
 	s := provisioned(serveOn(t, migrated(t), server.URL(), func(o *httpapi.Options) { o.Now = func() time.Time { return now } }))
 	before, answered := server.StreamReads(event.TokenPrefix), map[int]int{}
 	for range 300 {
@@ -217,57 +217,56 @@ func TestCredentials_FloodBoundsLookups(t *testing.T) {
 	require.LessOrEqual(t, server.StreamReads(event.TokenPrefix)-before, answered[http.StatusUnauthorized])
 }
 
-// TestFairness_SlowAccount starts the maximum number of batches and of large bodies of an account, and sends
-// nothing more of them.
+// TestFairness_SlowAccount starts the maximum number of batches and of large bodies of an account, and finishes none.
 func TestFairness_SlowAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes, o.BodyBytes = 0, 16<<20, 8<<20 })
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	theirs := s.mint("other", "leads:write")
+	otherJWT := s.mint("other", "leads:write")
 
-	begun := 0
+	started := 0
 	for refused := false; !refused; {
 		w := s.wire(s.jwt)
-		w.send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", begun))
+		w.send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", started))
 		response, err := http.ReadResponse(bufio.NewReader(w.conn), nil)
 		require.NoError(t, err)
 		if refused = response.StatusCode == http.StatusServiceUnavailable; !refused {
 			require.Equal(t, http.StatusOK, response.StatusCode)
-			begun++
+			started++
 		}
 	}
-	require.Equal(t, 2, begun, "half of all, of 4 MiB each")
-	r := s.send(call{method: http.MethodPost, path: batch, credential: theirs, body: `{"email":"q@example.com"}`})
+	require.Equal(t, 2, started, "an account may use half of the budget, 4 MiB for each batch")
+	r := s.send(call{method: http.MethodPost, path: batch, credential: otherJWT, body: `{"email":"q@example.com"}`})
 	require.Equal(t, http.StatusOK, r.status, r.raw)
 
 	for range 8 {
-		say(s.dial(), fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+		sendText(s.dial(), fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
 			leads, s.jwt, 2<<20, strings.Repeat("x", 1<<20)))
 	}
 	large := `{"note":"` + strings.Repeat("x", 1<<20) + `"}`
 	require.Eventually(t, func() bool { return s.capture(large).status == http.StatusServiceUnavailable }, time.Minute, 5*time.Millisecond)
-	r = s.send(call{method: http.MethodPost, path: leads, credential: theirs, body: large})
-	require.Equal(t, http.StatusBadRequest, r.status, "it is read, and has no phone: %s", r.raw)
+	r = s.send(call{method: http.MethodPost, path: leads, credential: otherJWT, body: large})
+	require.Equal(t, http.StatusBadRequest, r.status, "the body is read, and has no phone: %s", r.raw)
 }
 
-// TestFairness_ManyRequests starts the maximum number of requests of an account, and ends none.
+// TestFairness_ManyRequests starts the maximum number of requests of an account, and finishes none.
 func TestFairness_ManyRequests(t *testing.T) {
 	t.Parallel()
 	const most = 8
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
 	s.provision("other", account.Settings{})
-	theirs := s.mint("other", "")
-	ours, others := s.browser().signIn(s.jwt), s.browser().signIn(theirs)
-	const share = most * 3 / 4
+	otherJWT := s.mint("other", "")
+	ownBrowser, otherBrowser := s.browser().signIn(s.jwt), s.browser().signIn(otherJWT)
+	const perAccount = most * 3 / 4
 	begin := func() (conn net.Conn, answered string) {
 		conn = s.dial()
-		say(conn, "PATCH "+leads+"/"+ulid.Make().String()+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+
+		sendText(conn, "PATCH "+leads+"/"+ulid.Make().String()+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+
 			"\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
 		answered, err := bufio.NewReader(conn).ReadString('\n')
 		require.NoError(t, err)
 		return conn, answered
 	}
-	conns := make([]net.Conn, share)
+	conns := make([]net.Conn, perAccount)
 	var answered string
 	for i := range conns {
 		conns[i], answered = begin()
@@ -275,15 +274,15 @@ func TestFairness_ManyRequests(t *testing.T) {
 	}
 	_, answered = begin()
 	require.Equal(t, "HTTP/1.1 503 Service Unavailable\r\n", answered)
-	require.Equal(t, http.StatusServiceUnavailable, ours.get("/console/leads").status)
-	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads, credential: theirs}).status)
-	require.Equal(t, http.StatusOK, others.get("/console/leads").status)
+	require.Equal(t, http.StatusServiceUnavailable, ownBrowser.get("/console/leads").status)
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads, credential: otherJWT}).status)
+	require.Equal(t, http.StatusOK, otherBrowser.get("/console/leads").status)
 	for _, conn := range conns {
 		conn.Close()
 	}
 	require.Eventually(t, func() bool { return s.as(http.MethodGet, leads, "").status == http.StatusOK }, time.Minute, time.Millisecond)
 	for range most {
-		require.Equal(t, http.StatusOK, ours.get("/console/leads").status, "a page that was shown takes no place")
+		require.Equal(t, http.StatusOK, ownBrowser.get("/console/leads").status, "a finished page frees its slot")
 	}
 }
 
@@ -293,14 +292,14 @@ func TestFairness_WaitingRequests(t *testing.T) {
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
 	s.provision("other", account.Settings{})
 	s.stopLeads()
-	behind := after(leads, s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
+	behindLog := after(leads, s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	t.Cleanup(func() { cancel(); waiting.Wait() })
 	for range 5 {
 		waiting.Go(func() {
 			for ctx.Err() == nil {
-				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+behind, nil)
+				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+behindLog, nil)
 				request.Header.Set("Authorization", "Bearer "+s.jwt)
 				if response, err := s.server.Client().Do(request); err == nil {
 					response.Body.Close()
@@ -312,12 +311,12 @@ func TestFairness_WaitingRequests(t *testing.T) {
 		r := s.request(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: s.jwt})
 		return r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") == "1"
 	}, time.Minute, time.Millisecond)
-	theirs := s.mint("other", "")
-	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: theirs}).status)
-	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "who does not wait is answered")
+	otherJWT := s.mint("other", "")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: otherJWT}).status)
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "a request without a wait is answered")
 }
 
-// TestFairness_RequestsForMissingIDs requests missing ids while the views do not move, so that each answer waits.
+// TestFairness_RequestsForMissingIDs requests missing ids while the views are stopped. Each such request waits.
 func TestFairness_RequestsForMissingIDs(t *testing.T) {
 	t.Parallel()
 	const most = 8
@@ -327,15 +326,15 @@ func TestFairness_RequestsForMissingIDs(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
 	pgtest.Exec(t, tx, `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
-	s.provision("third", account.Settings{Features: []string{account.FeatureAPI}}) // whose lead the view does not come to show
+	s.provision("third", account.Settings{Features: []string{account.FeatureAPI}}) // the view does not apply this account's lead
 	r := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("third", ""), body: `{"phone":"9876543210"}`})
 	require.Equal(t, http.StatusCreated, r.status, r.raw)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	t.Cleanup(func() { cancel(); asking.Wait() })
+	var requests sync.WaitGroup
+	t.Cleanup(func() { cancel(); requests.Wait() })
 	for range most/2 + 1 {
-		asking.Go(func() {
+		requests.Go(func() {
 			for ctx.Err() == nil {
 				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+leads+"/"+ulid.Make().String(), nil)
 				request.Header.Set("Authorization", "Bearer "+s.jwt)
@@ -346,6 +345,6 @@ func TestFairness_RequestsForMissingIDs(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool { return s.metric("leadlog_http_waiting") == strconv.Itoa(most/2) }, time.Minute, time.Millisecond)
-	theirs := s.mint("other", "")
-	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads, credential: theirs}).status)
+	otherJWT := s.mint("other", "")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads, credential: otherJWT}).status)
 }

@@ -41,7 +41,7 @@ func (s *service) keepTree() note.Verifier {
 	return signer
 }
 
-// published waits for a checkpoint that covers so many events, and verifies it.
+// published waits for a checkpoint of at least this many events, and verifies it.
 func (s *service) published(key note.Verifier, events int64) (c torchwood.Checkpoint) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -58,13 +58,13 @@ func (s *service) published(key note.Verifier, events int64) (c torchwood.Checkp
 	return c
 }
 
-// served reads tiles over HTTP.
-type served struct{ s *service }
+// tileClient reads tiles over HTTP.
+type tileClient struct{ s *service }
 
-func (served) Height() int                         { return torchwood.TileHeight }
-func (served) SaveTiles(_ []tlog.Tile, _ [][]byte) {}
+func (tileClient) Height() int                         { return torchwood.TileHeight }
+func (tileClient) SaveTiles(_ []tlog.Tile, _ [][]byte) {}
 
-func (r served) ReadTiles(tiles []tlog.Tile) (all [][]byte, err error) {
+func (r tileClient) ReadTiles(tiles []tlog.Tile) (all [][]byte, err error) {
 	for _, tile := range tiles {
 		answer, err := http.Get(r.s.server.URL + "/api/v1/crm/audit/" + torchwood.TilePath(tile))
 		if err != nil {
@@ -89,9 +89,9 @@ func TestLogTree_LimitedByAddress(t *testing.T) {
 		read("tile/0/000").is(http.StatusNotFound)
 		read("checkpoint").is(http.StatusServiceUnavailable)
 	}
-	read("tile/0/000").limited()
-	read("checkpoint").limited()
-	s.capture(whole).is(http.StatusCreated)
+	read("tile/0/000").requireLimited()
+	read("checkpoint").requireLimited()
+	s.capture(fullArrival).is(http.StatusCreated)
 }
 
 // A client with only the public key can prove every event of the published tree.
@@ -100,7 +100,7 @@ func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 	s := start(t)
 	require.Equal(t, http.StatusServiceUnavailable, s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/checkpoint"}).status)
 	var batch strings.Builder
-	for n := range 100 { // of three events or more each: more than a tile
+	for n := range 100 { // at least three events for each line, more than a tile
 		fmt.Fprintf(&batch, `{"name":"A","phone":"98765%05d","email":"a%d@example.com"}`+"\n", n, n)
 	}
 	require.Equal(t, http.StatusOK, s.sendBatch(batch.String()).status)
@@ -115,7 +115,7 @@ func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 	require.Greater(t, len(leaves), audit.TileWidth)
 	c := s.published(s.keepTree(), int64(len(leaves)))
 
-	reader := tlog.TileHashReader(c.Tree, served{s}) // verifies the tiles
+	reader := tlog.TileHashReader(c.Tree, tileClient{s}) // the reader verifies the tiles
 	for i, e := range leaves {
 		record, err := audit.LogRecord(e)
 		require.NoError(t, err)
@@ -123,16 +123,16 @@ func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, tlog.CheckRecord(proof, c.N, c.Hash, int64(i), tlog.RecordHash(record)))
 		if i%50 == 0 {
-			at, same, err := logtree.Reader{Pool: s.pool, Log: s.store.below, Origin: logOrigin}.LeafIndex(t.Context(), e.Position)
+			at, leafRecord, err := logtree.Reader{Pool: s.pool, Log: s.store.below, Origin: logOrigin}.LeafIndex(t.Context(), e.Position)
 			require.NoError(t, err)
 			require.EqualValues(t, i, at)
-			require.Equal(t, record, same)
+			require.Equal(t, record, leafRecord)
 		}
 	}
 
-	full, err := served{s}.ReadTiles([]tlog.Tile{{H: 8, N: 0, W: 256}})
+	full, err := tileClient{s}.ReadTiles([]tlog.Tile{{H: 8, N: 0, W: 256}})
 	require.NoError(t, err)
-	part, err := served{s}.ReadTiles([]tlog.Tile{{H: 8, N: 0, W: 7}})
+	part, err := tileClient{s}.ReadTiles([]tlog.Tile{{H: 8, N: 0, W: 7}})
 	require.NoError(t, err)
 	require.True(t, bytes.HasPrefix(full[0], part[0]))
 	require.Len(t, part[0], 7*tlog.HashSize)

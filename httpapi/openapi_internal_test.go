@@ -24,7 +24,7 @@ func TestOpenAPI_HasEveryRoute(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(openapi.Document(""), &document))
 	var described, served []string
-	name := regexp.MustCompile(`\{[^}]*\}|\*`) // OpenAPI has no name for what has slashes
+	name := regexp.MustCompile(`\{[^}]*\}|\*`) // OpenAPI cannot describe a parameter with slashes
 	for path, item := range document.Paths {
 		for method := range item {
 			if method != "parameters" {
@@ -35,7 +35,7 @@ func TestOpenAPI_HasEveryRoute(t *testing.T) {
 	a := &api{Options: Options{Metrics: prometheus.NewRegistry()}}
 	for _, route := range a.routes() {
 		if route.method == http.MethodOptions {
-			continue // what browsers ask before they send
+			continue // CORS preflight
 		}
 		served = append(served, route.method+" "+name.ReplaceAllString(route.pattern, "{}"))
 	}
@@ -66,7 +66,7 @@ func TestOpenAPI_HasEveryFailure(t *testing.T) {
 		described[f] = true
 	}
 	for _, row := range failures {
-		require.True(t, described[failure{row.message, row.code}], "no example of the document says %q, code %q", row.message, row.code)
+		require.True(t, described[failure{row.message, row.code}], "the document has no example with message %q and code %q", row.message, row.code)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestRoutes_DeclareQuota(t *testing.T) {
 	for _, route := range a.routes() {
 		name := route.method + " " + route.pattern
 		require.NotZero(t, route.kind, name)
-		if route.kind != quota.Free && route.kind != quota.Arrival { // at an intake, preflights and challenges count as posts
+		if route.kind != quota.Free && route.kind != quota.Arrival { // preflights and challenges of an intake count as posts
 			require.Equal(t, route.method == http.MethodGet, route.kind.Reads(), name)
 		}
 	}

@@ -38,8 +38,8 @@ import (
 
 // description is the OpenAPI document, which requests and answers are validated against.
 type description struct {
-	open   *openapi3.T // as it is: a caller may send more than it names
-	mux    *chi.Mux    // finds the path of a request as the service does
+	open   *openapi3.T // unchanged: requests may have additional properties
+	mux    *chi.Mux    // routes a request as the service does
 	closed closed
 }
 
@@ -123,49 +123,49 @@ func closeObjects(value any) {
 	}
 }
 
-// asDescribed fails the test if an answer is not in the document: a path, a status, a header, a
-// member of a body. A request that was answered with 2xx must be one that the document allows.
+// asDescribed fails the test if the path, the status, a header or a member of the body of an answer is not in the document. The
+// document must also allow each request with a 2xx answer.
 func asDescribed(t *testing.T, base string, next http.Handler) http.Handler {
 	d := described()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, base+"/console") { // for people, and no part of the API
+		if strings.HasPrefix(r.URL.Path, base+"/console") { // pages are not part of the API
 			next.ServeHTTP(w, r)
 			return
 		}
 		var sent bytes.Buffer
-		passed := r.WithContext(r.Context()) // a copy: the server looks at what is left of the body of its own
+		passed := r.WithContext(r.Context()) // a copy, because the server reads the rest of its own request's body
 		passed.Body = readCloser{io.TeeReader(r.Body, &sent), r.Body}
-		seen := &witness{ResponseWriter: w}
+		seen := &recorder{ResponseWriter: w}
 		next.ServeHTTP(seen, passed)
-		if sent.Len() > 64<<10 || seen.body.Len() > 256<<10 { // what is described shows in smaller ones too, and this is slow
+		if sent.Len() > 64<<10 || seen.body.Len() > 256<<10 { // validation of large bodies is slow, and smaller ones have the same members
 			return
 		}
 		request := r.Clone(r.Context())
 		request.Body = io.NopCloser(bytes.NewReader(bytes.TrimPrefix(sent.Bytes(), []byte("\xef\xbb\xbf"))))
-		if err := d.judge(request, base, seen); err != nil {
-			t.Errorf("%s %s was answered %d, and not as described: %v", r.Method, r.URL.Path, seen.status, err)
+		if err := d.checkExchange(request, base, seen); err != nil {
+			t.Errorf("the answer %[3]d to %[1]s %[2]s does not match the document: %[4]v", r.Method, r.URL.Path, seen.status, err)
 		}
 	})
 }
 
-func (d *description) judge(r *http.Request, base string, seen *witness) error {
+func (d *description) checkExchange(r *http.Request, base string, seen *recorder) error {
 	input := &openapi3filter.RequestValidationInput{Request: r, Options: &openapi3filter.Options{
 		MultiError: true, SkipSettingDefaults: true,
 		AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
 	}}
 	route, found := d.find(r, base, input)
-	if !found || seen.status == http.StatusMethodNotAllowed { // which a path may be that looks like an id
-		return d.judgeStray(r, seen)
+	if !found || seen.status == http.StatusMethodNotAllowed { // the path may also match a route with an id
+		return d.checkUndescribed(r, seen)
 	}
-	ask := *r
+	request := *r
 	if r.Method == http.MethodHead {
-		ask.Method = http.MethodGet
+		request.Method = http.MethodGet
 	}
-	operation := d.open.Paths.Value(route).GetOperation(ask.Method)
+	operation := d.open.Paths.Value(route).GetOperation(request.Method)
 	if seen.status/100 == 2 {
-		input.Request = &ask
-		input.Route = &routers.Route{Spec: d.open, Path: route, Method: ask.Method, PathItem: d.open.Paths.Value(route), Operation: operation}
-		normalize(&ask, operation)
+		input.Request = &request
+		input.Route = &routers.Route{Spec: d.open, Path: route, Method: request.Method, PathItem: d.open.Paths.Value(route), Operation: operation}
+		normalize(&request, operation)
 		if err := openapi3filter.ValidateRequest(r.Context(), input); err != nil {
 			return fmt.Errorf("the request: %w", err)
 		}
@@ -174,14 +174,14 @@ func (d *description) judge(r *http.Request, base string, seen *witness) error {
 	if response == nil {
 		return fmt.Errorf("the status is not described")
 	}
-	place := cmp.Or(response.Ref, "#/paths/"+escape(route)+"/"+strings.ToLower(ask.Method)+"/responses/"+strconv.Itoa(seen.status))
-	return d.judgeAnswer(r, response.Value, place, seen)
+	place := cmp.Or(response.Ref, "#/paths/"+escape(route)+"/"+strings.ToLower(request.Method)+"/responses/"+strconv.Itoa(seen.status))
+	return d.checkAnswer(r, response.Value, place, seen)
 }
 
-// judgeAnswer requires that an answer matches the response at a location of the document.
-func (d *description) judgeAnswer(r *http.Request, response *openapi3.Response, place string, seen *witness) error {
+// checkAnswer requires that an answer matches the response at a location of the document.
+func (d *description) checkAnswer(r *http.Request, response *openapi3.Response, place string, seen *recorder) error {
 	for name, header := range response.Headers {
-		if err := d.judgeHeader(header, cmp.Or(header.Ref, place+"/headers/"+escape(name)), seen.Header().Values(name)); err != nil {
+		if err := d.checkHeader(header, cmp.Or(header.Ref, place+"/headers/"+escape(name)), seen.Header().Values(name)); err != nil {
 			return fmt.Errorf("the header %s: %w", name, err)
 		}
 	}
@@ -191,13 +191,13 @@ func (d *description) judgeAnswer(r *http.Request, response *openapi3.Response, 
 	media := response.Content.Get(seen.Header().Get("Content-Type"))
 	for name, one := range response.Content {
 		if one == media && media.Schema != nil {
-			return d.judgeBody(media, place+"/content/"+escape(name)+"/schema", seen)
+			return d.checkBody(media, place+"/content/"+escape(name)+"/schema", seen)
 		}
 	}
 	return fmt.Errorf("the media type %s is not described", seen.Header().Get("Content-Type"))
 }
 
-func (d *description) judgeHeader(header *openapi3.HeaderRef, place string, values []string) error {
+func (d *description) checkHeader(header *openapi3.HeaderRef, place string, values []string) error {
 	if len(values) == 0 {
 		if header.Value.Required {
 			return fmt.Errorf("it is missing")
@@ -214,8 +214,8 @@ func (d *description) judgeHeader(header *openapi3.HeaderRef, place string, valu
 	return d.closed.schema(place + "/schema").Validate(value)
 }
 
-// judgeBody requires that a body, or each of its JSON lines, matches the document.
-func (d *description) judgeBody(media *openapi3.MediaType, place string, seen *witness) error {
+// checkBody requires that a body, or each of its JSON lines, matches the document.
+func (d *description) checkBody(media *openapi3.MediaType, place string, seen *recorder) error {
 	var value any
 	if !strings.HasPrefix(seen.Header().Get("Content-Type"), "application/json") {
 		value = seen.body.String()
@@ -241,20 +241,20 @@ func (d *description) judgeBody(media *openapi3.MediaType, place string, seen *w
 	return nil
 }
 
-// find returns the operation of a path as the service routes it.
+// find returns the operation of a path.
 func (d *description) find(r *http.Request, base string, input *openapi3filter.RequestValidationInput) (string, bool) {
 	path := r.URL.Path
 	if r.URL.RawPath != "" {
 		path = r.URL.RawPath
 	}
-	path, ours := strings.CutPrefix(path, base)
+	path, hasBase := strings.CutPrefix(path, base)
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
 	context := chi.NewRouteContext()
 	route := tileParameter.Replace(d.mux.Find(context, method, path))
-	if !ours || route == "" {
+	if !hasBase || route == "" {
 		return "", false
 	}
 	input.PathParams = make(map[string]string)
@@ -264,19 +264,19 @@ func (d *description) find(r *http.Request, base string, input *openapi3filter.R
 	return route, true
 }
 
-// judgeStray requires that a request which is not described is refused.
-func (d *description) judgeStray(r *http.Request, seen *witness) error {
+// checkUndescribed requires that the service refused a request that is not in the document.
+func (d *description) checkUndescribed(r *http.Request, seen *recorder) error {
 	if r.Method == http.MethodOptions && seen.status == http.StatusNoContent {
-		return nil // what browsers ask before they send
+		return nil // CORS preflight
 	}
 	if seen.status != http.StatusNotFound && seen.status != http.StatusMethodNotAllowed {
 		return fmt.Errorf("there is no such route in the document")
 	}
 	name := map[int]string{http.StatusNotFound: "UnknownRoute", http.StatusMethodNotAllowed: "WrongMethod"}[seen.status]
-	return d.judgeAnswer(r, d.open.Components.Responses[name].Value, "#/components/responses/"+name, seen)
+	return d.checkAnswer(r, d.open.Components.Responses[name].Value, "#/components/responses/"+name, seen)
 }
 
-// normalize gives a request the one form that the document has of several that count.
+// normalize converts a request to the only form in the document.
 func normalize(r *http.Request, o *openapi3.Operation) {
 	if o.RequestBody != nil && o.RequestBody.Value.Content.Get(r.Header.Get("Content-Type")) == nil {
 		for media := range o.RequestBody.Value.Content {
@@ -317,21 +317,21 @@ type readCloser struct {
 	io.Closer
 }
 
-// witness records the answer.
-type witness struct {
+// recorder records the answer.
+type recorder struct {
 	http.ResponseWriter
 	status int
 	body   bytes.Buffer
 }
 
-func (w *witness) WriteHeader(status int) {
+func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *witness) Write(b []byte) (int, error) {
+func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
@@ -339,7 +339,7 @@ func (w *witness) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // operations returns the operations of the document, creations first and deletions last.
 func operations() []operation {
@@ -424,12 +424,12 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	s := start(t)
 	s.fanOut()
 	s.published(s.keepTree(), 1)
-	ids := s.settle()
+	ids := s.createResources()
 	form, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	meta, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"a","verifyToken":"b","accessToken":"c"}`)
 	for _, o := range operations() {
 		for _, c := range o.bodies(t) {
-			if strings.HasPrefix(o.path, publicPrefix) { // of a kind that needs no proof, or whose proof is in the query
+			if strings.HasPrefix(o.path, publicPrefix) { // intakes without a proof, or with a proof in the query
 				c.path = strings.Replace(c.path, "/in/{intakeId}", form, 1)
 				if o.method == http.MethodGet {
 					c.path = meta + "?hub.verify_token=b"
@@ -442,16 +442,15 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 			if scopes, _ := o.scopes(); slices.Contains(scopes, "admin") {
 				c.credential = s.mint("admins", "admin")
 			}
-			// That the answer is as described is seen by everything that the service answers in these tests.
+			// asDescribed validates each answer against the document.
 			r := s.request(c)
 			require.Equal(t, 2, r.status/100, "%s %s %s: %d %s", c.method, c.path, c.body, r.status, r.raw)
 		}
 	}
 }
 
-// settle creates one of everything that the paths of the document name, and returns the ids. It waits for a
-// delivery.
-func (s *service) settle() *strings.Replacer {
+// createResources creates one resource for each id in the document's paths, and returns the ids. It waits for a delivery.
+func (s *service) createResources() *strings.Replacer {
 	s.t.Helper()
 	tokenID, _ := s.token()
 	audited := s.eventually(tokens+"/"+tokenID+"/events", func(r reply) bool { return r.status == http.StatusOK && len(r.at("data").([]any)) > 0 })
@@ -460,12 +459,12 @@ func (s *service) settle() *strings.Replacer {
 	webhookID := endpoint.at("data", "webhookId").(string)
 	intake := s.as(http.MethodPost, intakes, `{"name":"Search ads","kind":"google_lead_form"}`).is(http.StatusCreated)
 	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`).is(http.StatusCreated)
-	twin := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
+	joined := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
 	s.provision("another", account.Settings{})
-	gone := s.leadID(s.capture(`{"email":"gone@example.com"}`).is(http.StatusCreated))
-	s.caughtUp() // an erasure cancels the delivery of the creation if it is queued; else there will be none
-	s.erase(gone, http.StatusOK)
-	s.eventually(leads+"/"+gone+"/erasure-certificate", func(r reply) bool { return r.status == http.StatusOK })
+	erased := s.leadID(s.capture(`{"email":"gone@example.com"}`).is(http.StatusCreated))
+	s.caughtUp() // the creation's delivery is queued before the erasure, which cancels it
+	s.erase(erased, http.StatusOK)
+	s.eventually(leads+"/"+erased+"/erasure-certificate", func(r reply) bool { return r.status == http.StatusOK })
 	intakeID := intake.at("data", "intakeId").(string)
 	arrived := s.arrive(intakeID, `{}`)
 	s.arrive(intakeID, `{}`)
@@ -479,14 +478,14 @@ func (s *service) settle() *strings.Replacer {
 	}, time.Minute, 20*time.Millisecond)
 	return strings.NewReplacer(
 		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID, "{intakeId}", intakeID,
-		"{eventId}", lead.header.Get("X-Event-Id"), "{erasedLeadId}", gone, "{deliveryId}", deliveryID, "{accountId}", "another", "{visitorId}", "v-81f3",
+		"{eventId}", lead.header.Get("X-Event-Id"), "{erasedLeadId}", erased, "{deliveryId}", deliveryID, "{accountId}", "another", "{visitorId}", "v-81f3",
 		"{arrivalId}", arrived.ID, "01M7YGZVZWE6S8RYN49QGMF6BK", intakeID,
-		"01M7YGZVZWE6S8RYN49QGMF6BJ", twin.at("data", "leadId").(string), // who is joined
+		"01M7YGZVZWE6S8RYN49QGMF6BJ", joined.at("data", "leadId").(string), // id of the source lead of a join
 		"{level}", "0", "{tile}", "000.p/1", "{position}", strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",
 	)
 }
 
-// fanOut queues deliveries until the test ends. No courier sends them.
+// fanOut queues deliveries until the test ends. Nothing sends them.
 func (s *service) fanOut() {
 	s.t.Helper()
 	pool := pgtest.Pool(s.t, s.url)
@@ -504,13 +503,13 @@ func (s *service) fanOut() {
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// Bodies are no JSON: the body of a refused caller is not read.
+// Bodies are not JSON, because the body of a refused caller is not read.
 func TestOpenAPI_StatesCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, value := s.token()
 	s.published(s.keepTree(), 1)
-	nothing := s.mint(ownAccount, "nothing")
+	noScope := s.mint(ownAccount, "nothing")
 	path := strings.NewReplacer("{", "", "}", "")
 	for _, o := range operations() {
 		scopes, tokens := o.scopes()
@@ -527,7 +526,7 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 		}
 		require.Subset(t, httpapi.Scopes(), scopes, o.path)
 		require.Equal(t, http.StatusUnauthorized, ask("").status, o.path)
-		refused := ask(nothing)
+		refused := ask(noScope)
 		if o.anyScope() {
 			require.Equal(t, "Scope "+strings.Join(scopes, " or ")+" required", refused.at("message"), o.path)
 			for _, scope := range scopes {

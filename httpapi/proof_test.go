@@ -27,7 +27,7 @@ func (s *service) eventually(path string, is func(reply) bool) reply {
 		if is(r) {
 			return r
 		}
-		require.False(s.t, time.Now().After(deadline), "%s stays %s", path, r.raw)
+		require.False(s.t, time.Now().After(deadline), "%s is still %s", path, r.raw)
 	}
 }
 
@@ -40,18 +40,18 @@ func TestAudit_RecordsRefusedUses(t *testing.T) {
 		}}).status
 	}
 	guessed, _ := s.token()
-	madeUp, err := token.NewValue(guessed, bytes.NewReader(make([]byte, 1000)))
+	neverIssued, err := token.NewValue(guessed, bytes.NewReader(make([]byte, 1000)))
 	require.NoError(t, err)
-	require.Equal(t, http.StatusUnauthorized, use(madeUp.Reveal(), "guess"))
-	rotated, old := s.token()
+	require.Equal(t, http.StatusUnauthorized, use(neverIssued.Reveal(), "guess"))
+	rotated, oldValue := s.token()
 	s.as(http.MethodPost, tokens+"/"+rotated+"/rotate", "").is(http.StatusOK)
-	tried, trying := s.token()
-	s.try(trying, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
-	deleted, gone := s.token()
-	require.Equal(t, http.StatusBadRequest, use(gone, "good"))
+	dryRunToken, dryRunValue := s.token()
+	s.dryRun(dryRunValue, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
+	deleted, deletedValue := s.token()
+	require.Equal(t, http.StatusBadRequest, use(deletedValue, "good"))
 	s.as(http.MethodDelete, tokens+"/"+deleted, "").is(http.StatusOK)
-	require.Equal(t, http.StatusUnauthorized, use(old, "rotated"))
-	require.Equal(t, http.StatusUnauthorized, use(gone, "deleted"))
+	require.Equal(t, http.StatusUnauthorized, use(oldValue, "rotated"))
+	require.Equal(t, http.StatusUnauthorized, use(deletedValue, "deleted"))
 
 	listed := s.eventually(trail+"tokens?type=token.refused", func(r reply) bool { return len(r.at("data").([]any)) >= 2 })
 	reasons := map[string]any{}
@@ -62,22 +62,22 @@ func TestAudit_RecordsRefusedUses(t *testing.T) {
 		data := e["data"].(map[string]any)
 		require.Equal(t, data["reason"], e["requestId"])
 		reasons[e["tokenId"].(string)] = data["reason"]
-		require.Contains(t, old+" "+gone, data["prefix"])
+		require.Contains(t, oldValue+" "+deletedValue, data["prefix"])
 	}
 	require.Equal(t, map[string]any{rotated: "rotated", deleted: "deleted"}, reasons)
 	own := s.as(http.MethodGet, tokens+"/"+rotated+"/events", "")
 	require.Contains(t, own.raw, `"token.refused"`)
-	for _, value := range []string{old, gone, madeUp.Reveal()} {
+	for _, value := range []string{oldValue, deletedValue, neverIssued.Reveal()} {
 		require.NotContains(t, listed.raw+own.raw+s.log.String(), value[len(value)-20:])
 	}
 
 	s.eventually(tokens+"/"+deleted, func(r reply) bool { return r.at("data", "lastUsedAt") != nil })
-	require.Nil(t, s.as(http.MethodGet, tokens+"/"+rotated, "").at("data", "lastUsedAt"), "it was refused, not used")
-	s.eventually(tokens+"/"+tried, func(r reply) bool { return r.at("data", "lastUsedAt") != nil }) // by a dry run
+	require.Nil(t, s.as(http.MethodGet, tokens+"/"+rotated, "").at("data", "lastUsedAt"), "a refused use does not count as use")
+	s.eventually(tokens+"/"+dryRunToken, func(r reply) bool { return r.at("data", "lastUsedAt") != nil }) // a dry run counts as use
 }
 
-// lifelong appends seven token events and returns the last answer.
-func (s *service) lifelong() (last reply) {
+// appendTokenEvents appends seven token events and returns the last answer.
+func (s *service) appendTokenEvents() (last reply) {
 	s.t.Helper()
 	id, _ := s.token()
 	for range 5 {
@@ -99,7 +99,7 @@ func parsed(t *testing.T, texts any) (hashes []tlog.Hash) {
 func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	last := s.lifelong()
+	last := s.appendTokenEvents()
 	signer, err := audit.NewSigner([]byte(jwtSecret))
 	require.NoError(t, err)
 	export := s.send(call{method: http.MethodGet, path: after(trail+"tokens", last), credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}})
@@ -130,13 +130,13 @@ func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 	deleted, err := strconv.ParseUint(last.header.Get("X-Log-Position"), 10, 64)
 	require.NoError(t, err)
 	release := s.as(http.MethodGet, fmt.Sprint(trail, "proof?position=", deleted-1), "")
-	require.Equal(t, http.StatusNotFound, release.status, "the release of the token's slot is no token event: %s", release.raw)
+	require.Equal(t, http.StatusNotFound, release.status, "the release of the token's slot is not a token event: %s", release.raw)
 }
 
 func TestAudit_ProvesTreeConsistency(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	last := s.lifelong()
+	last := s.appendTokenEvents()
 	s.as(http.MethodGet, after(trail+"tree", last), "")
 	signer, err := audit.NewSigner([]byte(jwtSecret))
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestAudit_TreeAuthorization(t *testing.T) {
 	position := listed.at("data").([]any)[0].(map[string]any)["position"]
 	proof := fmt.Sprintf("%sproof?position=%v", trail, position)
 	s.as(http.MethodGet, proof, "").is(http.StatusOK)
-	require.Equal(t, http.StatusBadRequest, s.as(http.MethodGet, proof+"&size=0", "").status, "that tree ends before the event")
+	require.Equal(t, http.StatusBadRequest, s.as(http.MethodGet, proof+"&size=0", "").status, "a tree of size 0 does not have the event")
 	stranger := s.stranger("audit:read")
 	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: proof, credential: stranger}).status)
 	empty := s.send(call{method: http.MethodGet, path: trail + "tree", credential: stranger})

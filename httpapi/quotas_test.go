@@ -53,8 +53,8 @@ func credentialed(t *testing.T, each func(method, path string)) {
 	}
 }
 
-// limited requires that a reply is refused by a limit.
-func (r reply) limited() {
+// requireLimited requires that a request was refused by a limit.
+func (r reply) requireLimited() {
 	r.t.Helper()
 	r.is(http.StatusTooManyRequests)
 	wait, err := strconv.Atoi(r.header.Get("Retry-After"))
@@ -69,7 +69,7 @@ func TestQuota_EveryRoute(t *testing.T) {
 	rate, burst := 0.001, 1
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate, RateBurst: &burst})
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
-	s.act("v", `{"type":"page_view"}`).is(http.StatusAccepted)
+	s.recordActivity("v", `{"type":"page_view"}`).is(http.StatusAccepted)
 	s.as(http.MethodPost, tokens, `{"name":"form","expiresInDays":30}`).is(http.StatusCreated)
 	for range 5 {
 		require.NotEqual(t, http.StatusTooManyRequests, s.request(call{method: http.MethodGet, path: leads, credential: s.jwt}).status)
@@ -85,7 +85,7 @@ func TestQuota_EveryRoute(t *testing.T) {
 		}
 		s.request(call{
 			method: method, path: path, credential: credential, body: "no JSON", header: map[string]string{"Content-Type": "text/plain"},
-		}).limited()
+		}).requireLimited()
 	})
 	require.Greater(t, walked, 35)
 	head, err := s.store.Head(t.Context())
@@ -105,15 +105,15 @@ func TestQuota_Console(t *testing.T) {
 	}
 	require.Equal(t, http.StatusTooManyRequests, b.get("/console/tokens").status)
 	require.Equal(t, http.StatusTooManyRequests, b.get("/console/leads/"+missingID).status)
-	b.as(http.MethodGet, tokens, "").limited()
+	b.as(http.MethodGet, tokens, "").requireLimited()
 	require.Equal(t, http.StatusOK, b.post("/console/tokens", "name", "a", "expiresInDays", "30").status)
 	require.Equal(t, http.StatusNotFound, b.post("/console/leads/"+missingID+"/reveal").status)
 	require.Equal(t, http.StatusTooManyRequests, b.post("/console/tokens", "name", "b", "expiresInDays", "30").status)
-	require.Equal(t, http.StatusTooManyRequests, b.get("/console/leads.csv").status, "it is recorded, so it writes")
-	b.as(http.MethodPost, tokens, `{"name":"c","expiresInDays":30}`).limited()
+	require.Equal(t, http.StatusTooManyRequests, b.get("/console/leads.csv").status, "an export appends a record, so it counts as a write")
+	b.as(http.MethodPost, tokens, `{"name":"c","expiresInDays":30}`).requireLimited()
 }
 
-// Changes once had no limit: 300 of these put 25 MB on the log in eleven seconds.
+// Changes once had no limit: 300 of them appended 25 MB in eleven seconds.
 func TestQuota_Changes(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
@@ -130,12 +130,11 @@ func TestQuota_Changes(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 20}, answered)
 }
 
-// Appended bytes of all commands count: a batch stops at the line that exceeds the limit, and then all writes are
-// refused.
+// Appended bytes of all commands count. A batch stops at the line that exceeds the limit, and then all writes are refused.
 func TestQuota_Bytes(t *testing.T) {
 	t.Parallel()
-	const left = 4 << 20
-	bucket := &usedBytes{left: left}
+	const budget = 4 << 20
+	bucket := &usedBytes{left: budget}
 	s := start(t, func(o *httpapi.Options) { o.Quotas = bucket })
 	id, value := s.token()
 	var lines strings.Builder
@@ -149,25 +148,25 @@ func TestQuota_Bytes(t *testing.T) {
 	}
 	taken := answered[http.StatusCreated]
 	require.Equal(t, map[int]int{http.StatusCreated: taken, http.StatusTooManyRequests: sent - taken}, answered)
-	require.Greater(t, taken, left/(400<<10))
-	require.Less(t, taken, left/(250<<10))
+	require.Greater(t, taken, budget/(400<<10))
+	require.Less(t, taken, budget/(250<<10))
 	require.Equal(t, quota.Limit{Rate: 1 << 20, Burst: 32 << 20}, bucket.limit)
 	refused := s.metric(`leadlog_rate_limited_total{limit="bytes"}`)
 	require.Equal(t, strconv.Itoa(sent-taken), refused)
-	s.capture(`{"phone":"9876543210"}`).limited()
-	s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`}).limited()
-	s.as(http.MethodPost, leads+"/batch", `{"phone":"9876543210"}`).limited()
-	s.act("v", `{"type":"page_view"}`).limited()
-	s.as(http.MethodDelete, tokens+"/"+id, "").limited()
+	s.capture(`{"phone":"9876543210"}`).requireLimited()
+	s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`}).requireLimited()
+	s.as(http.MethodPost, leads+"/batch", `{"phone":"9876543210"}`).requireLimited()
+	s.recordActivity("v", `{"type":"page_view"}`).requireLimited()
+	s.as(http.MethodDelete, tokens+"/"+id, "").requireLimited()
 	s.as(http.MethodGet, tokens, "").is(http.StatusOK)
 	require.Equal(t, strconv.Itoa(sent-taken+5), s.metric(`leadlog_rate_limited_total{limit="bytes"}`))
 }
 
-// usedBytes grants the rest of the bytes, which are not refilled, and any amount of the others.
+// usedBytes grants a fixed number of bytes without refill, and any amount of other quotas.
 type usedBytes struct {
 	mu    sync.Mutex
 	left  int
-	limit quota.Limit // the last one of bytes
+	limit quota.Limit // latest limit of bytes
 }
 
 func (u *usedBytes) Lend(_ context.Context, key string, limit quota.Limit, want int) (quota.Lease, error) {
@@ -193,15 +192,15 @@ func largeFields(i int) string {
 // readingStore counts the events that are read from the streams of leads, and may block reads.
 type readingStore struct {
 	eventstore.Store
-	events atomic.Int64
-	hold   chan struct{} // nil: reads are not held up
-	within chan string   // the streams of reads that are held up
+	events  atomic.Int64
+	hold    chan struct{} // nil: reads are not blocked
+	blocked chan string   // streams of blocked reads
 }
 
 func (s *readingStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if s.hold != nil && strings.HasPrefix(stream, event.LeadPrefix) {
-			s.within <- stream
+			s.blocked <- stream
 			<-s.hold
 		}
 		for recorded, err := range s.Store.Read(ctx, stream, from) {
@@ -236,7 +235,7 @@ func reading(t *testing.T, change ...func(*httpapi.Options)) (*service, *reading
 	require.NoError(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	commands := command.NewHandlers(command.Options{
-		Store: log, Claims: claims, Directory: directory, Secrets: forgetful{}, IntakeSecrets: intakes, Log: quiet,
+		Store: log, Claims: claims, Directory: directory, Secrets: noSecrets{}, IntakeSecrets: intakes, Log: quiet,
 	})
 	second := *s
 	second.server = httptest.NewServer(httpapi.New(httpapi.Options{
@@ -247,7 +246,7 @@ func reading(t *testing.T, change ...func(*httpapi.Options)) (*service, *reading
 	return &second, log
 }
 
-// A small request once read a long stream to its end, to find an erasure or to fold the lead.
+// A small request once read a long stream to its end to detect an erasure or to fold the lead.
 func TestStream_LongLead(t *testing.T) {
 	t.Parallel()
 	s, log := reading(t)
@@ -287,7 +286,7 @@ func TestStream_LongLead(t *testing.T) {
 	read(2, func() {
 		require.Len(t, s.as(http.MethodGet, path+"/events?limit=1", "").is(http.StatusOK).at("data"), 1)
 	})
-	// What has been folded once is not folded again.
+	// The folded state is cached.
 	asOf := func() { s.as(http.MethodGet, path+"?asOf="+halfway, "").is(http.StatusOK) }
 	asOf()
 	read(35, asOf)
@@ -303,32 +302,32 @@ func TestStream_LongLead(t *testing.T) {
 	keyed().is(http.StatusGone)
 }
 
-// Concurrent reads of streams by one account do not take the slots of others.
+// Concurrent reads of streams by one account do not use the slots of other accounts.
 func TestStream_ConcurrentReads(t *testing.T) {
 	t.Parallel()
 	s, log := reading(t)
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	mine := s.leadID(s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
-	others := s.mint("other", "")
-	theirs := s.leadID(s.send(call{method: http.MethodPost, path: leads, credential: others, body: `{"phone":"9876543210"}`}).is(http.StatusCreated))
-	log.hold, log.within = make(chan struct{}), make(chan string, 100)
+	ownLead := s.leadID(s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
+	otherJWT := s.mint("other", "")
+	otherLead := s.leadID(s.send(call{method: http.MethodPost, path: leads, credential: otherJWT, body: `{"phone":"9876543210"}`}).is(http.StatusCreated))
+	log.hold, log.blocked = make(chan struct{}), make(chan string, 100)
 	const asked, places = 24, 8
 	answers := make(chan reply, asked+1)
 	for range asked {
 		go func() {
-			answers <- s.request(call{method: http.MethodGet, path: leads + "/" + mine + "/events", credential: s.jwt})
+			answers <- s.request(call{method: http.MethodGet, path: leads + "/" + ownLead + "/events", credential: s.jwt})
 		}()
 	}
 	for range asked - places {
-		(<-answers).limited()
+		(<-answers).requireLimited()
 	}
 	for range places {
-		require.Equal(t, event.LeadStream(mine), <-log.within)
+		require.Equal(t, event.LeadStream(ownLead), <-log.blocked)
 	}
 	go func() {
-		answers <- s.request(call{method: http.MethodGet, path: leads + "/" + theirs + "/events", credential: others})
+		answers <- s.request(call{method: http.MethodGet, path: leads + "/" + otherLead + "/events", credential: otherJWT})
 	}()
-	require.Equal(t, event.LeadStream(theirs), <-log.within, "the other account reads while all places of the first are taken")
+	require.Equal(t, event.LeadStream(otherLead), <-log.blocked, "the other account reads while the first one uses all its slots")
 	close(log.hold)
 	for range places + 1 {
 		(<-answers).is(http.StatusOK)

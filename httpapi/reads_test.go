@@ -13,12 +13,12 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// The views are some milliseconds behind the log. A read by id must not be 404 meanwhile.
-func TestReads_FindWhatWasJustWritten(t *testing.T) {
+// The views are some milliseconds behind the log. A read by id must not return 404 in that time.
+func TestReads_FindNewResources(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.fanOut()
-	there := func(path string) reply {
+	requireFound := func(path string) reply {
 		t.Helper()
 		r := s.as(http.MethodGet, path, "")
 		require.Equal(t, http.StatusOK, r.status, "%s: %s", path, r.raw)
@@ -31,24 +31,24 @@ func TestReads_FindWhatWasJustWritten(t *testing.T) {
 	admin := s.mint(ownAccount, "admin")
 	for i := range 3 {
 		lead := leads + "/" + s.leadID(s.capture(fmt.Sprintf(`{"phone":"98765432%02d"}`, 2*i)))
-		there(lead)
+		requireFound(lead)
 		lead = leads + "/" + s.leadID(s.capture(fmt.Sprintf(`{"phone":"98765432%02d"}`, 2*i+1)))
-		require.Len(t, there(lead+"/sources").at("data"), 1)
+		require.Len(t, requireFound(lead+"/sources").at("data"), 1)
 
 		id, _ := s.token()
-		there(tokens + "/" + id)
+		requireFound(tokens + "/" + id)
 		s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 		id, _ = s.token()
-		require.NotEmpty(t, there(tokens+"/"+id+"/events").at("data"))
+		require.NotEmpty(t, requireFound(tokens+"/"+id+"/events").at("data"))
 		s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 
-		there(register())
-		there(register() + "/deliveries")
+		requireFound(register())
+		requireFound(register() + "/deliveries")
 		endpoint := register()
 		tested := s.as(http.MethodPost, endpoint+"/test", "").is(http.StatusAccepted)
 		delivery := endpoint + "/deliveries/" + tested.at("data", "deliveryId").(string)
 		s.as(http.MethodPost, delivery+"/retry", "").is(http.StatusAccepted)
-		there(delivery)
+		requireFound(delivery)
 
 		account := fmt.Sprintf("/api/v1/admin/accounts/a%d", i)
 		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodPut, path: account, credential: admin, body: "{}"}).status)
@@ -56,8 +56,8 @@ func TestReads_FindWhatWasJustWritten(t *testing.T) {
 	}
 }
 
-// The same for a change of what exists.
-func TestReads_ShowOwnLastWrite(t *testing.T) {
+// A read after a change shows the change.
+func TestReads_ShowOwnChanges(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	shown := func(path string, member ...string) any {
@@ -95,7 +95,7 @@ func TestReads_ShowOwnLastWrite(t *testing.T) {
 	}
 }
 
-// A request waits only briefly for a view that does not move, and answers from it.
+// A request waits only briefly for a stopped view, and then answers from it.
 func TestReads_AnsweredByStoppedView(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -122,7 +122,7 @@ func TestReads_DeliveriesAtPosition(t *testing.T) {
 	}
 }
 
-// A list by phone or email selects by the owner of the value on the log, and shows who has it now.
+// A list by phone or email returns the lead that currently has the value. Ownership is read from the log.
 func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -150,26 +150,26 @@ func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
 	found("phone=9876543210&status=won", last)
 	found("phone=9876543299", last)
 
-	// A search for a whole phone or email finds the lead that has it, and without one the leads that have it as a part.
+	// A search for a complete phone or email returns the lead with it. If no lead has it, the search returns leads that contain it.
 	longer := s.capture(`{"phone":"9876543218","email":"not-first@example.com"}`)
 	found("q=9876543210", longer, into)
 	found("q=first@EXAMPLE.com", longer, into)
 	found("q=irst@example.com", longer, into, longer.at("data", "leadId").(string))
 	found("q=987654321", longer, into, longer.at("data", "leadId").(string))
 	found("q=first@example.com&source=facebook_ad", longer)
-	found("q=nobody@example.com", longer)
+	found("q=missing@example.com", longer)
 
 	last = s.capture(`{"phone":"9876543210","email":"second@example.com","metadata":{"source":"website"}}`)
 	found("email=second@example.com", last, into)
-	found("email=first@example.com", last) // which it owns still, and does not have
+	found("email=first@example.com", last) // the lead owns the former email, but it is not current
 
 	last = s.as(http.MethodPost, leads+"/"+from+"/join", `{"from":"`+into+`"}`).is(http.StatusOK)
 	require.Equal(t, "+919876543210", last.at("data", "phone"))
-	found("phone=9876543210", last, from) // which was the other's
+	found("phone=9876543210", last, from) // taken over from the source lead
 
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	theirs := s.send(call{method: http.MethodGet, path: leads + "?phone=9876543210", credential: s.mint("other", "leads:read")}).is(http.StatusOK)
-	require.Empty(t, theirs.at("data"))
+	otherList := s.send(call{method: http.MethodGet, path: leads + "?phone=9876543210", credential: s.mint("other", "leads:read")}).is(http.StatusOK)
+	require.Empty(t, otherList.at("data"))
 
 	last = s.as(http.MethodDelete, leads+"/"+from, "").is(http.StatusOK)
 	found("phone=9876543210", last)
@@ -177,7 +177,7 @@ func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
 	found("phone=9876543210", last, last.at("data", "leadId").(string))
 }
 
-// The two forms of a number that its plan has renumbered are one person, wherever a phone is given.
+// The former and the current form of a renumbered phone identify one person in every request.
 func TestPhone_RetiredForms(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -197,7 +197,7 @@ func TestPhone_RetiredForms(t *testing.T) {
 		"+5215512345678": "+525512345678", "+551187654321": "+5511987654321", "+22997123456": "+2290197123456",
 	} {
 		first := website(former, "").is(http.StatusCreated)
-		require.Equal(t, former, first.at("data", "phone"), "kept when it is E.164")
+		require.Equal(t, former, first.at("data", "phone"), "a valid E.164 number is kept")
 		last := first
 		for _, phone := range []string{former, now} {
 			for _, query := range []string{"phone=%2B" + phone[1:], "q=%2B" + phone[1:]} {
@@ -213,7 +213,7 @@ func TestPhone_RetiredForms(t *testing.T) {
 
 		path := leads + "/" + id(first)
 		last = s.as(http.MethodPost, path+"/contacts/release", `{"phone":"`+former+`"}`).is(http.StatusOK)
-		require.Equal(t, "", last.at("data", "phone"), "whichever form is released")
+		require.Equal(t, "", last.at("data", "phone"), "either form can be released")
 		second := website(now, "").is(http.StatusCreated)
 		s.as(http.MethodPost, path+"/join", `{"from":"`+id(second)+`"}`).is(http.StatusOK)
 		last = website(former, "").is(http.StatusOK)
@@ -227,7 +227,7 @@ func TestPhone_RetiredForms(t *testing.T) {
 	require.Equal(t, []int{http.StatusCreated, http.StatusOK}, statuses(lines))
 }
 
-// An empty list for a misspelt filter would suggest that there are no such events.
+// An unknown filter value is rejected, because an empty list would suggest that no event matches.
 func TestParams_RejectsUnknownFilterValue(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -238,8 +238,8 @@ func TestParams_RejectsUnknownFilterValue(t *testing.T) {
 	} {
 		_, name, _ := strings.Cut(path, "?")
 		require.Equal(t, []string{strings.TrimSuffix(name, "=")}, s.as(http.MethodGet, path+"nonesuch", "").fieldsNamed(), path)
-		if name != "interval=" { // which the document does not have empty
-			require.Equal(t, http.StatusOK, s.as(http.MethodGet, path, "").status, "an empty one is none")
+		if name != "interval=" { // the document does not allow an empty value
+			require.Equal(t, http.StatusOK, s.as(http.MethodGet, path, "").status, "an empty filter is no filter")
 		}
 	}
 	s.capture(`{"phone":"9876543210","leadTemperature":"hot","metadata":{"source":"website"}}`)

@@ -142,10 +142,10 @@ func TestCertificate_OfErasure(t *testing.T) {
 	require.Equal(t, map[string]string{
 		acknowledges: "acknowledged one.example.com 1 204", fails: "failed two.example.com 1 500", waits: "pending three.example.com 0 0",
 		tokensOnly: "not_sent four.example.com 0 0",
-	}, states, "and not %s, which was registered later", later)
+	}, states, "the endpoint %s was registered later", later)
 	require.NotContains(t, r.raw, "secret")
 	require.NotContains(t, r.raw, "Asha")
-	// What is kept when deliveries are dropped says the same.
+	// The kept summary has the same states after the deliveries are dropped.
 	_, err = s.pool.Exec(t.Context(), `INSERT INTO delivery.erasure SELECT event_id, webhook_id, state, finished_at, 1, CASE state WHEN 'failed' THEN 500 ELSE 204 END
 		FROM delivery.delivery WHERE type = 'lead.erased' AND state <> 'queued'`)
 	require.NoError(t, err)
@@ -162,5 +162,5 @@ func TestCertificate_OfErasure(t *testing.T) {
 
 	_, err = s.pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM backup`)
 	require.NoError(t, err)
-	require.Equal(t, "ERASURE_UNFINISHED", s.as(http.MethodGet, path, "").is(http.StatusNotFound).at("code"), "the key came back")
+	require.Equal(t, "ERASURE_UNFINISHED", s.as(http.MethodGet, path, "").is(http.StatusNotFound).at("code"), "a restored key is reported")
 }

@@ -29,21 +29,21 @@ func TestRoutes_EveryAnswerInEnvelope(t *testing.T) {
 		status       int
 		allow        string
 	}{
-		"no such route":             {"GET", "/nowhere", 404, ""},
-		"a path below a batch":      {"POST", leads + "/batch/x/y", 404, ""},
-		"no such version":           {"POST", "/api/v2/crm/leads", 404, ""},
-		"a trailing slash":          {"POST", leads + "/", 404, ""},
-		"a wrong method":            {"DELETE", leads, 405, "GET, HEAD, POST"},
-		"a wrong method on id":      {"POST", tokens + "/x", 405, "GET, HEAD, DELETE"},
-		"a wrong method on a batch": {"GET", leads + "/batch", 405, "POST"},
-		"what no lead's id is":      {"DELETE", leads + "/refused", 405, "GET, HEAD"},
-		"an id with escapes":        {"GET", leads + "/%72efused", 401, ""},
-		"an odd method on a batch":  {"BREW", leads + "/batch", 405, "POST"},
-		"an odd method":             {"BREW", leads, 405, "GET, HEAD, POST"},
-		"an odd method nowhere":     {"BREW", "/nowhere", 404, ""},
-		"preflight, CORS off":       {"OPTIONS", leads, 405, "GET, HEAD, POST"},
-		"health":                    {"GET", "/healthz", 200, ""},
-		"readiness":                 {"GET", "/readyz", 200, ""},
+		"no such route":                {"GET", "/nowhere", 404, ""},
+		"a path below a batch":         {"POST", leads + "/batch/x/y", 404, ""},
+		"no such version":              {"POST", "/api/v2/crm/leads", 404, ""},
+		"a trailing slash":             {"POST", leads + "/", 404, ""},
+		"a wrong method":               {"DELETE", leads, 405, "GET, HEAD, POST"},
+		"a wrong method on id":         {"POST", tokens + "/x", 405, "GET, HEAD, DELETE"},
+		"a wrong method on a batch":    {"GET", leads + "/batch", 405, "POST"},
+		"an invalid lead id":           {"DELETE", leads + "/refused", 405, "GET, HEAD"},
+		"an id with escapes":           {"GET", leads + "/%72efused", 401, ""},
+		"an unknown method on a batch": {"BREW", leads + "/batch", 405, "POST"},
+		"an unknown method":            {"BREW", leads, 405, "GET, HEAD, POST"},
+		"an unknown method and route":  {"BREW", "/nowhere", 404, ""},
+		"preflight, CORS off":          {"OPTIONS", leads, 405, "GET, HEAD, POST"},
+		"health":                       {"GET", "/healthz", 200, ""},
+		"readiness":                    {"GET", "/readyz", 200, ""},
 	} {
 		r := s.send(call{method: c.method, path: c.path})
 		require.Equal(t, c.status, r.status, name)
@@ -75,7 +75,7 @@ func TestParams_ListValidation(t *testing.T) {
 	s.as(http.MethodGet, leads+"?limit=200&unknown=1&unknown=%zz&%zz=1&&", "").is(http.StatusOK)
 	captured := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	asItWas := s.as(http.MethodGet, leads+"/"+s.leadID(captured)+"?asOf=2026-01-01T00:00:00Z&minPosition=x", "")
-	require.Equal(t, []string{"minPosition"}, asItWas.fieldsNamed(), "though no view is asked")
+	require.Equal(t, []string{"minPosition"}, asItWas.fieldsNamed(), "an invalid position is rejected without a read of a view")
 	require.Empty(t, s.as(http.MethodGet, leads+"?status=new;x", "").at("data"), "a semicolon is part of a value")
 }
 
@@ -110,7 +110,7 @@ func (s *service) stopLeads() {
 	pgtest.Exec(s.t, tx, `SELECT FROM views.checkpoint WHERE projector = 'lead' FOR UPDATE`)
 }
 
-// A position that the log never gave is the caller's error, and no reason to wait.
+// A position beyond the log is the caller's error. The request does not wait.
 func TestMinPosition_BeyondLog(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -141,8 +141,8 @@ func TestRequestID_KeptWhenValid(t *testing.T) {
 		return s.send(call{method: http.MethodGet, path: "/healthz", header: map[string]string{"X-Request-Id": given}}).header.Get("X-Request-Id")
 	}
 	require.Equal(t, "job-7/é"[:6], name("job-7/"))
-	for _, odd := range []string{"", "two words", "é", strings.Repeat("x", 129)} {
-		require.Regexp(t, `^[0-9A-HJKMNP-TV-Z]{26}$`, name(odd))
+	for _, invalid := range []string{"", "two words", "é", strings.Repeat("x", 129)} {
+		require.Regexp(t, `^[0-9A-HJKMNP-TV-Z]{26}$`, name(invalid))
 	}
 }
 
@@ -174,10 +174,10 @@ func TestCORS_ListedOrigins(t *testing.T) {
 	require.Equal(t, "https://form.example", preflight.header.Get("Access-Control-Allow-Origin"))
 	require.Equal(t, http.MethodPost, preflight.header.Get("Access-Control-Allow-Methods"))
 	require.Contains(t, preflight.header.Get("Access-Control-Allow-Headers"), "Authorization")
-	require.NotEmpty(t, preflight.header.Get("Access-Control-Max-Age"), "it need not ask before each lead")
+	require.NotEmpty(t, preflight.header.Get("Access-Control-Max-Age"), "the preflight is cached")
 	refused := ask(http.MethodPost, leads, "https://form.example")
 	require.Equal(t, http.StatusUnauthorized, refused.status)
-	require.Equal(t, "https://form.example", refused.header.Get("Access-Control-Allow-Origin"), "a page must be able to read why")
+	require.Equal(t, "https://form.example", refused.header.Get("Access-Control-Allow-Origin"), "CORS lets the page read the error")
 	for _, name := range []string{"X-Request-Id", "X-Event-Id", "Retry-After", "RateLimit"} {
 		require.Contains(t, refused.header.Get("Access-Control-Expose-Headers"), name)
 	}
@@ -190,7 +190,7 @@ func TestCORS_ListedOrigins(t *testing.T) {
 		ask(http.MethodOptions, visitors+"v", "https://form.example"), ask(http.MethodOptions, leads+"/x/activity", "https://form.example"),
 		ask(http.MethodOptions, leads, "https://form.example.evil"), ask(http.MethodOptions, leads, "null"),
 		ask(http.MethodOptions, leads, "*"), ask(http.MethodOptions, tokens, "https://form.example"), ask(http.MethodPost, leads, "HTTPS://FORM.EXAMPLE"),
-		ask(http.MethodGet, leads, "https://form.example"), // the list of leads
+		ask(http.MethodGet, leads, "https://form.example"), // a list is not open to pages
 		s.send(call{method: http.MethodOptions, path: leads, header: map[string]string{"Origin": "https://form.example", "Access-Control-Request-Method": "GET"}}),
 	} {
 		require.Empty(t, other.header.Get("Access-Control-Allow-Origin"))
@@ -233,13 +233,13 @@ func TestPanic_AnsweredWithoutValue(t *testing.T) {
 
 func TestCredentials_OnlyGuessesLimited(t *testing.T) {
 	t.Parallel()
-	now := time.Now() // the limit gives nothing back
+	now := time.Now() // the quota is not refilled
 	s := start(t, func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
 	id, value := s.token()
 	good := func(credential string) int {
 		return s.send(call{method: http.MethodPost, path: leads, credential: credential, body: `{}`}).status
 	}
-	require.Equal(t, http.StatusBadRequest, good(value)) // from here on the token is known
+	require.Equal(t, http.StatusBadRequest, good(value)) // from here on the token is cached
 	limited := false
 	for range 300 {
 		r := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt[:len(s.jwt)-8] + "AAAAAAAA"})
@@ -253,7 +253,7 @@ func TestCredentials_OnlyGuessesLimited(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, good(value))
 	expired, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: ownAccount, Subject: "ann", TTL: time.Second}, time.Now().Add(-time.Hour))
 	require.NoError(t, err)
-	require.Equal(t, http.StatusUnauthorized, good(expired), "the issuer signed it: it is no guess")
+	require.Equal(t, http.StatusUnauthorized, good(expired), "an expired JWT of the issuer is not a guess")
 	require.Equal(t, http.StatusBadRequest, good(s.jwt))
 	s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 }
@@ -262,7 +262,7 @@ func TestServer_MalformedRequests(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, line := range []string{"OPTIONS * HTTP/1.1", "GET //api/v1/crm/leads HTTP/1.1", "GET /api/v1/crm/leads/../tokens HTTP/1.1"} {
-		r := s.say(s.server.Listener.Addr().String(), line+"\r\nHost: x\r\nConnection: close\r\n\r\n").is(http.StatusNotFound)
+		r := s.exchangeText(s.server.Listener.Addr().String(), line+"\r\nHost: x\r\nConnection: close\r\n\r\n").is(http.StatusNotFound)
 		require.Equal(t, false, r.at("success"))
 	}
 }
@@ -271,61 +271,60 @@ func TestBody_TooSlowOrTooLarge(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	usual := s.server.Listener.Addr().String()
-	hasty := s.beside(func(server *http.Server) { server.ReadTimeout = time.Second })
+	address := s.serveChanged(func(server *http.Server) { server.ReadTimeout = time.Second })
 	for name, c := range map[string]struct {
 		address, headers, body string
 		status                 int
 	}{
-		"it never ends":      {hasty, "Content-Length: 9\r\n", `{"a"`, http.StatusRequestTimeout},
-		"a chunk is broken":  {usual, "Transfer-Encoding: chunked\r\n", "zz\r\n", http.StatusBadRequest},
+		"an incomplete body": {address, "Content-Length: 9\r\n", `{"a"`, http.StatusRequestTimeout},
+		"an invalid chunk":   {usual, "Transfer-Encoding: chunked\r\n", "zz\r\n", http.StatusBadRequest},
 		"chunks without end": {usual, "Transfer-Encoding: chunked\r\n", "200001\r\n" + strings.Repeat("x", 2<<20+1) + "\r\n", http.StatusRequestEntityTooLarge},
 	} {
-		r := s.say(c.address, "POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\n"+c.headers+"\r\n"+c.body)
+		r := s.exchangeText(c.address, "POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\n"+c.headers+"\r\n"+c.body)
 		require.Equal(t, c.status, r.status, name)
 		require.Equal(t, false, r.at("success"), name)
 	}
 }
 
-// TestMonitoring_SharesConcurrentChecks: readiness and metrics need no credential, and each request asks
-// the database, which others wait for.
+// Readiness and metrics need no credential and query the database, so concurrent requests share one check.
 func TestMonitoring_SharesConcurrentChecks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var looks atomic.Int32
-		goOn := make(chan struct{})
-		defer close(goOn)
-		look := func() {
-			looks.Add(1)
-			<-goOn
+		var checks atomic.Int32
+		resume := make(chan struct{})
+		defer close(resume)
+		runCheck := func() {
+			checks.Add(1)
+			<-resume
 		}
 		registry := prometheus.NewRegistry()
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "looked_at"}, func() float64 { look(); return 7 }))
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "looked_at"}, func() float64 { runCheck(); return 7 }))
 		api := httpapi.New(httpapi.Options{
 			Log: slog.New(slog.DiscardHandler), Metrics: registry,
 			Ready: func(context.Context) []httpapi.Component {
-				look()
+				runCheck()
 				return []httpapi.Component{{Name: "database", Ready: true}}
 			},
 		})
-		for path, says := range map[string]string{"/readyz": `"database"`, "/metrics": "\nlooked_at 7\n"} {
-			looks.Store(0)
+		for path, want := range map[string]string{"/readyz": `"database"`, "/metrics": "\nlooked_at 7\n"} {
+			checks.Store(0)
 			var answers [8]*httptest.ResponseRecorder
 			for i := range answers {
 				answers[i] = httptest.NewRecorder()
 				go api.ServeHTTP(answers[i], httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 			}
 			synctest.Wait()
-			require.EqualValues(t, 1, looks.Load(), path)
-			goOn <- struct{}{}
+			require.EqualValues(t, 1, checks.Load(), path)
+			resume <- struct{}{}
 			synctest.Wait()
 			for _, answer := range answers {
 				require.Equal(t, http.StatusOK, answer.Code)
-				require.Contains(t, answer.Body.String(), says)
+				require.Contains(t, answer.Body.String(), want)
 			}
 			go api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-			goOn <- struct{}{}
+			resume <- struct{}{}
 			synctest.Wait()
-			require.EqualValues(t, 2, looks.Load(), "a later request gets a later answer")
+			require.EqualValues(t, 2, checks.Load(), "a later request runs a new check")
 		}
 	})
 }

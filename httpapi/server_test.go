@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// dial is a connection to the service that ends with the test.
+// dial opens a connection to the service until the test ends.
 func (s *service) dial() net.Conn {
 	s.t.Helper()
 	return dialed(s.t, s.server.Listener.Addr().String())
@@ -33,11 +33,11 @@ func dialed(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// say writes text as it is, and tolerates that the other side has had enough.
-func say(conn net.Conn, text string) { _, _ = io.WriteString(conn, text) }
+// sendText writes text unchanged, and ignores an error after the other side has closed the connection.
+func sendText(conn net.Conn, text string) { _, _ = io.WriteString(conn, text) }
 
-// say sends text as it is, on a connection of its own, and reads the answer.
-func (s *service) say(address, text string) reply {
+// exchangeText sends text unchanged on a new connection and reads the answer.
+func (s *service) exchangeText(address, text string) reply {
 	s.t.Helper()
 	conn := dialed(s.t, address)
 	_, err := io.WriteString(conn, text)
@@ -52,7 +52,7 @@ func (s *service) say(address, text string) reply {
 	return r
 }
 
-// answersOf reads what comes on a connection until its end: the statuses of whole answers.
+// answersOf reads a connection until its end, and returns the statuses of complete answers.
 func answersOf(t *testing.T, conn net.Conn) (statuses []int) {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
@@ -70,8 +70,8 @@ func answersOf(t *testing.T, conn net.Conn) (statuses []int) {
 	}
 }
 
-// TestServer_RejectsRequestSmuggling sends what proxies and servers have disagreed on where a request ends. Behind each
-// stands a request that a proxy would have taken for a part of the body, or that is another's next: it is not answered.
+// TestServer_RejectsRequestSmuggling sends requests whose end proxies and servers have parsed differently. A hidden request follows
+// each of them, and must not be answered.
 func TestServer_RejectsRequestSmuggling(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -80,60 +80,60 @@ func TestServer_RejectsRequestSmuggling(t *testing.T) {
 		headers, body string
 		want          []int
 	}{
-		"a length and chunks":                 {"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
-		"chunks and a length":                 {"Transfer-Encoding: chunked\r\nContent-Length: 100\r\n", "0\r\n\r\n" + hidden, []int{400}},
-		"chunks alone":                        {"Transfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
-		"two lengths":                         {"Content-Length: 2\r\nContent-Length: 3\r\n", "{}" + hidden, []int{400}},
-		"two lengths in one":                  {"Content-Length: 2, 3\r\n", "{}" + hidden, []int{400}},
-		"a length with a sign":                {"Content-Length: +2\r\n", "{}" + hidden, []int{400}},
-		"a length below nothing":              {"Content-Length: -2\r\n", "{}" + hidden, []int{400}},
-		"a length in hex":                     {"Content-Length: 0x2\r\n", "{}" + hidden, []int{400}},
-		"a length over all":                   {"Content-Length: 99999999999999999999\r\n", "{}" + hidden, []int{400}},
-		"chunks, and something else":          {"Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
-		"chunks twice":                        {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
-		"chunks, then identity":               {"Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n" + hidden, []int{501}},
-		"an odd coding":                       {"Transfer-Encoding: xchunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
-		"a space before the colon":            {"Transfer-Encoding : chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
-		"a control character in a header":     {"X: a\x01b\r\nContent-Length: 2\r\n", "{}" + hidden, []int{400}},
-		"NUL in a header":                     {"X: a\x00b\r\nContent-Length: 2\r\n", "{}" + hidden, []int{400}},
-		"a chunk whose length overflows":      {"Transfer-Encoding: chunked\r\n", "ffffffffffffffff1\r\n{}\r\n0\r\n\r\n" + hidden, []int{400}},
-		"a chunk that is longer than it says": {"Transfer-Encoding: chunked\r\n", "2\r\n{}{}\r\n0\r\n\r\n" + hidden, []int{400}},
+		"a length and chunks":             {"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"chunks and a length":             {"Transfer-Encoding: chunked\r\nContent-Length: 100\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"chunks alone":                    {"Transfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"two lengths":                     {"Content-Length: 2\r\nContent-Length: 3\r\n", "{}" + hidden, []int{400}},
+		"two lengths in one":              {"Content-Length: 2, 3\r\n", "{}" + hidden, []int{400}},
+		"a length with a sign":            {"Content-Length: +2\r\n", "{}" + hidden, []int{400}},
+		"a negative length":               {"Content-Length: -2\r\n", "{}" + hidden, []int{400}},
+		"a length in hex":                 {"Content-Length: 0x2\r\n", "{}" + hidden, []int{400}},
+		"a length that overflows":         {"Content-Length: 99999999999999999999\r\n", "{}" + hidden, []int{400}},
+		"chunks and gzip":                 {"Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"chunks twice":                    {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"chunks, then identity":           {"Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"an unknown coding":               {"Transfer-Encoding: xchunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"a space before the colon":        {"Transfer-Encoding : chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"a control character in a header": {"X: a\x01b\r\nContent-Length: 2\r\n", "{}" + hidden, []int{400}},
+		"NUL in a header":                 {"X: a\x00b\r\nContent-Length: 2\r\n", "{}" + hidden, []int{400}},
+		"a chunk whose length overflows":  {"Transfer-Encoding: chunked\r\n", "ffffffffffffffff1\r\n{}\r\n0\r\n\r\n" + hidden, []int{400}},
+		"a chunk longer than its length":  {"Transfer-Encoding: chunked\r\n", "2\r\n{}{}\r\n0\r\n\r\n" + hidden, []int{400}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := s.dial()
-			say(conn, "POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\nContent-Type: application/json\r\n"+c.headers+"\r\n"+c.body)
+			sendText(conn, "POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\nContent-Type: application/json\r\n"+c.headers+"\r\n"+c.body)
 			require.Equal(t, c.want, answersOf(t, conn))
 		})
 	}
 	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"))
 }
 
-// TestServer_BoundsHeaders holds connections open with headers that never come to their end.
+// TestServer_BoundsHeaders opens connections with incomplete headers.
 func TestServer_BoundsHeaders(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	hasty := s.beside(func(server *http.Server) { server.ReadHeaderTimeout = 300 * time.Millisecond })
+	address := s.serveChanged(func(server *http.Server) { server.ReadHeaderTimeout = 300 * time.Millisecond })
 	slow := make([]net.Conn, 50)
 	for i := range slow {
-		slow[i] = dialed(t, hasty)
-		say(slow[i], "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ")
+		slow[i] = dialed(t, address)
+		sendText(slow[i], "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ")
 	}
 	for _, conn := range slow {
 		require.Empty(t, answersOf(t, conn))
 	}
 
 	endless := s.dial()
-	say(endless, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
-	for range 200 { // 200 KiB, of which the server reads no more than its bound
-		say(endless, "X-A: "+strings.Repeat("a", 1017)+"\r\n")
+	sendText(endless, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
+	for range 200 { // 200 KiB, which exceeds the server's limit
+		sendText(endless, "X-A: "+strings.Repeat("a", 1017)+"\r\n")
 	}
-	require.LessOrEqual(t, len(answersOf(t, endless)), 1) // 431, if it is not lost with the connection
+	require.LessOrEqual(t, len(answersOf(t, endless)), 1) // 431, unless the connection is reset first
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status)
 }
 
-// beside serves the same on another port, by a server that is changed.
-func (s *service) beside(change func(*http.Server)) (address string) {
+// serveChanged serves the same handler on another port, by a server with changed settings.
+func (s *service) serveChanged(change func(*http.Server)) (address string) {
 	s.t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = httpapi.NewServer("", s.server.Config.Handler)
@@ -143,7 +143,7 @@ func (s *service) beside(change func(*http.Server)) (address string) {
 	return server.Listener.Addr().String()
 }
 
-// TestServer_RejectsContentEncoding: what is small here and large when it is unpacked is not unpacked at all.
+// The service does not decompress bodies, because a small body may be large after decompression.
 func TestServer_RejectsContentEncoding(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -151,12 +151,12 @@ func TestServer_RejectsContentEncoding(t *testing.T) {
 		for _, coding := range []string{"gzip", "deflate", "br", "zstd", "x-gzip", "compress", "GZIP", "identity, gzip", "gzip, identity", "nonsense"} {
 			r := s.request(call{method: http.MethodPost, path: path, credential: s.jwt, body: `{}`, header: map[string]string{"Content-Encoding": coding}})
 			require.Equal(t, http.StatusUnsupportedMediaType, r.status, "%s %s: %s", path, coding, r.raw)
-			require.Contains(t, r.at("message"), "Content-Encoding", "the header that is wrong is named")
+			require.Contains(t, r.at("message"), "Content-Encoding", "the message has the name of the header")
 		}
 	}
 }
 
-// TestServer_BoundsAnswerSize sends bodies that cost little to make and would cost much to answer in full.
+// TestServer_BoundsAnswerSize sends bodies that would cause large answers if every error were listed in full.
 func TestServer_BoundsAnswerSize(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
@@ -198,11 +198,11 @@ func numbered(format string, n int) string {
 	return text.String()
 }
 
-// TestServer_HostilePathIDs puts into every place for an id what no id is.
+// TestServer_HostilePathIDs puts an invalid id into each id parameter of each path.
 func TestServer_HostilePathIDs(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
-	odd := []string{
+	hostile := []string{
 		"%00", "a%00b", "%FF%FE", "%2e%2e%2fx", "%2F", "a%2Fb", strings.Repeat("a", 64<<10), strings.Repeat("%00", 20<<10),
 		"%F0%9F%92%A9", "%25", "'%3B--", "%E2%80%AE", "a%0d%0aX-Evil:%201", "x", "%20", "..%2f", strings.ToLower(ulid.Make().String()),
 	}
@@ -211,15 +211,15 @@ func TestServer_HostilePathIDs(t *testing.T) {
 			continue
 		}
 		places := pathNames.FindAllString(o.path, -1)
-		for i := range len(odd) * len(places) {
-			id, place := odd[i/len(places)], places[i%len(places)]
+		for i := range len(hostile) * len(places) {
+			id, place := hostile[i/len(places)], places[i%len(places)]
 			path := pathNames.ReplaceAllString(strings.Replace(o.path, place, id, 1), missingID)
 			r := s.send(call{method: o.method, path: path, credential: s.jwt, body: bodyFor(o)})
 			require.Contains(t, []int{200, 202, 400, 403, 404}, r.status, "%s %.100s: %.200s", o.method, path, r.raw)
 			if r.status < http.StatusBadRequest {
-				require.Contains(t, o.path, "{visitorId}", "a visitor's id is whatever text the pages have for it")
+				require.Contains(t, o.path, "{visitorId}", "a visitor's id may be any text")
 			}
-			require.NotEqual(t, "Not found", r.at("message"), "the route is there, the thing is not: %.80s", path)
+			require.NotEqual(t, "Not found", r.at("message"), "the route exists: %.80s", path)
 			require.Less(t, len(r.raw), 4<<10)
 			require.Empty(t, r.header.Get("X-Evil"))
 		}
@@ -233,12 +233,12 @@ func bodyFor(o operation) string {
 	return `{"type":"click"}`
 }
 
-// TestServer_HalfClosedConnection: net/http takes a half-closed connection for a client that
-// is gone and ends the request's context. An answer that was then not written became an empty 200, which says merged.
+// net/http treats a half-closed connection as closed and cancels the request's context. The answer was once not written then, and the
+// client received an empty 200, which means merged.
 func TestServer_HalfClosedConnection(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	ask := func(method, path, body string, length int) (status int, answer string) {
+	sendHalfClosed := func(method, path, body string, length int) (status int, answer string) {
 		t.Helper()
 		conn := s.dial()
 		_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\n"+
@@ -254,14 +254,14 @@ func TestServer_HalfClosedConnection(t *testing.T) {
 	}
 	for i := range 50 {
 		body := fmt.Sprintf(`{"email":"p%d@example.com"}`, i)
-		status, answer := ask("POST", "/api/v1/crm/leads", body, len(body))
+		status, answer := sendHalfClosed("POST", "/api/v1/crm/leads", body, len(body))
 		require.Equal(t, 201, status, answer)
 		require.Contains(t, answer, fmt.Sprintf(`"email":"p%d@example.com"`, i))
 	}
-	status, answer := ask("GET", "/api/v1/crm/leads", "", 0)
+	status, answer := sendHalfClosed("GET", "/api/v1/crm/leads", "", 0)
 	require.Equal(t, 200, status)
 	require.Contains(t, answer, `"success":true`)
-	status, answer = ask("POST", "/api/v1/crm/leads", `{"em`, 100)
-	require.Equal(t, 400, status, "a body that ends too early")
+	status, answer = sendHalfClosed("POST", "/api/v1/crm/leads", `{"em`, 100)
+	require.Equal(t, 400, status, "a truncated body is refused")
 	require.Contains(t, answer, `"success":false`)
 }

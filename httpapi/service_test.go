@@ -48,7 +48,7 @@ const (
 	ownAccount = "acme"
 )
 
-// service is one process of the API, on a database of its own.
+// service is one process of the API, on its own database.
 type service struct {
 	t        *testing.T
 	url      string // of the database
@@ -59,10 +59,10 @@ type service struct {
 	commands *command.Handlers
 	log      *syncBuffer
 	account  string
-	jwt      string // of the account, everything but admin
+	jwt      string // JWT of the account, with all scopes except admin
 }
 
-// start serves an account with the feature crm_api. The options may be changed before.
+// start serves an account with the feature crm_api, with changed options.
 func start(t *testing.T, change ...func(*httpapi.Options)) *service {
 	t.Helper()
 	url := migrated(t)
@@ -81,7 +81,7 @@ func provisioned(s *service) *service {
 	return s
 }
 
-// migrated returns the address of a migrated database of the test's own.
+// migrated returns the address of a new migrated database.
 func migrated(t *testing.T) string {
 	t.Helper()
 	return pgtest.DatabaseFrom(t, "httpapi", func(ctx context.Context, url string) error {
@@ -92,7 +92,7 @@ func migrated(t *testing.T) string {
 	})
 }
 
-// serve starts one process of the service on a database that has the log too.
+// serve starts one process of the service on a database that also has the log.
 func serve(t *testing.T, url string) *service {
 	t.Helper()
 	return serveOn(t, url, url)
@@ -119,7 +119,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	claims := claim.NewNames([]byte(jwtSecret))
 	s.commands = command.NewHandlers(command.Options{
 		Store: s.store, Claims: claims, Directory: directory,
-		Secrets: forgetful{}, IntakeSecrets: intakes, Log: log,
+		Secrets: noSecrets{}, IntakeSecrets: intakes, Log: log,
 	})
 	project(t, url, s.store, log)
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
@@ -129,7 +129,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	options := httpapi.Options{
 		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log, PreviewFilter: previewing(s.store),
 		Uses: sampling(t, s.store, log), Tree: signer, LogTree: logtree.Reader{Pool: pool, Log: s.store.below, Origin: logOrigin},
-		RateLimit: 10, RateBurst: 100, Quotas: patient{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
+		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {
 		c(&options)
@@ -172,7 +172,7 @@ func sampling(t *testing.T, store eventstore.Store, log *slog.Logger) *command.U
 	return uses
 }
 
-// eraser erases persons in the service's stores.
+// eraser returns an eraser on the service's stores.
 func (s *service) eraser() forget.Eraser {
 	return forget.Eraser{Keys: s.store, Views: forget.Database{Pool: s.pool}}
 }
@@ -186,7 +186,7 @@ func (s *service) mint(account, scope string) string {
 	return text
 }
 
-// stranger returns a JWT of another account, which may not capture.
+// stranger returns a JWT of another account, without the feature to capture.
 func (s *service) stranger(scope string) string {
 	s.t.Helper()
 	s.provision("other", account.Settings{})
@@ -201,7 +201,7 @@ func (s *service) provision(id string, settings account.Settings) {
 	require.NoError(s.t, err)
 }
 
-// call is a request. Its zero parts are left out.
+// call is a request. Zero fields are omitted.
 type call struct {
 	method, path string
 	credential   string
@@ -209,7 +209,7 @@ type call struct {
 	header       map[string]string
 }
 
-// reply is an answer; body is what its JSON says.
+// reply is an answer; body is its decoded JSON.
 type reply struct {
 	t      *testing.T
 	asked  call
@@ -219,8 +219,7 @@ type reply struct {
 	body   map[string]any
 }
 
-// send makes a request and requires that an answer in JSON has the envelope. It repeats a GET that is refused because the views that
-// it waits for are late.
+// send makes a request and requires that a JSON answer has the envelope. It repeats a GET that is refused because a view is behind.
 func (s *service) send(c call) reply {
 	s.t.Helper()
 	r := s.request(c)
@@ -243,7 +242,7 @@ func (s *service) request(c call) reply {
 	return r
 }
 
-// attempt is request for a call whose connection may be closed before it is answered.
+// attempt is request for a call whose connection may be closed before the answer.
 func (s *service) attempt(c call) (reply, error) {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), c.method, s.server.URL+c.path, strings.NewReader(c.body))
@@ -279,8 +278,8 @@ func (s *service) as(method, path, body string) reply {
 	return s.send(call{method: method, path: path, credential: s.jwt, body: body})
 }
 
-// writtenSince returns the types of the events after a position, without records of who saw a lead. Of these there must be one a minute
-// for a caller and lead, on the whole log.
+// writtenSince returns the types of the events after a position, without records of reads of leads. It requires that the log has at
+// most one such record a minute for each caller and lead.
 func (s *service) writtenSince(after eventstore.Position) (types []string) {
 	s.t.Helper()
 	seen := map[string]bool{}
@@ -296,8 +295,8 @@ func (s *service) writtenSince(after eventstore.Position) (types []string) {
 	return types
 }
 
-// atOnce sends as many requests side by side.
-func atOnce(n int, send func(i int) reply) []reply {
+// concurrently sends n requests at once.
+func concurrently(n int, send func(i int) reply) []reply {
 	replies := make([]reply, n)
 	var sending sync.WaitGroup
 	for i := range n {
@@ -307,7 +306,7 @@ func atOnce(n int, send func(i int) reply) []reply {
 	return replies
 }
 
-// capture pushes a lead in with the JWT of the account.
+// capture captures a lead with the JWT of the account.
 func (s *service) capture(body string) reply {
 	s.t.Helper()
 	return s.as(http.MethodPost, "/api/v1/crm/leads", body)
@@ -320,14 +319,14 @@ func (s *service) token() (id, value string) {
 	return r.at("data", "tokenId").(string), r.at("data", "plainToken").(string)
 }
 
-// is the reply, which must have this status.
+// is requires a status, and returns the reply.
 func (r reply) is(status int) reply {
 	r.t.Helper()
 	require.Equal(r.t, status, r.status, "%s %s %.200s: %s", r.asked.method, r.asked.path, r.asked.body, r.raw)
 	return r
 }
 
-// at is a value inside the body.
+// at returns a value inside the body.
 func (r reply) at(path ...string) any {
 	var value any = r.body
 	for _, key := range path {
@@ -337,7 +336,7 @@ func (r reply) at(path ...string) any {
 	return value
 }
 
-// after makes a path whose answer shows what a write did.
+// after adds minPosition to a path, so that the answer shows the effect of a write.
 func after(path string, write reply) string {
 	separator := "?"
 	if strings.Contains(path, "?") {
@@ -346,7 +345,7 @@ func after(path string, write reply) string {
 	return path + separator + "minPosition=" + write.header.Get("X-Log-Position")
 }
 
-// fieldsNamed are the fields that a 400 names, in order.
+// fieldsNamed returns the fields of a 400 in order.
 func (r reply) fieldsNamed() []string {
 	var names []string
 	list, _ := r.body["errors"].([]any)
@@ -356,26 +355,26 @@ func (r reply) fieldsNamed() []string {
 	return names
 }
 
-// patient is a lender that takes its time: who does not wait for it goes by a quota of its own.
-type patient struct{ quota.Lender }
+// slowLender ignores the deadline of a call, because a process whose call times out uses a local quota.
+type slowLender struct{ quota.Lender }
 
-func (p patient) Lend(ctx context.Context, key string, limit quota.Limit, want int) (quota.Lease, error) {
+func (p slowLender) Lend(ctx context.Context, key string, limit quota.Limit, want int) (quota.Lease, error) {
 	return p.Lender.Lend(context.WithoutCancel(ctx), key, limit, want)
 }
 
-// forgetful is a place for secrets that nothing is read from.
-type forgetful struct{}
+// noSecrets is a store of secrets that stores nothing.
+type noSecrets struct{}
 
-func (forgetful) Put(context.Context, string, string) error { return nil }
-func (forgetful) SetHeaders(context.Context, string, map[string]string, time.Time) (bool, error) {
+func (noSecrets) Put(context.Context, string, string) error { return nil }
+func (noSecrets) SetHeaders(context.Context, string, map[string]string, time.Time) (bool, error) {
 	return true, nil
 }
-func (forgetful) Destroy(context.Context, string) error { return nil }
-func (forgetful) Rotate(context.Context, string, string, time.Time) (bool, error) {
+func (noSecrets) Destroy(context.Context, string) error { return nil }
+func (noSecrets) Rotate(context.Context, string, string, time.Time) (bool, error) {
 	return true, nil
 }
 
-// syncBuffer is a log that a test may read while it is written.
+// syncBuffer is a log that may be read and written concurrently.
 type syncBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -393,7 +392,7 @@ func (b *syncBuffer) String() string {
 	return b.buffer.String()
 }
 
-// previewing returns the preview of filters as the service wires it.
+// previewing returns the preview of filters as the service configures it.
 func previewing(store eventstore.Store) func(context.Context, []query.FeedEvent, string, func(context.Context) (func(), error)) (query.FilterPreview, error) {
 	filters := delivery.NewFilters(store, nil)
 	return func(ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (func(), error)) (query.FilterPreview, error) {

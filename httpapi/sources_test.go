@@ -16,7 +16,7 @@ const (
 	report  = "/api/v1/crm/sources/report"
 )
 
-// arrivals are two leads, three merges and a refusal; one lead is won, for 1200.50. It returns the last answer.
+// arrivals captures two leads, with three merges and a refusal. One lead is won, with the value 1200.50. It returns the last answer.
 func arrivals(t *testing.T, s *service) reply {
 	t.Helper()
 	for body, status := range map[string]int{
@@ -97,7 +97,7 @@ func TestSources_Report(t *testing.T) {
 		`{"created":1,"merged":0,"refused":0,"source":"website","value":1200.5,"won":1}`,
 		`{"created":0,"merged":1,"refused":0,"source":"whatsapp","value":0,"won":0}`,
 	}
-	// By month, so that the test may run at midnight on any day but a month's last.
+	// The interval is a month, because the test may run at midnight.
 	require.Equal(t, want, counts("?interval=month"))
 	require.Equal(t, want[3:4], counts("?interval=month&source=website"))
 	require.Empty(t, counts("?until=2000-01-01T00:00:00Z"))

@@ -20,8 +20,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
-// TestOnEventStoreDB runs the tests whose outcome may depend on the store with the log in EventStoreDB: order, positions, erasure and the
-// past. What storetest holds for every store is not repeated.
+// TestOnEventStoreDB runs tests whose outcome may depend on the store with the log in EventStoreDB: order, positions, erasure and reads
+// as of a time. The conformance tests of storetest are not repeated.
 func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
@@ -45,7 +45,7 @@ func TestOnEventStoreDB(t *testing.T) {
 	}
 }
 
-// TestOnEventStoreDB_Concurrent does the same for tests with concurrent requests.
+// TestOnEventStoreDB_Concurrent runs the tests with concurrent requests.
 func TestOnEventStoreDB_Concurrent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
@@ -62,8 +62,8 @@ func TestOnEventStoreDB_Concurrent(t *testing.T) {
 	}
 }
 
-// logOf is the address of a new log: in the database of the views, or, for a test that TestOnEventStoreDB or
-// TestOnEventStoreDB_Concurrent runs, in a server of the test's own.
+// logOf returns the address of a new log. It is in the database of the views or, in a test of TestOnEventStoreDB or
+// TestOnEventStoreDB_Concurrent, on a new server.
 func logOf(t *testing.T, views string) string {
 	t.Helper()
 	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") || strings.HasPrefix(t.Name(), "TestOnEventStoreDB_Concurrent/") {
@@ -100,8 +100,7 @@ func openLog(t *testing.T, address string, pool *pgxpool.Pool, log *slog.Logger)
 	return openStore{sealed.Wrap(store, vault, !esdb.Understands(address), log), store, store.Close}
 }
 
-// A capture of a new lead costs its appends and one round trip more: what it believes of its token and its account is
-// checked at the same time.
+// A capture of a new lead needs its appends and one more round trip, in which the cached token and account are validated concurrently.
 func TestOnEventStoreDB_CaptureReads(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
@@ -111,14 +110,14 @@ func TestOnEventStoreDB_CaptureReads(t *testing.T) {
 		t.Helper()
 		s.send(call{method: http.MethodPost, path: leads, credential: token, body: body}).is(http.StatusCreated)
 	}
-	capture(`{"phone":"9876543210","email":"a@example.com"}`)                                   // from here on the process knows both
-	of := []string{event.LeadPrefix, event.ClaimPrefix, event.TokenPrefix, event.AccountPrefix} // a token's use is noted beside
-	fewest := math.MaxInt                                                                       // a slow machine lets cached values expire between two captures
+	capture(`{"phone":"9876543210","email":"a@example.com"}`)                                   // from here on both are cached
+	of := []string{event.LeadPrefix, event.ClaimPrefix, event.TokenPrefix, event.AccountPrefix} // a token's use is recorded separately
+	minReads := math.MaxInt                                                                     // on a slow machine, cached values may expire between two captures
 	for i := range 5 {
 		appends, reads := server.Appends(of...), server.StreamReads(of...)
 		capture(fmt.Sprintf(`{"phone":"987654322%d","email":"b%d@example.com"}`, i, i))
 		require.Equal(t, appends+3, server.Appends(of...), "the phone, the email and the lead")
-		fewest = min(fewest, int(server.StreamReads(of...)-reads))
+		minReads = min(minReads, int(server.StreamReads(of...)-reads))
 	}
-	require.Equal(t, 2, fewest, "the token and the account")
+	require.Equal(t, 2, minReads, "the token and the account")
 }

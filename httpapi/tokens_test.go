@@ -42,13 +42,13 @@ func TestTokens_Lifecycle(t *testing.T) {
 	require.Equal(t, `{"success":true,"message":"Token deleted"}`, deleted.raw)
 	require.Equal(t, http.StatusUnauthorized, capture(value, "9876543212"))
 	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodPost, path: leads, credential: value, body: "no json"}).status,
-		"a deleted token learns nothing of its body")
+		"a request with a deleted token gets no validation errors")
 
-	for _, gone := range []reply{
+	for _, refused := range []reply{
 		s.as(http.MethodDelete, tokens+"/"+id, ""), s.as(http.MethodPost, tokens+"/"+id+"/rotate", ""),
 	} {
-		require.Equal(t, http.StatusNotFound, gone.status)
-		require.Equal(t, `{"success":false,"message":"Token not found or already deleted"}`, gone.raw)
+		require.Equal(t, http.StatusNotFound, refused.status)
+		require.Equal(t, `{"success":false,"message":"Token not found or already deleted"}`, refused.raw)
 	}
 	record := s.as(http.MethodGet, after(tokens+"/"+id, deleted), "")
 	require.Equal(t, "deleted", record.at("data", "status"), record.raw)
@@ -57,7 +57,7 @@ func TestTokens_Lifecycle(t *testing.T) {
 	require.Len(t, s.as(http.MethodGet, after(tokens, deleted), "").at("data"), 1)
 	var types []string
 	for _, e := range s.as(http.MethodGet, after(tokens+"/"+id+"/events", deleted), "").at("data").([]any) {
-		if e := e.(map[string]any); e["type"] != "token.refused" { // which comes in its own time
+		if e := e.(map[string]any); e["type"] != "token.refused" { // recorded asynchronously
 			types = append(types, e["type"].(string))
 		}
 	}
@@ -69,7 +69,7 @@ func TestTokens_ConcurrentCreations(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := 0
-	for _, r := range atOnce(24, func(int) reply { return s.as(http.MethodPost, tokens, `{"name":"t","expiresInDays":1}`) }) {
+	for _, r := range concurrently(24, func(int) reply { return s.as(http.MethodPost, tokens, `{"name":"t","expiresInDays":1}`) }) {
 		if r.status == http.StatusCreated {
 			created++
 			continue
@@ -84,24 +84,24 @@ func TestTokens_ConcurrentRotations(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id, old := s.token()
-	alive := 0
-	for _, rotated := range atOnce(8, func(int) reply { return s.as(http.MethodPost, tokens+"/"+id+"/rotate", "") }) {
+	valid := 0
+	for _, rotated := range concurrently(8, func(int) reply { return s.as(http.MethodPost, tokens+"/"+id+"/rotate", "") }) {
 		value, _ := rotated.at("data", "plainToken").(string)
 		if s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{}`}).status == http.StatusBadRequest {
-			alive++
+			valid++
 		}
 	}
-	require.Equal(t, 1, alive)
+	require.Equal(t, 1, valid)
 	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodPost, path: leads, credential: old}).status)
 }
 
 func TestTokens_RevokedInEveryProcess(t *testing.T) {
 	t.Parallel()
-	here := start(t)
-	there := serveOn(t, here.url, here.events)
+	first := start(t)
+	second := serveOn(t, first.url, first.events)
 	for _, end := range []func(id string) reply{
-		func(id string) reply { return here.as(http.MethodPost, tokens+"/"+id+"/rotate", "") },
-		func(id string) reply { return here.as(http.MethodDelete, tokens+"/"+id, "") },
+		func(id string) reply { return first.as(http.MethodPost, tokens+"/"+id+"/rotate", "") },
+		func(id string) reply { return first.as(http.MethodDelete, tokens+"/"+id, "") },
 	} {
 		for name, c := range map[string]call{
 			"a new lead": {body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a bad lead": {body: `{}`},
@@ -109,14 +109,14 @@ func TestTokens_RevokedInEveryProcess(t *testing.T) {
 			"a batch": {path: batch, body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a batch of no lines": {path: batch},
 			"an activity": {path: visitors + "v/activity", body: `{"type":"click"}`}, "a bad activity": {path: visitors + "v/activity", body: `{}`},
 		} {
-			id, value := here.token()
+			id, value := first.token()
 			known := call{method: http.MethodPost, path: leads, credential: value, body: `{}`}
-			require.Equal(t, http.StatusBadRequest, there.send(known).status, "the other process knows the token now")
+			require.Equal(t, http.StatusBadRequest, second.send(known).status, "the other process has cached the token")
 			require.Equal(t, http.StatusOK, end(id).status)
 			c.method, c.path, c.credential = http.MethodPost, cmp.Or(c.path, leads), value
-			r := there.send(c)
+			r := second.send(c)
 			require.Equal(t, http.StatusUnauthorized, r.status, "%s: %s", name, r.raw)
-			here.as(http.MethodDelete, tokens+"/"+id, "")
+			first.as(http.MethodDelete, tokens+"/"+id, "")
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestAudit_Formats(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rows, 3)
 	require.Equal(t, "userAgent", rows[0][7])
-	require.Equal(t, "'=cmd()", rows[2][7], "no spreadsheet takes it for a formula")
+	require.Equal(t, "'=cmd()", rows[2][7], "the cell is not a formula")
 	require.Equal(t, "audit-1", rows[2][8])
 
 	lines := s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "application/json;q=0.5, application/x-ndjson"}})
@@ -179,7 +179,7 @@ func TestAudit_Formats(t *testing.T) {
 	require.Equal(t, `attachment; filename="token-events.parquet"`, file.header.Get("Content-Disposition"))
 	require.True(t, strings.HasPrefix(file.raw, "PAR1") && strings.HasSuffix(file.raw, "PAR1"))
 
-	nobodys := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.stranger(""), header: map[string]string{"Accept": "text/csv"}})
-	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data,digest,leaf,lineHash\n", nobodys.raw)
+	unprovisioned := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.stranger(""), header: map[string]string{"Accept": "text/csv"}})
+	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data,digest,leaf,lineHash\n", unprovisioned.raw)
 	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
 }

@@ -14,7 +14,7 @@ import (
 
 const touches = "/api/v1/crm/touches"
 
-// touched are the touches that a query answers, by one of their members.
+// touched returns one member of each touch in the answer to a query.
 func (s *service) touched(path, member string) []any {
 	s.t.Helper()
 	list := []any{}
@@ -93,7 +93,7 @@ func TestTouches_BadParameters(t *testing.T) {
 	s.as(http.MethodGet, touches+"?cursor=x", "").is(http.StatusBadRequest)
 }
 
-// Of one person who was two leads: as of before the join each has its own touches.
+// Two leads were joined. As of a time before the join, each has its own touches.
 func TestTouches_AsOfBeforeJoin(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -115,7 +115,7 @@ func TestTouches_AsOfBeforeJoin(t *testing.T) {
 	events := s.as(http.MethodGet, leads+"/"+into+"/events", "").is(http.StatusOK).at("data").([]any)
 	at, err := time.Parse(time.RFC3339, events[1].(map[string]any)["at"].(string))
 	require.NoError(t, err)
-	require.Equal(t, into, s.touched(touches+"?asOf="+at.UTC().Format("2006-01-02T15:04:05.000Z"), "leadId")[1], "a join counts from its own time on")
+	require.Equal(t, into, s.touched(touches+"?asOf="+at.UTC().Format("2006-01-02T15:04:05.000Z"), "leadId")[1], "a join applies as of its own time")
 }
 
 func TestTouches_VisitsTiedByVisitor(t *testing.T) {

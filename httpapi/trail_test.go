@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trail returns the records of the audit trail that match, once there are so many. What is recorded once a minute may be there again.
+// trail waits for n matching records of the audit trail and returns them. Reads are recorded once a minute, so there may be more.
 func (s *service) trail(query string, n int) (records []map[string]any) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -34,7 +34,7 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 	records := s.trail("&type=account.configured&actor=user:ann", 2)
 	changed := records[1]
 	require.Equal(t, map[string]any{
-		"region": map[string]any{"old": "IN", "new": "DE"}, "currency": map[string]any{"old": "INR", "new": "EUR"}, // by default that of the region
+		"region": map[string]any{"old": "IN", "new": "DE"}, "currency": map[string]any{"old": "INR", "new": "EUR"}, // the default of the region
 	}, changed["data"])
 	require.Equal(t, ownAccount, changed["subject"])
 	require.NotEmpty(t, changed["ip"])
@@ -55,11 +55,11 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 	require.Equal(t, map[string]any{"old": nil, "new": "24h"}, data["expectEvery"])
 	require.Equal(t, map[string]any{"old": "***", "new": "***"}, data["secret"])
 
-	whole := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/events", credential: s.jwt, header: map[string]string{"Accept": "text/csv"}}).is(http.StatusOK).raw
-	require.Contains(t, whole, "id,type,at,actor,subject,ip,userAgent,requestId,data\n")
-	require.NotContains(t, whole, "-secret")
-	require.NotContains(t, whole, "whsec_")
-	require.Contains(t, whole, "token.created")
+	exportedCSV := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/events", credential: s.jwt, header: map[string]string{"Accept": "text/csv"}}).is(http.StatusOK).raw
+	require.Contains(t, exportedCSV, "id,type,at,actor,subject,ip,userAgent,requestId,data\n")
+	require.NotContains(t, exportedCSV, "-secret")
+	require.NotContains(t, exportedCSV, "whsec_")
+	require.Contains(t, exportedCSV, "token.created")
 	for _, query := range []string{"type=lead.created", "type=x*", "since=x", "cursor=x"} {
 		s.as(http.MethodGet, "/api/v1/crm/audit/events?"+query, "").is(http.StatusBadRequest)
 	}
@@ -81,7 +81,7 @@ func TestTrail_ReadingOfPersonalData(t *testing.T) {
 	read("/" + other)
 	s.as(http.MethodGet, "/api/v1/crm/leads/"+strings.Repeat("0", 26), "").is(http.StatusNotFound)
 	revealed := s.trail("&type=data.revealed", 2)
-	require.Less(t, len(revealed), 5, "one a minute of each lead")
+	require.Less(t, len(revealed), 5, "one record a minute for each lead")
 	require.Equal(t, map[string]any{"leadId": lead, "what": "lead"}, revealed[0]["data"])
 	require.Equal(t, other, revealed[len(revealed)-1]["subject"])
 
@@ -96,24 +96,24 @@ func TestTrail_ReadingOfPersonalData(t *testing.T) {
 
 	s.send(call{method: http.MethodGet, path: "/api/v1/crm/sources/history?source=api", credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}}).is(http.StatusOK)
 	exported := s.trail("&type=data.exported", 2)
-	begun, ended := exported[0]["data"].(map[string]any), exported[1]["data"].(map[string]any)
+	started, ended := exported[0]["data"].(map[string]any), exported[1]["data"].(map[string]any)
 	require.Equal(t, exported[0]["subject"], exported[1]["subject"])
-	require.Equal(t, map[string]any{"source": "api"}, begun["filter"])
-	require.NotContains(t, begun, "rows")
+	require.Equal(t, map[string]any{"source": "api"}, started["filter"])
+	require.NotContains(t, started, "rows")
 	require.EqualValues(t, 2, ended["rows"])
 	require.Equal(t, true, ended["complete"])
 
 	s.as(http.MethodPost, "/api/v1/crm/leads/"+other+"/contacts/release", `{"phone":"9876543211"}`)
 	s.as(http.MethodDelete, "/api/v1/crm/leads/"+lead, "").is(http.StatusOK)
 	s.trail("&type=lead.erased&subject="+lead, 1)
-	whole, err := json.Marshal(s.trail("&type=data.*", 7))
+	records, err := json.Marshal(s.trail("&type=data.*", 7))
 	require.NoError(t, err)
 	for _, personal := range []string{"Asha", "asha", "98765"} {
-		require.NotContains(t, string(whole), personal)
+		require.NotContains(t, string(records), personal)
 	}
 }
 
-// An answer to a write shows the lead too. One that appends nothing would leave no trace of who has seen it.
+// The answer to a write also shows the lead. A write that appends no other event still appends a record of the read.
 func TestTrail_ReadingByWrites(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -138,7 +138,7 @@ func TestTrail_ReadingByWrites(t *testing.T) {
 	require.Equal(t, []any{patched, dry, joined}, subjects)
 }
 
-// A parameter that net/url drops is one that the list reads.
+// net/url drops parameters with a semicolon, but the list reads them.
 func TestTrail_SearchWithSemicolon(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -15,8 +15,8 @@ import (
 
 const visitors = "/api/v1/crm/visitors/"
 
-// act records an activity with the JWT of the account.
-func (s *service) act(visitor, body string) reply {
+// recordActivity records an activity with the JWT of the account.
+func (s *service) recordActivity(visitor, body string) reply {
 	s.t.Helper()
 	return s.as(http.MethodPost, visitors+url.PathEscape(visitor)+"/activity", body)
 }
@@ -24,7 +24,7 @@ func (s *service) act(visitor, body string) reply {
 func TestVisitors_ActivityLinkedToLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	first := s.act("v/1 é", `{"type":"page_view","url":"https://example.com/","title":"Home","referrer":"https://google.com/","properties":{"n":1.50}}`).is(http.StatusAccepted)
+	first := s.recordActivity("v/1 é", `{"type":"page_view","url":"https://example.com/","title":"Home","referrer":"https://google.com/","properties":{"n":1.50}}`).is(http.StatusAccepted)
 	require.NotEmpty(t, first.header.Get("X-Log-Position"))
 	require.Contains(t, first.raw, `"properties":{"n":1.50}`)
 	_, err := time.Parse("2006-01-02T15:04:05.000Z", first.at("data", "at").(string))
@@ -32,16 +32,16 @@ func TestVisitors_ActivityLinkedToLead(t *testing.T) {
 
 	created := s.capture(`{"phone":"9876543210","visitorId":"v/1 é"}`).is(http.StatusCreated)
 	path := leads + "/" + created.at("data", "leadId").(string) + "/activity"
-	second := s.act("v/1 é", `{"type":"form_view","at":"2999-01-01T00:00:00Z"}`)
+	second := s.recordActivity("v/1 é", `{"type":"form_view","at":"2999-01-01T00:00:00Z"}`)
 	require.Equal(t, []string{"at"}, second.fieldsNamed())
-	second = s.act("v/1 é", `{"type":"form_view"}`)
+	second = s.recordActivity("v/1 é", `{"type":"form_view"}`)
 
 	s.capture(`{"phone":"9876543210","visitor_id":"w","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
-	third := s.act("w", `{"type":"custom","at":"2020-01-01T01:00:00+01:00"}`)
+	third := s.recordActivity("w", `{"type":"custom","at":"2020-01-01T01:00:00+01:00"}`)
 	require.Equal(t, "2020-01-01T00:00:00.000Z", third.at("data", "at"))
 
 	shown := s.as(http.MethodGet, after(path, third), "").is(http.StatusOK)
-	require.Equal(t, []any{third.at("data"), first.at("data"), second.at("data")}, shown.at("data"), "oldest first, like the answers")
+	require.Equal(t, []any{third.at("data"), first.at("data"), second.at("data")}, shown.at("data"), "oldest first, as in the answers")
 	require.Nil(t, shown.at("nextCursor"))
 	part := s.as(http.MethodGet, path+"?limit=2", "")
 	rest := s.as(http.MethodGet, path+"?limit=2&cursor="+part.at("nextCursor").(string), "")
@@ -92,12 +92,12 @@ func TestVisitors_Rejections(t *testing.T) {
 		`{"type":"click","properties":7,"at":1,"referrer":2}`: {"referrer", "at", "properties"},
 		`[]`: {"body"},
 	} {
-		require.ElementsMatch(t, fields, s.act("v", body).is(http.StatusBadRequest).fieldsNamed(), body)
+		require.ElementsMatch(t, fields, s.recordActivity("v", body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	for _, id := range []string{"", "%20", "a%00b", "%ff", strings.Repeat("x", 201)} {
 		require.Equal(t, []string{"visitorId"}, s.as(http.MethodPost, visitors+id+"/activity", `{"type":"click"}`).is(http.StatusBadRequest).fieldsNamed(), id)
 	}
-	s.act(strings.Repeat("é", 200), `{"type":"click"}`).is(http.StatusAccepted)
+	s.recordActivity(strings.Repeat("é", 200), `{"type":"click"}`).is(http.StatusAccepted)
 	s.as(http.MethodPost, visitors+"activity", `{"type":"click"}`).is(http.StatusMethodNotAllowed)
 	s.as(http.MethodGet, visitors+"v/activity", "").is(http.StatusMethodNotAllowed)
 	require.Equal(t, http.StatusUnsupportedMediaType, s.send(call{
@@ -106,7 +106,7 @@ func TestVisitors_Rejections(t *testing.T) {
 	require.NotContains(t, s.log.String(), "%20")
 }
 
-// A page that is viewed often must not keep its form from working, nor the other way round.
+// Page views and posts of a form have separate quotas.
 func TestVisitors_ActivityQuota(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -114,7 +114,7 @@ func TestVisitors_ActivityQuota(t *testing.T) {
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate, RateBurst: &burst})
 	var last reply
 	for _, status := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests} {
-		last = s.act("v", `{"type":"page_view"}`).is(status)
+		last = s.recordActivity("v", `{"type":"page_view"}`).is(status)
 	}
 	require.Equal(t, `"activity";q=2;w=2000`, last.header.Get("RateLimit-Policy"))
 	require.True(t, strings.HasPrefix(last.header.Get("RateLimit"), `"activity";r=0;`))
@@ -164,9 +164,9 @@ func TestRefused_HasNoPersonalData(t *testing.T) {
 	part := s.as(http.MethodGet, refused+"?limit=1", "")
 	require.Len(t, s.as(http.MethodGet, refused+"?cursor="+part.at("nextCursor").(string), "").at("data"), 1)
 	require.Equal(t, []string{"since", "limit"}, s.as(http.MethodGet, refused+"?since=x&limit=0", "").fieldsNamed())
-	require.Equal(t, []string{"since"}, s.as(http.MethodGet, refused+"?since=0001-01-01T00:30:00%2B14:00", "").fieldsNamed(), "before the year 1")
+	require.Equal(t, []string{"since"}, s.as(http.MethodGet, refused+"?since=0001-01-01T00:30:00%2B14:00", "").fieldsNamed(), "a time before the year 1")
 	require.Equal(t, []any{}, s.send(call{method: http.MethodGet, path: refused, credential: s.stranger("")}).at("data"), "another account's")
-	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodGet, path: refused, credential: value}).status, "an API token may only write")
+	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodGet, path: refused, credential: value}).status, "an API token cannot read")
 }
 
 func TestVisitors_DeleteForgetsActivity(t *testing.T) {
@@ -175,8 +175,8 @@ func TestVisitors_DeleteForgetsActivity(t *testing.T) {
 	other := serveOn(t, s.url, s.events)
 	activity := `{"type":"page_view","url":"https://example.com/diwali","title":"Asha"}`
 	for _, visitor := range []string{"visitor-of-asha", "linked"} {
-		s.act(visitor, activity).is(http.StatusAccepted)
-		s.act(visitor, activity).is(http.StatusAccepted)
+		s.recordActivity(visitor, activity).is(http.StatusAccepted)
+		s.recordActivity(visitor, activity).is(http.StatusAccepted)
 	}
 	lead := s.capture(`{"email":"ravi@example.com","visitorId":"linked"}`).is(http.StatusCreated)
 	shown := leads + "/" + lead.at("data", "leadId").(string) + "/activity"
@@ -185,7 +185,7 @@ func TestVisitors_DeleteForgetsActivity(t *testing.T) {
 	pgtest.Exec(t, s.pool, `COMMENT ON SCHEMA as_of IS 'leadlog copy of a test'`)
 	pgtest.Exec(t, s.pool, `CREATE TABLE as_of.visitor_activity AS TABLE views.visitor_activity`)
 
-	require.Equal(t, "Visitor not found", s.as(http.MethodDelete, visitors+"nobody", "").is(http.StatusNotFound).at("message"))
+	require.Equal(t, "Visitor not found", s.as(http.MethodDelete, visitors+"unknown", "").is(http.StatusNotFound).at("message"))
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
 	s.send(call{method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: s.mint("other", "")}).is(http.StatusNotFound)
 	s.send(call{method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: s.mint(ownAccount, "leads:read")}).is(http.StatusForbidden)
@@ -198,12 +198,12 @@ func TestVisitors_DeleteForgetsActivity(t *testing.T) {
 		other.as(http.MethodDelete, visitors+visitor, "").is(http.StatusNotFound)
 	}
 	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM person.key WHERE stream LIKE 'visitor-%'`))
-	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM as_of.visitor_activity`), "copies of the views too")
+	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM as_of.visitor_activity`), "copies of the views are cleared, too")
 	s.requireNoTrace()
 	require.Empty(t, s.as(http.MethodGet, shown, "").is(http.StatusOK).at("data"), "the lead remains without the activity")
 
-	again := other.act("linked", activity).is(http.StatusAccepted)
-	require.Len(t, s.as(http.MethodGet, after(shown, again), "").at("data"), 1, "the same id begins again")
+	again := other.recordActivity("linked", activity).is(http.StatusAccepted)
+	require.Len(t, s.as(http.MethodGet, after(shown, again), "").at("data"), 1, "the same id has only later activity")
 	s.as(http.MethodDelete, visitors+"linked", "").is(http.StatusOK)
 	require.Empty(t, s.as(http.MethodGet, shown, "").at("data"))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// endpoint registers one, which the view shows, and returns its path.
+// endpoint registers an endpoint, waits for the view, and returns the path.
 func (s *service) endpoint() (path string) {
 	s.t.Helper()
 	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","description":"CRM"}`).is(http.StatusCreated)
@@ -29,13 +29,13 @@ func TestWebhooks_Update(t *testing.T) {
 	changed := s.as(http.MethodPatch, path, `{"url":"https://example.com/moved","events":["lead.merged","lead.created"],"description":null}`).is(http.StatusOK)
 	require.Equal(t, "https://example.com/moved", changed.at("data", "url"))
 	require.Equal(t, []any{"lead.created", "lead.merged"}, changed.at("data", "events"))
-	require.Equal(t, "CRM", changed.at("data", "description"), "null is as good as absent")
+	require.Equal(t, "CRM", changed.at("data", "description"), "null means absent")
 	require.Equal(t, changed.at("data"), s.as(http.MethodGet, after(path, changed), "").at("data"))
 
 	same := s.as(http.MethodPatch, path, `{"events":null,"description":"CRM"}`)
 	require.Equal(t, changed.at("data", "events"), same.at("data", "events"), same.raw)
 	all := s.as(http.MethodPatch, path, `{"events":[]}`)
-	require.Equal(t, []any{"*"}, all.at("data", "events"), "an empty list is all, as at registration: %s", all.raw)
+	require.Equal(t, []any{"*"}, all.at("data", "events"), "an empty list selects all events, as at registration: %s", all.raw)
 
 	off := s.as(http.MethodPatch, path, `{"enabled":false,"description":""}`)
 	require.Equal(t, "disabled", off.at("data", "state"), off.raw)
@@ -49,7 +49,7 @@ func TestWebhooks_Update(t *testing.T) {
 	require.Nil(t, on.at("data", "disabledReason"))
 	require.Nil(t, on.at("data", "disabledAt"))
 	again := s.as(http.MethodPatch, path, `{"enabled":true}`).is(http.StatusOK)
-	require.Equal(t, on.header.Get("X-Log-Position"), again.header.Get("X-Log-Position"), "nothing was written")
+	require.Equal(t, on.header.Get("X-Log-Position"), again.header.Get("X-Log-Position"), "nothing was appended")
 }
 
 func TestWebhooks_UpdateFieldErrors(t *testing.T) {
@@ -121,10 +121,10 @@ func TestConsole_EndpointSettings(t *testing.T) {
 	page := "/console" + strings.Replace(path, "/endpoints", "", 1)
 	s.as(http.MethodPost, leads, `{"phone":"+919876500100","metadata":{"source":"website"}}`).is(http.StatusCreated)
 	require.Contains(t, b.get(page).body, "Delivery settings")
-	tried := b.post(page+"/filter", "filter", "type == 'lead.created'", "ordering", "lead")
-	require.Equal(t, http.StatusOK, tried.status)
-	require.Regexp(t, `1 of the last \d+ events match`, tried.body)
-	require.Contains(t, tried.body, `<option value="lead" selected>`, "the form keeps the input")
+	preview := b.post(page+"/filter", "filter", "type == 'lead.created'", "ordering", "lead")
+	require.Equal(t, http.StatusOK, preview.status)
+	require.Regexp(t, `1 of the last \d+ events match`, preview.body)
+	require.Contains(t, preview.body, `<option value="lead" selected>`, "the form keeps the input")
 	require.Equal(t, "none", s.as(http.MethodGet, path, "").at("data", "ordering"), "nothing is changed")
 
 	require.Equal(t, http.StatusSeeOther, b.post(page+"/settings",
@@ -137,7 +137,7 @@ func TestConsole_EndpointSettings(t *testing.T) {
 	require.NotContains(t, shown, "t0p")
 	require.Equal(t, http.StatusSeeOther, b.post(page+"/settings", "ordering", "none").status)
 	kept := s.as(http.MethodGet, path, "")
-	require.Len(t, kept.at("data", "headers"), 2, "an empty field keeps them")
+	require.Len(t, kept.at("data", "headers"), 2, "an empty field keeps the headers")
 	require.Equal(t, http.StatusSeeOther, b.post(page+"/settings", "noHeaders", "yes").status)
 	require.Empty(t, s.as(http.MethodGet, path, "").at("data", "headers"))
 	for name, c := range map[string]struct{ field, value, text string }{
@@ -190,7 +190,7 @@ func TestWebhooks_FilterPreview(t *testing.T) {
 	}
 	require.Equal(t, []string{"filter"}, s.as(http.MethodPatch, path, `{"filter":"type =="}`).is(http.StatusBadRequest).fieldsNamed())
 	require.Equal(t, []string{"filter"},
-		s.as(http.MethodPatch, path, `{"filter":"changes.all(a, changes.all(b, changes.all(c, changes.all(d, a == b && c == d))))"}`).is(http.StatusBadRequest).fieldsNamed(), "it could cost too much")
+		s.as(http.MethodPatch, path, `{"filter":"changes.all(a, changes.all(b, changes.all(c, changes.all(d, a == b && c == d))))"}`).is(http.StatusBadRequest).fieldsNamed(), "the filter may exceed the cost limit")
 	set := s.as(http.MethodPatch, path, `{"filter":" data.status == 'won' "}`).is(http.StatusOK)
 	require.Equal(t, "data.status == 'won'", set.at("data", "filter"))
 	require.EqualValues(t, 0, set.at("data", "filtered"))
@@ -313,7 +313,7 @@ func TestWebhooks_RetryFailed(t *testing.T) {
 	r = s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-02T00:00:00Z"}`).is(http.StatusAccepted)
 	require.Equal(t, 0.0, r.at("data", "queued"))
 	require.NotEmpty(t, r.header.Get("X-Log-Position"))
-	require.Equal(t, before, storetest.Head(t, s.store), "nothing has failed since: nothing is appended")
+	require.Equal(t, before, storetest.Head(t, s.store), "without a new failure nothing is appended")
 
 	s.as(http.MethodPatch, path, `{"enabled":false}`)
 	r = s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-01T00:00:00Z"}`).is(http.StatusConflict)
@@ -368,7 +368,7 @@ func TestWebhooks_Lifecycle(t *testing.T) {
 	shown := s.as(http.MethodGet, after(endpoints+"/"+id, created), "").is(http.StatusOK)
 	want := created.at("data").(map[string]any)
 	delete(want, "secret")
-	require.Equal(t, want, shown.at("data"), "what was answered is what is shown, but for the secret")
+	require.Equal(t, want, shown.at("data"), "the record equals the answer, without the secret")
 	require.Len(t, s.as(http.MethodGet, after(endpoints, created), "").at("data"), 1)
 
 	deleted := s.as(http.MethodDelete, endpoints+"/"+id, "")

@@ -15,12 +15,12 @@ import (
 	"github.com/leadlog/leadlog/httpapi/challenge"
 )
 
-// provider answers with what the test wants, and keeps what it was asked.
+// provider returns the configured answer and records the requests.
 type provider struct {
 	*httptest.Server
-	asked  []url.Values
-	status int
-	answer string
+	requests []url.Values
+	status   int
+	answer   string
 }
 
 func newProvider(t *testing.T) *provider {
@@ -28,7 +28,7 @@ func newProvider(t *testing.T) *provider {
 	p := &provider{status: http.StatusOK, answer: `{"success":true,"challenge_ts":"2026-11-23T10:00:00Z","hostname":"example.com"}`}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
-		p.asked = append(p.asked, r.PostForm)
+		p.requests = append(p.requests, r.PostForm)
 		w.Header().Set("Location", "/elsewhere")
 		w.WriteHeader(p.status)
 		_, _ = io.WriteString(w, p.answer)
@@ -50,7 +50,7 @@ func TestVerify_Outcomes(t *testing.T) {
 		{"passed", 200, `{"success":true}`, nil},
 		{"failed", 200, `{"success":false,"error-codes":["invalid-input-response"]}`, challenge.ErrFailed},
 		{"used before", 200, `{"success":false,"error-codes":["timeout-or-duplicate"]}`, challenge.ErrFailed},
-		{"without a code", 200, `{"success":false}`, challenge.ErrFailed},
+		{"failed without an error code", 200, `{"success":false}`, challenge.ErrFailed},
 		{"wrong secret", 400, `{"success":false,"error-codes":["invalid-input-secret"]}`, challenge.ErrSecret},
 		{"secret of another site", 200, `{"success":false,"error-codes":["sitekey-secret-mismatch"]}`, challenge.ErrSecret},
 		{"provider fails", 200, `{"success":false,"error-codes":["internal-error"]}`, challenge.ErrUnavailable},
@@ -68,19 +68,19 @@ func TestVerify_Outcomes(t *testing.T) {
 	}
 }
 
-func TestVerify_Asks(t *testing.T) {
+func TestVerify_SendsSecretAndToken(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	v := challenge.New(p.URL, p.URL, time.Now)
 	require.NoError(t, v.Verify(t.Context(), challenge.Response{Provider: challenge.HCaptcha, Secret: "s&", Token: "t="}))
-	require.Equal(t, url.Values{"secret": {"s&"}, "response": {"t="}}, p.asked[0])
+	require.Equal(t, url.Values{"secret": {"s&"}, "response": {"t="}}, p.requests[0])
 	for _, token := range []string{"", strings.Repeat("t", 20_000)} {
 		require.ErrorIs(t, v.Verify(t.Context(), challenge.Response{Provider: challenge.HCaptcha, Secret: "s", Token: token}), challenge.ErrFailed)
 	}
-	require.Len(t, p.asked, 1)
+	require.Len(t, p.requests, 1)
 }
 
-// A provider accepts a token once. The repetition of a request passes with it all the same, and nothing else does.
+// A provider accepts a token once. Only a repeat of the same request passes again.
 func TestVerify_RepeatedRequest(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
@@ -88,7 +88,7 @@ func TestVerify_RepeatedRequest(t *testing.T) {
 	v := challenge.New(p.URL, p.URL, func() time.Time { return now })
 	first := challenge.Response{Provider: challenge.Turnstile, Secret: "s", Token: "t", Request: "form/key"}
 	require.NoError(t, v.Verify(t.Context(), first))
-	require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, p.asked[0].Get("idempotency_key"))
+	require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, p.requests[0].Get("idempotency_key"))
 	p.answer = `{"success":false,"error-codes":["timeout-or-duplicate"]}`
 	require.NoError(t, v.Verify(t.Context(), first))
 	for _, change := range []func(*challenge.Response){

@@ -16,5 +16,5 @@ func TestClient_GeneratedFromDocument(t *testing.T) {
 	code, err := os.ReadFile("client.gen.go")
 	require.NoError(t, err)
 	stamp := fmt.Sprintf("// Of openapi.json with the SHA-256 %x.\n", sha256.Sum256(openapi.Document("")))
-	require.Contains(t, string(code[:500]), stamp, "it is older than openapi.json: go generate ./httpapi/client")
+	require.Contains(t, string(code[:500]), stamp, "the client is out of date: run go generate ./httpapi/client")
 }

@@ -30,7 +30,7 @@ func TestBefore_PeriodOfEachInterval(t *testing.T) {
 	}
 }
 
-// The period before ends before the other begins, and each of its intervals with data is that of a column.
+// The previous period ends before the period begins. Each of its intervals belongs to a column.
 func TestBefore_CoversColumns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		since := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, rapid.IntRange(0, 2000).Draw(t, "since"))
@@ -53,9 +53,9 @@ func TestBefore_CoversColumns(t *testing.T) {
 
 func TestChange_InPercent(t *testing.T) {
 	for _, c := range []struct {
-		now, then int
-		want      string
+		current, before int
+		want            string
 	}{{3, 2, "+50.0 % from 2"}, {1, 2, "−50.0 % from 2"}, {2, 2, "±0 % from 2"}, {0, 3, "−100.0 % from 3"}, {5, 0, "from 0"}, {100001, 100000, "±0 % from 100,000"}} {
-		require.Equal(t, c.want, against(c.now, c.then))
+		require.Equal(t, c.want, against(c.current, c.before))
 	}
 }

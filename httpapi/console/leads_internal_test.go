@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMasker_MasksFieldsThatAreNotListed(t *testing.T) {
+func TestMasker_MasksUnlistedFields(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ field, value, masked, revealed string }{
 		{"name", "Asha Rao", "A••• R•••", "Asha Rao"},
@@ -25,7 +25,7 @@ func TestMasker_MasksFieldsThatAreNotListed(t *testing.T) {
 	}
 }
 
-func TestMasker_MasksMembersThatAreNotListed(t *testing.T) {
+func TestMasker_MasksUnlistedMembers(t *testing.T) {
 	t.Parallel()
 	data := jsontext.Value(`{"status":"new","fieldOfTheFuture":"Pune"}`)
 	require.JSONEq(t, `{"status":"new","fieldOfTheFuture":"•••"}`, masker{}.raw(data))

@@ -45,10 +45,10 @@ func TestNames_CoverCatalogue(t *testing.T) {
 	for _, name := range lead.FieldNames() {
 		require.NotEmpty(t, fieldNames[name], name)
 	}
-	require.Equal(t, "in review", words("in_review"), "an account's own stage")
+	require.Equal(t, "in review", words("in_review"), "a stage of the account's settings")
 }
 
-func TestShort_KeepsTheEnd(t *testing.T) {
+func TestShort_KeepsSuffix(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "…J4Q9ZK", short("01JD8XK3V7W2M5N6P0J4Q9ZK"))
 	require.Equal(t, "admin", short("admin"))
@@ -56,7 +56,7 @@ func TestShort_KeepsTheEnd(t *testing.T) {
 	require.Equal(t, "user:ann.of.accounting", actor("user:ann.of.accounting"))
 }
 
-// odd are words and phrases that are correct and that this field does not use.
+// odd matches words and phrases that are correct but not terms of the field.
 var odd = regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|believed?|unborn|heir|departed|bequeath|patience|folded from|what became of|what was posted|in hand|at hand|the moment|gives? up|passes by|lets nobody|token audit|projections?)\b`)
 
 var (
@@ -64,7 +64,7 @@ var (
 	address = regexp.MustCompile(`(id|href|action|class|name|for|data-[a-z]+|aria-[a-z]+by)="[^"]*"`)
 )
 
-// copied reports whether a string of the source is text for people: several words, or a title.
+// copied reports whether a string of the source is text for users: several words, or a title.
 func copied(literal string) bool {
 	return strings.Contains(literal, " ") || unicode.IsUpper(rune(literal[1]))
 }

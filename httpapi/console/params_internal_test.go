@@ -13,7 +13,7 @@ func TestChips_LeadToFirstPage(t *testing.T) {
 		{"status", "Status", "new", "?compare=previous&q=+asha+", "?compare=previous"},
 		{"q", "Search", "asha", "?compare=previous&status=new", "?compare=previous"},
 	}, p.chips("status", "source", "q"))
-	require.Equal(t, "x", p.text("cursor"), "the page that is shown stays")
+	require.Equal(t, "x", p.text("cursor"), "the parameters of the current page are unchanged")
 	p = &params{values: url.Values{"q": {"asha"}, "cursor": {"x"}}}
 	require.Equal(t, []chip{{"q", "Search", "asha", "?", "?"}}, p.chips("q"))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// Ids stay out of the way, and times are times.
+// The page shows the kind of an object instead of its id, and marks up times.
 func TestTrail_ShowsKindsAndTimes(t *testing.T) {
 	t.Parallel()
 	const id = "01M8AE8KYBJQPFV7F3YMJ632FC"

@@ -21,7 +21,7 @@ func provider(i *oidctest.Issuer, now func() time.Time) *oidc.Provider {
 	})
 }
 
-// approve signs in at the provider, which leads back to the callback.
+// approve signs in at the provider and returns the parameters of the callback.
 func approve(t *testing.T, i *oidctest.Issuer, address string) url.Values {
 	t.Helper()
 	answer, to := i.Approve(t, address)
@@ -112,7 +112,7 @@ func TestProvider_Refusals(t *testing.T) {
 			i.Sign = func(jwt.MapClaims) string { return "" }
 		}, is(oidc.ErrNotConfirmed)},
 		"no account":      {with("account_id", nil), notAllowed("account_id is missing")},
-		"odd account":     {with("account_id", "a/b c"), notAllowed("is not the id of an account")},
+		"invalid account": {with("account_id", "a/b c"), notAllowed("is not the id of an account")},
 		"no known role":   {with("roles", []string{"guest"}), notAllowed("none of the roles")},
 		"roles of a type": {with("roles", 7), notAllowed("none of the roles")},
 	} {
@@ -144,8 +144,8 @@ func TestProvider_CodeWorksOnce(t *testing.T) {
 	require.ErrorIs(t, err, oidc.ErrNotConfirmed)
 }
 
-// A provider that is down when the service starts is found later.
-func TestProvider_FoundLater(t *testing.T) {
+// The configuration of a provider that is down at the start is fetched later.
+func TestProvider_RetriesConfiguration(t *testing.T) {
 	t.Parallel()
 	i := oidctest.New(t)
 	now := time.Now()
@@ -156,13 +156,13 @@ func TestProvider_FoundLater(t *testing.T) {
 	require.Empty(t, p.SignOut(t.Context(), callback, ""))
 	i.Down = false
 	_, _, err = p.Begin(t.Context(), callback, "")
-	require.ErrorIs(t, err, oidc.ErrUnavailable, "it was just tried")
+	require.ErrorIs(t, err, oidc.ErrUnavailable, "no second fetch right after a failure")
 	now = now.Add(time.Minute)
 	_, _, err = p.Begin(t.Context(), callback, "")
 	require.NoError(t, err)
 }
 
-func TestProvider_RolesOfEveryone(t *testing.T) {
+func TestProvider_WildcardRole(t *testing.T) {
 	t.Parallel()
 	i := oidctest.New(t)
 	p := oidc.New(oidc.Options{

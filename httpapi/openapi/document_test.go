@@ -27,7 +27,7 @@ func TestDocument_Valid(t *testing.T) {
 	document := load(t)
 	require.NoError(t, document.Validate(t.Context(), openapi3.EnableExamplesValidation(), openapi3.EnableMultiError()))
 	document.Paths.Value("/healthz").Get.Responses.Status(200).Value.Content["application/json"].Examples["alive"].Value.Value = "dead"
-	require.Error(t, document.Validate(t.Context()), "a wrong example is seen")
+	require.Error(t, document.Validate(t.Context()), "validation detects an invalid example")
 }
 
 func TestDocument_BasePath(t *testing.T) {
@@ -57,7 +57,7 @@ func TestDocument_OperationsDescribed(t *testing.T) {
 	name, seen := regexp.MustCompile(`^[a-z][A-Za-z]+$`), map[string]bool{}
 	each(t, func(t *testing.T, _, _ string, item *openapi3.PathItem, o *openapi3.Operation) {
 		require.Regexp(t, name, o.OperationID)
-		require.False(t, seen[o.OperationID], "an id of its own")
+		require.False(t, seen[o.OperationID], "operation ids are unique")
 		seen[o.OperationID] = true
 		require.NotEmpty(t, o.Summary)
 		require.False(t, strings.HasSuffix(o.Summary, "."), "a heading")
@@ -66,7 +66,7 @@ func TestDocument_OperationsDescribed(t *testing.T) {
 		require.Contains(t, tags, o.Tags[0])
 		for _, p := range slices.Concat(item.Parameters, o.Parameters) {
 			require.NotEmpty(t, p.Value.Description, p.Value.Name)
-			require.True(t, !p.Value.Required || p.Value.Example != nil, "the page makes calls of %s", p.Value.Name)
+			require.True(t, !p.Value.Required || p.Value.Example != nil, "the page needs an example of %s", p.Value.Name)
 		}
 	})
 }
@@ -108,9 +108,9 @@ func TestDocument_FailuresDescribed(t *testing.T) {
 	})
 }
 
-// appendsNothing has the writes whose answers have no position.
+// appendsNothing are the writes whose answers have no position.
 var appendsNothing = map[string]bool{
-	"/in/{intakeId}/visitors/{visitorId}/activity":   true, // strangers learn no position
+	"/in/{intakeId}/visitors/{visitorId}/activity":   true, // the caller is not authenticated
 	"/api/v1/crm/intakes/{intakeId}/preview":         true,
 	"/webhooks/endpoints/{webhookId}/filter/preview": true,
 	"/api/v1/crm/arrivals/resubmit":                  true, // its effects follow in the background

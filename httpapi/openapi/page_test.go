@@ -33,17 +33,17 @@ func TestPage_CompleteAndSelfContained(t *testing.T) {
 			case a.Key == "href":
 				links[a.Val] = true
 			default:
-				require.NotEqual(t, "style", a.Key, "the policy lets the stylesheet through and nothing else")
+				require.NotEqual(t, "style", a.Key, "the policy allows only the stylesheet")
 				require.False(t, strings.HasPrefix(a.Key, "on"), a.Key)
 			}
 		}
 	}
 	for id, times := range ids {
-		require.Equal(t, 1, times, "%s is one place", id)
+		require.Equal(t, 1, times, "the anchor %s is unique", id)
 	}
 	for link := range links {
 		anchor, inside := strings.CutPrefix(link, "#")
-		require.True(t, inside && ids[anchor] == 1 || link == "/crm/openapi.json", "%s leads somewhere", link)
+		require.True(t, inside && ids[anchor] == 1 || link == "/crm/openapi.json", "the link %s has a target", link)
 	}
 	document := load(t)
 	for path, item := range document.Paths.Map() {
@@ -62,5 +62,5 @@ func TestPage_CompleteAndSelfContained(t *testing.T) {
 	} {
 		require.Contains(t, html.UnescapeString(text), call)
 	}
-	require.NotContains(t, text, "ZgotmplZ", "nothing was taken out by the template")
+	require.NotContains(t, text, "ZgotmplZ", "html/template has rejected no value")
 }

@@ -69,7 +69,7 @@ const (
 	address  = "/base/in/" + intakeID
 )
 
-// post is a request that an intake got.
+// post is a request that an intake received.
 type post struct {
 	path   string
 	header http.Header
@@ -77,7 +77,7 @@ type post struct {
 	body   string
 }
 
-// site is a page of a site in a tab of its own, and the intake that it loads the script from.
+// site is a page of a site in its own tab, and the intake from which it loads the script.
 type site struct {
 	t       *testing.T
 	ctx     context.Context
@@ -88,7 +88,7 @@ type site struct {
 	answer  func(http.ResponseWriter, post)
 }
 
-// openSite has a page with this HTML, in which {base} is the address of intakes.
+// openSite opens a tab for a page with this HTML. {base} is replaced by the address of intakes.
 func openSite(t *testing.T, html string) *site {
 	t.Helper()
 	s := &site{t: t, posts: make(chan post, 20)}
@@ -114,7 +114,7 @@ func openSite(t *testing.T, html string) *site {
 	all, err := browser()
 	require.NoError(t, err)
 	var end context.CancelFunc
-	s.ctx, end = chromedp.NewContext(all) // a tab; storage is kept apart by the port of the site
+	s.ctx, end = chromedp.NewContext(all) // a tab; the site's port separates its storage
 	t.Cleanup(end)
 	require.NoError(t, chromedp.Run(s.ctx)) // opens the tab, which lives as long as this context
 	return s
@@ -168,14 +168,14 @@ func (s *site) next() post {
 	}
 }
 
-// submit presses the form's button, and returns what was posted.
+// submit presses the form's button and returns the post.
 func (s *site) submit() post {
 	s.t.Helper()
 	s.evaluate(`document.querySelector("button").click()`, nil)
 	return s.next()
 }
 
-// stored returns what the page has in its storage and cookies.
+// stored returns the content of the page's storage and cookies.
 func (s *site) stored() (text string) {
 	s.t.Helper()
 	s.evaluate(`document.cookie + (localStorage.getItem("leadlog") ?? "") + "x".repeat(localStorage.length && !localStorage.getItem("leadlog"))`, &text)
@@ -303,7 +303,7 @@ func TestScript_RepeatsUnansweredForm(t *testing.T) {
 	t.Parallel()
 	s := openSite(t, load+form)
 	done := s.answer
-	var attempts atomic.Int32 // come on several connections
+	var attempts atomic.Int32 // requests arrive on several connections
 	s.answer = func(w http.ResponseWriter, p post) {
 		switch attempts.Add(1) {
 		case 1:
@@ -345,16 +345,16 @@ func TestScript_ShowsErrors(t *testing.T) {
 	require.Equal(t, "0", shown)
 }
 
-// A form that is sent elsewhere, and fields that the page has itself, are left alone.
-func TestScript_LeavesOthersAlone(t *testing.T) {
+// The script does not change forms with another target, or fields that the page defines.
+func TestScript_IgnoresOtherFormsAndOwnFields(t *testing.T) {
 	t.Parallel()
 	const own = `<input name="utm_source" value="own"><button></button></form>`
-	other := openSite(t, loadGiven+`<form method="post" action="{base}../other">`+own)
-	other.open(landing)
-	other.next()
-	require.Equal(t, url.Values{"utm_source": {"own"}}, other.submit().fields)
-	ours := openSite(t, loadGiven+`<form method="post" action="{base}`+intakeID+`">`+own)
-	ours.open(landing)
-	ours.next()
-	require.Equal(t, []string{"own"}, ours.submit().fields["utm_source"])
+	otherForm := openSite(t, loadGiven+`<form method="post" action="{base}../other">`+own)
+	otherForm.open(landing)
+	otherForm.next()
+	require.Equal(t, url.Values{"utm_source": {"own"}}, otherForm.submit().fields)
+	ownForm := openSite(t, loadGiven+`<form method="post" action="{base}`+intakeID+`">`+own)
+	ownForm.open(landing)
+	ownForm.next()
+	require.Equal(t, []string{"own"}, ownForm.submit().fields["utm_source"])
 }

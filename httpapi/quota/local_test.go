@@ -10,7 +10,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// clock is a time that only tests move.
+// clock is a manual clock.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
@@ -28,7 +28,7 @@ func TestLocal_BurstThenRate(t *testing.T) {
 	refused := q.Take("a", Limit{2, 3})
 	require.False(t, refused.Allowed)
 	require.Equal(t, 500*time.Millisecond, refused.RetryAfter)
-	require.True(t, q.Take("b", Limit{2, 3}).Allowed, "another key has its own")
+	require.True(t, q.Take("b", Limit{2, 3}).Allowed, "another key has its own bucket")
 	c.at = c.at.Add(refused.RetryAfter / 2)
 	require.Equal(t, refused.RetryAfter/2, q.Take("a", Limit{2, 3}).RetryAfter)
 	c.at = c.at.Add(refused.RetryAfter / 2)
@@ -43,10 +43,10 @@ func TestLocal_ChangedLimit(t *testing.T) {
 	require.True(t, q.Take("a", Limit{0.001, 1}).Allowed)
 	require.False(t, q.Take("a", Limit{0.001, 1}).Allowed)
 	c.at = c.at.Add(time.Second)
-	require.False(t, q.Take("a", Limit{10, 5}).Allowed, "the time before counted at the old rate")
+	require.False(t, q.Take("a", Limit{10, 5}).Allowed, "the bucket was refilled at the old rate before the change")
 	c.at = c.at.Add(time.Second)
 	require.Equal(t, 4, q.Take("a", Limit{10, 5}).Remaining)
-	require.Equal(t, 0, q.Take("a", Limit{10, 2}).Remaining-1, "a smaller burst is all there is")
+	require.Equal(t, 0, q.Take("a", Limit{10, 2}).Remaining-1, "a smaller burst caps the bucket")
 }
 
 func TestLocal_DropsLeastRecentlyUsed(t *testing.T) {
@@ -58,7 +58,7 @@ func TestLocal_DropsLeastRecentlyUsed(t *testing.T) {
 	require.Equal(t, 2, q.buckets.Len())
 }
 
-// Over any time, no more are accepted than the burst and what the rate adds, and a request after RetryAfter is accepted.
+// In any period, at most the burst plus the refill is accepted. A request after RetryAfter is accepted.
 func TestLocal_HoldsUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -19,17 +19,17 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bank is a lender in memory, with the clock of the test.
-type bank struct {
+// memoryLender is a lender in memory, with the clock of the test.
+type memoryLender struct {
 	now   func() time.Time
 	left  float64
 	at    time.Time
-	asked int
+	calls int
 	err   error
 }
 
-func (b *bank) Lend(_ context.Context, _ string, limit Limit, want int) (Lease, error) {
-	if b.asked++; b.err != nil {
+func (b *memoryLender) Lend(_ context.Context, _ string, limit Limit, want int) (Lease, error) {
+	if b.calls++; b.err != nil {
 		return Lease{}, b.err
 	}
 	if b.at.IsZero() {
@@ -45,26 +45,26 @@ func (b *bank) Lend(_ context.Context, _ string, limit Limit, want int) (Lease, 
 func TestShared_LeasesTenthOfBucket(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
-	b := &bank{now: c.now}
+	b := &memoryLender{now: c.now}
 	s := NewShared(b, 10, c.now)
 	for i := range 40 {
 		used := s.Take(t.Context(), "a", Limit{1, 100})
 		require.True(t, used.Allowed)
-		require.Equal(t, 99-i, used.Remaining, "what is leased is still there to use")
+		require.Equal(t, 99-i, used.Remaining, "leased requests count as remaining")
 	}
-	require.Equal(t, 4, b.asked)
-	s.Take(t.Context(), "a", Limit{1, 100}) // of a lease that the next one is of too
+	require.Equal(t, 4, b.calls)
+	s.Take(t.Context(), "a", Limit{1, 100}) // from a lease that is still valid for the next request
 	c.at = c.at.Add(99 * time.Second)
-	require.Equal(t, 100, s.Take(t.Context(), "a", Limit{1, 100}).Remaining, "no more than the bucket holds")
-	require.Equal(t, 5, b.asked)
-	require.Equal(t, 1, s.Take(t.Context(), "a", Limit{1, 2}).Remaining, "a limit that changes counts at once")
-	require.Equal(t, 6, b.asked)
+	require.Equal(t, 100, s.Take(t.Context(), "a", Limit{1, 100}).Remaining, "the bucket size is the maximum")
+	require.Equal(t, 5, b.calls)
+	require.Equal(t, 1, s.Take(t.Context(), "a", Limit{1, 2}).Remaining, "a changed limit applies at once")
+	require.Equal(t, 6, b.calls)
 }
 
 func TestShared_EmptyBucketBacksOff(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
-	b := &bank{now: c.now}
+	b := &memoryLender{now: c.now}
 	s := NewShared(b, 10, c.now)
 	limit := Limit{0.1, 1}
 	require.True(t, s.Take(t.Context(), "a", limit).Allowed)
@@ -73,7 +73,7 @@ func TestShared_EmptyBucketBacksOff(t *testing.T) {
 		require.False(t, refused.Allowed)
 		require.Equal(t, 10*time.Second, refused.RetryAfter)
 	}
-	require.Equal(t, 2, b.asked)
+	require.Equal(t, 2, b.calls)
 	c.at = c.at.Add(10 * time.Second)
 	require.True(t, s.Take(t.Context(), "a", limit).Allowed)
 }
@@ -81,7 +81,7 @@ func TestShared_EmptyBucketBacksOff(t *testing.T) {
 func TestShared_ExpiresLease(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
-	b := &bank{now: c.now}
+	b := &memoryLender{now: c.now}
 	idle, busy := NewShared(b, 10, c.now), NewShared(b, 10, c.now)
 	limit := Limit{10, 100}
 	require.True(t, idle.Take(t.Context(), "a", limit).Allowed)
@@ -97,27 +97,26 @@ func TestShared_ExpiresLease(t *testing.T) {
 func TestShared_LenderDown(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
-	b := &bank{now: c.now, err: errors.New("down")}
+	b := &memoryLender{now: c.now, err: errors.New("down")}
 	s := NewShared(b, 10, c.now)
 	limit := Limit{1, 3}
 	for range 3 {
 		require.True(t, s.Take(t.Context(), "a", limit).Allowed)
 	}
 	require.False(t, s.Take(t.Context(), "a", limit).Allowed)
-	require.Equal(t, 1, b.asked, "it is left alone for a while")
+	require.Equal(t, 1, b.calls, "the lender is not called again during the pause")
 	b.err = nil
 	c.at = c.at.Add(lendingPause)
 	require.True(t, s.Take(t.Context(), "a", limit).Allowed)
-	require.Equal(t, 2, b.asked)
+	require.Equal(t, 2, b.calls)
 }
 
-// Over any time, all processes together accept no more than the burst and what the rate adds, though the limit may
-// change underway.
+// In any period, all processes together accept at most the burst plus the refill, even if the limit changes.
 func TestShared_HoldsUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := &clock{noon}
-		b := &bank{now: c.now}
+		b := &memoryLender{now: c.now}
 		processes := make([]*Shared, rapid.IntRange(1, 4).Draw(t, "processes"))
 		for i := range processes {
 			processes[i] = NewShared(b, 1, c.now)
@@ -144,10 +143,10 @@ func TestShared_HoldsUnderConcurrency(t *testing.T) {
 	})
 }
 
-// patient is a lender that takes its time: who does not wait for it goes by a bucket of its own.
-type patient struct{ Lender }
+// slowLender ignores the deadline of a call, because a process whose call times out uses a local bucket.
+type slowLender struct{ Lender }
 
-func (p patient) Lend(ctx context.Context, key string, limit Limit, want int) (Lease, error) {
+func (p slowLender) Lend(ctx context.Context, key string, limit Limit, want int) (Lease, error) {
 	return p.Lender.Lend(context.WithoutCancel(ctx), key, limit, want)
 }
 
@@ -155,12 +154,12 @@ func TestPostgres_SharedBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), url))
-	limit := Limit{Rate: 1e-6, Burst: 50} // which adds nothing while the test runs
+	limit := Limit{Rate: 1e-6, Burst: 50} // no refill during the test
 	var allowed atomic.Int32
 	var working sync.WaitGroup
 	for range 3 {
 		pool := pgtest.Pool(t, url)
-		process := NewShared(patient{Postgres{pool}}, 10, time.Now)
+		process := NewShared(slowLender{Postgres{pool}}, 10, time.Now)
 		for range 8 {
 			working.Go(func() {
 				for range 20 {
@@ -182,7 +181,7 @@ func TestPostgres_LendsWithinLimit(t *testing.T) {
 	pool := pgtest.Pool(t, url)
 	lender := Postgres{pool}
 	for i, step := range []struct {
-		back    string // how far the bucket's time is set back
+		back    string // shift of the bucket's time into the past
 		limit   Limit
 		want    int
 		granted int

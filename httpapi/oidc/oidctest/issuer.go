@@ -19,17 +19,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Issuer is a provider whose answers a test decides on.
+// Issuer is a provider with configurable answers.
 type Issuer struct {
 	*httptest.Server
-	Claims func(jwt.MapClaims)        // changes those of the next ID token
-	Sign   func(jwt.MapClaims) string // makes it
-	Down   bool                       // it does not answer as a provider
+	Claims func(jwt.MapClaims)        // changes the claims of the next ID token
+	Sign   func(jwt.MapClaims) string // signs the ID token
+	Down   bool                       // the configuration is not served
 
-	codes map[string]string // nonce and challenge by code, each once
+	codes map[string]string // nonce and challenge by code; each code works once
 }
 
-// New starts a provider with a user ann of the account acme, who has the role sales, and a client crm.
+// New starts a provider with the client crm and the user ann, who has the account acme and the role sales.
 func New(t *testing.T) *Issuer {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
@@ -85,13 +85,13 @@ func New(t *testing.T) *Issuer {
 	return i
 }
 
-// Approve is the person who signs in at an address of the provider. It returns the answer, and where it is to be sent.
-func (i *Issuer) Approve(t *testing.T, address string) (answer url.Values, to string) {
+// Approve signs in at an address of the provider. It returns the parameters of the callback and the redirect URI.
+func (i *Issuer) Approve(t *testing.T, address string) (answer url.Values, redirectURI string) {
 	t.Helper()
-	asked, err := url.Parse(address)
+	request, err := url.Parse(address)
 	require.NoError(t, err)
-	require.Equal(t, i.URL+"/authorize", asked.Scheme+"://"+asked.Host+asked.Path)
-	q := asked.Query()
+	require.Equal(t, i.URL+"/authorize", request.Scheme+"://"+request.Host+request.Path)
+	q := request.Query()
 	require.Equal(t, "code", q.Get("response_type"))
 	require.Equal(t, "S256", q.Get("code_challenge_method"))
 	require.Equal(t, "openid profile", q.Get("scope"))
