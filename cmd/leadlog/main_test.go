@@ -31,8 +31,8 @@ func TestRun_InterruptHasNoHint(t *testing.T) {
 	}
 }
 
-// The hint was about a server out of reach, which led users to look at the network.
-func TestHint_ServerTakesNoWrites(t *testing.T) {
+// The hint was once that the server is unreachable, so users checked the network.
+func TestHint_ReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	for code, try := range map[string]string{
 		"53100": "again, when the disk of PostgreSQL has free space",
@@ -42,7 +42,7 @@ func TestHint_ServerTakesNoWrites(t *testing.T) {
 	}
 }
 
-// leadlog jwt > FILE exited with 0 on a full disk, and the file was empty.
+// On a full disk, leadlog jwt > FILE once wrote an empty file and exited with 0.
 func TestRun_WriteErrorFails(t *testing.T) {
 	t.Parallel()
 	full, writer := io.Pipe()
@@ -53,7 +53,7 @@ func TestRun_WriteErrorFails(t *testing.T) {
 	require.Contains(t, printed.String(), "no space left on device")
 }
 
-func TestImport_KeepsItsFile(t *testing.T) {
+func TestImport_OutcomeMustBeAnotherFile(t *testing.T) {
 	t.Parallel()
 	const text = "phone\n98765 43210\n"
 	path := filepath.Join(t.TempDir(), "leads.csv")
@@ -62,7 +62,7 @@ func TestImport_KeepsItsFile(t *testing.T) {
 	require.NoError(t, os.Symlink(path, link))
 	for _, outcome := range []string{path, link} {
 		var printed strings.Builder
-		// Nothing listens there: it is refused before anything is looked for.
+		// Nothing listens on the port. The arguments are rejected before a connection.
 		args := []string{"import", path, "--account", "acme", "--outcome", outcome, "--database-url", "postgres://127.0.0.1:1/none"}
 		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &printed, Err: &printed}), printed.String())
 		require.Contains(t, printed.String(), "must be another file")

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// printsSlack makes this test binary a process that prints its slack, its arguments and the mark of a second start.
+// printsSlack is the environment variable that makes this test binary print its slack, its arguments and the mark of a second start.
 const printsSlack = "LEADLOG_TEST_PRINT_SLACK"
 
-func init() { // before TestMain, which is for every system
+func init() { // runs before TestMain, which has no build constraint
 	if os.Getenv(printsSlack) != "" {
 		slackenTimers()
 		printSlack()
@@ -27,7 +27,7 @@ func init() { // before TestMain, which is for every system
 func printSlack() {
 	slack := make(chan time.Duration)
 	go func() {
-		runtime.LockOSThread() // for good: a thread that the runtime has created
+		runtime.LockOSThread() // never unlocked: a thread that the runtime has created
 		slack <- threadSlack()
 	}()
 	fmt.Println(<-slack, os.Args[1:], os.Getenv(slackened))
@@ -48,7 +48,7 @@ func TestSlackenTimers_RestartsOnce(t *testing.T) {
 			cmd.Stdout = &printed
 			started := make(chan error)
 			go func() {
-				runtime.LockOSThread() // for good: no other goroutine may run on a thread with this slack
+				runtime.LockOSThread() // never unlocked: no other goroutine may run on a thread with this slack
 				_, _, refused := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_TIMERSLACK, uintptr(c.given), 0)
 				if refused != 0 {
 					started <- refused

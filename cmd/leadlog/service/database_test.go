@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a failover the former primary, now a standby, is still first in the address.
+// After a failover, the former primary is a standby, but is still the first host in the address.
 func TestPostgresURL_ConnectDefaults(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]struct {
@@ -26,7 +26,7 @@ func TestPostgresURL_ConnectDefaults(t *testing.T) {
 	} {
 		config, err := pgxpool.ParseConfig(withConnectDefaults(address))
 		if want.timeout == 0 {
-			require.Error(t, err, "what is wrong stays wrong")
+			require.Error(t, err, "an invalid address is not changed")
 			continue
 		}
 		require.NoError(t, err, address)
@@ -35,7 +35,7 @@ func TestPostgresURL_ConnectDefaults(t *testing.T) {
 	}
 }
 
-// A password of digits followed by # or ? was parsed as a port, and a space in a parameter became a +.
+// A password of digits before # or ? was once parsed as a port, and a space in a parameter became a +.
 func FuzzPostgresURL(f *testing.F) {
 	for _, address := range []string{
 		"postgres://u:2024#secret@one/db",
@@ -63,7 +63,7 @@ func FuzzPostgresURL(f *testing.F) {
 	})
 }
 
-// An unescaped @ or / in a password put the rest of it into each error about the host.
+// After an unescaped @ or / in a password, its rest was once in each error about the host.
 func TestPostgresURL_RejectsUnescapedPassword(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{

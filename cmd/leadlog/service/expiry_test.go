@@ -27,7 +27,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// announcer is the expiry of a process with a fixed clock.
+// announcer returns the expiry of a process with a fixed clock.
 func announcer(t *testing.T, w *projectiontest.World, now time.Time) expiry {
 	t.Helper()
 	clock := func() time.Time { return now }
@@ -63,15 +63,15 @@ func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	w := projectiontest.New(t)
 	const day = 24 * time.Hour
 	now := projectiontest.Start.Add(100 * day)
-	create := func(left time.Duration, days int, then ...event.Data) string {
+	create := func(remaining time.Duration, days int, events ...event.Data) string {
 		id := w.NewID()
-		w.Append(t, "acme", event.TokenStream(id), append([]event.Data{event.TokenCreated{Name: id, Days: days, ExpiresAt: now.Add(left), Slot: 1}}, then...)...)
+		w.Append(t, "acme", event.TokenStream(id), append([]event.Data{event.TokenCreated{Name: id, Days: days, ExpiresAt: now.Add(remaining), Slot: 1}}, events...)...)
 		return id
 	}
-	due, last := create(6*day, 90), create(time.Minute, 90)
+	expiringSoon, last := create(6*day, 90), create(time.Minute, 90)
 	later := create(7*day+time.Minute, 90)
 	ids := []string{
-		due, last, later, create(-time.Minute, 90), create(6*day, 90, event.TokenDeleted{}),
+		expiringSoon, last, later, create(-time.Minute, 90), create(6*day, 90, event.TokenDeleted{}),
 		create(6*day, 90, event.TokenRotated{ExpiresAt: now.Add(90 * day), PreviousExpiresAt: now.Add(6 * day)}),
 	}
 	w.Project(t)
@@ -80,28 +80,28 @@ func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	for range 6 {
 		process := announcer(t, w, now)
 		group.Go(func() {
-			for range 3 { // the view does not have the earlier ones
+			for range 3 { // the view does not have the earlier announcements
 				assert.NoError(t, process.announceTokens(t.Context()))
 			}
 		})
 	}
 	group.Wait()
-	announced := map[string][]time.Time{due: {now.Add(6 * day)}, last: {now.Add(time.Minute)}}
+	announced := map[string][]time.Time{expiringSoon: {now.Add(6 * day)}, last: {now.Add(time.Minute)}}
 	require.Equal(t, announced, announcements(t, w, ids...))
 	w.Project(t)
 	waiting, err := announcer(t, w, now).query.TokensToAnnounce(t.Context(), token.Notice, 10)
 	require.NoError(t, err)
-	require.Empty(t, waiting, "a process that starts announces nothing twice")
+	require.Empty(t, waiting, "announced tokens are not due again")
 
-	w.Append(t, "acme", event.TokenStream(due), event.TokenRotated{ExpiresAt: now.Add(90 * day), PreviousExpiresAt: now.Add(6 * day)})
+	w.Append(t, "acme", event.TokenStream(expiringSoon), event.TokenRotated{ExpiresAt: now.Add(90 * day), PreviousExpiresAt: now.Add(6 * day)})
 	w.Project(t)
 	require.NoError(t, announcer(t, w, now.Add(time.Hour)).announceTokens(t.Context()))
 	announced[later] = []time.Time{now.Add(7*day + time.Minute)}
 	require.Equal(t, announced, announcements(t, w, ids...))
 	w.Project(t)
 	require.NoError(t, announcer(t, w, now.Add(85*day)).announceTokens(t.Context()))
-	announced[due] = append(announced[due], now.Add(90*day))
-	require.Equal(t, announced[due], announcements(t, w, due)[due], "another end after a rotation")
+	announced[expiringSoon] = append(announced[expiringSoon], now.Add(90*day))
+	require.Equal(t, announced[expiringSoon], announcements(t, w, expiringSoon)[expiringSoon], "the new expiry after a rotation is announced")
 }
 
 func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
@@ -116,7 +116,8 @@ func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
 	require.Len(t, announcements(t, w, created)[created], 1)
 }
 
-// Visitors of two accounts, with and without a lead, were active at different times. Two processes forget the expired ones at once.
+// Visitors of two accounts, with and without a lead, were active at different times. Two processes concurrently forget the expired
+// ones.
 func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -140,21 +141,21 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 		_, err = store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: []eventstore.Event{e}})
 		require.NoError(t, err)
 	}
-	act := func(account, visitor string, daysAgo int) {
+	recordActivity := func(account, visitor string, daysAgo int) {
 		add(account, names.Visitor(account, visitor), daysAgo, event.VisitorActed{VisitorID: visitor, Kind: "click", At: now.AddDate(0, 0, -daysAgo)})
 	}
 	add("acme", event.AccountStream("acme"), 500, event.AccountConfigured{Features: []string{}, Stages: []string{"new"}, Region: "IN", VisitorDays: 30})
 	add("acme", event.LeadStream(w.NewID()), 499, event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm"}, Source: "api", VisitorID: "linked"})
-	act("globex", "older", 396)
-	act("globex", "year", 394)
-	act("acme", "linked", 100)
-	act("acme", "returned", 40)
-	act("acme", "old", 40)
-	act("acme", "old", 31)
-	act("acme", "fresh", 29)
-	act("acme", "returned", 1)
+	recordActivity("globex", "older", 396)
+	recordActivity("globex", "year", 394)
+	recordActivity("acme", "linked", 100)
+	recordActivity("acme", "returned", 40)
+	recordActivity("acme", "old", 40)
+	recordActivity("acme", "old", 31)
+	recordActivity("acme", "fresh", 29)
+	recordActivity("acme", "returned", 1)
 	projectiontest.Await(t, runner)
-	// More than a page of old activity of a lead's visitor comes first.
+	// The first rows are more than a page of old activity of a lead's visitor.
 	pgtest.Exec(t, w.Pool, `UPDATE views.visitor_activity SET position = position + 1000000`)
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO views.visitor_activity (position, activity_id, account, visitor_id, type, at, recorded_at, url, title, referrer, properties, stream)
@@ -195,11 +196,11 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	}
 
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.visitor_activity WHERE activity_id LIKE 'filler-%'`)
-	act("acme", "old", 0)
+	recordActivity("acme", "old", 0)
 	turn()
 	projectiontest.Await(t, runner)
 	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.visitor_activity WHERE stream = $1`, names.Visitor("acme", "old")),
-		"a visitor who comes again begins again")
+		"a returning visitor has only new activity")
 }
 
 func TestArrivalExpiry_DeletesContent(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// Every view waits for the keys of what it reads. A server that vanished must not block it for ever.
+// Every view reads keys to decrypt events. A server that does not respond must not block a view forever.
 func TestSealedLog_KeyQueriesAreBounded(t *testing.T) {
 	t.Parallel()
 	views := pgtest.Pool(t, pgtest.Database(t))
@@ -20,6 +20,6 @@ func TestSealedLog_KeyQueriesAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(log.Close)
 	config := log.keys.Config()
-	require.NotNil(t, config.ConnConfig.Tracer, "it bounds statements")
+	require.NotNil(t, config.ConnConfig.Tracer, "the tracer bounds the duration of statements")
 	require.NotZero(t, config.PingTimeout)
 }

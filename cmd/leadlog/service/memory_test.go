@@ -34,7 +34,7 @@ func TestMemory_LowestLimit(t *testing.T) {
 		{math.MaxInt64, map[string]string{groupMax: "", machineMemory: "MemTotal: many kB\n"}},
 	} {
 		require.Equal(t, c.want, memory(func(name string) ([]byte, error) {
-			if text, there := c.files[name]; there {
+			if text, ok := c.files[name]; ok {
 				return []byte(text), nil
 			}
 			return nil, errors.New("no such file")

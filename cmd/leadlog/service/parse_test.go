@@ -68,7 +68,7 @@ func TestSettings_OIDC(t *testing.T) {
 		parseRoles(&c, "LEADLOG_OIDC_ROLES", value)
 		require.ErrorContains(t, c.Err(), "LEADLOG_OIDC_ROLES", value)
 	}
-	whole := OIDC{OIDCIssuer: "https://id.example.com/realms/crm", OIDCClientID: "crm", OIDCAccountClaim: "account_id", OIDCRoles: "*=leads:read"}
+	complete := OIDC{OIDCIssuer: "https://id.example.com/realms/crm", OIDCClientID: "crm", OIDCAccountClaim: "account_id", OIDCRoles: "*=leads:read"}
 	for name, change := range map[string]func(*OIDC){
 		"LEADLOG_OIDC_ISSUER":        func(o *OIDC) { o.OIDCIssuer = "http://id.example.com" },
 		"LEADLOG_OIDC_CLIENT_ID":     func(o *OIDC) { o.OIDCClientID = "" },
@@ -77,16 +77,16 @@ func TestSettings_OIDC(t *testing.T) {
 		"LEADLOG_OIDC_CLIENT_SECRET": func(o *OIDC) { *o = OIDC{OIDCClientSecret: "s3cret"} },
 	} {
 		var c cli.Checker
-		wrong := whole
+		wrong := complete
 		change(&wrong)
 		wrong.provider(&c)
 		require.ErrorContains(t, c.Err(), name)
 		require.NotContains(t, c.Err().Error(), "s3cret")
 	}
-	var fine cli.Checker
-	require.NotNil(t, whole.provider(&fine))
-	require.Nil(t, OIDC{OIDCAccountClaim: "account_id"}.provider(&fine))
-	whole.OIDCIssuer = "http://localhost:8180"
-	require.NotNil(t, whole.provider(&fine))
-	require.NoError(t, fine.Err())
+	var valid cli.Checker
+	require.NotNil(t, complete.provider(&valid))
+	require.Nil(t, OIDC{OIDCAccountClaim: "account_id"}.provider(&valid))
+	complete.OIDCIssuer = "http://localhost:8180"
+	require.NotNil(t, complete.provider(&valid))
+	require.NoError(t, valid.Err())
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// watcher is the silence of a process with a fixed clock.
+// watcher returns the silence of a process with a fixed clock.
 func watcher(w *projectiontest.World, now time.Time) *silence {
 	clock := func() time.Time { return now }
 	log := slog.New(slog.DiscardHandler)
@@ -34,10 +34,10 @@ func watcher(w *projectiontest.World, now time.Time) *silence {
 func TestSilence_ReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	create := func(expect string, then ...event.Data) string {
+	create := func(expect string, events ...event.Data) string {
 		id := w.NewID()
 		settings := event.IntakeSettings{Name: id, Kind: "form", Source: "website", Enabled: true, ExpectEvery: expect}
-		w.Append(t, "acme", event.IntakeStream(id), append([]event.Data{event.IntakeCreated{IntakeSettings: settings, Slot: 1}}, then...)...)
+		w.Append(t, "acme", event.IntakeStream(id), append([]event.Data{event.IntakeCreated{IntakeSettings: settings, Slot: 1}}, events...)...)
 		return id
 	}
 	arrive := func(intakeID string, at time.Time) {
@@ -56,8 +56,8 @@ func TestSilence_ReportedOnce(t *testing.T) {
 		}
 		return all
 	}
-	quiet, busy, anything := create("1h"), create("1h"), create("")
-	gone := create("1h", event.IntakeDeleted{})
+	quiet, busy, unmonitored := create("1h"), create("1h"), create("")
+	deletedIntake := create("1h", event.IntakeDeleted{})
 	now := projectiontest.Start.Add(3 * time.Hour)
 	arrive(quiet, now.Add(-time.Hour))
 	arrive(busy, now.Add(-59*time.Minute))
@@ -68,7 +68,7 @@ func TestSilence_ReportedOnce(t *testing.T) {
 		for range 4 {
 			process := watcher(w, now)
 			group.Go(func() {
-				for range 2 { // the view may not have what was reported
+				for range 2 { // the view may not have the first report
 					_ = process.turn(t.Context())
 				}
 			})
@@ -79,7 +79,7 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	}
 	turn(now)
 	deleted := []string{"intake.deleted"}
-	require.Equal(t, [][]string{{"intake.silent"}, {}, {}, deleted}, reported(quiet, busy, anything, gone))
+	require.Equal(t, [][]string{{"intake.silent"}, {}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
 	process := watcher(w, now)
 	require.NoError(t, process.turn(t.Context()))
 	require.EqualValues(t, 1, process.silent.Load())
@@ -91,9 +91,9 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	arrive(quiet, now.Add(time.Minute))
 	w.Project(t)
 	turn(now.Add(2 * time.Minute))
-	require.Equal(t, [][]string{{"intake.silent", "intake.resumed"}, {"intake.silent"}, {}, deleted}, reported(quiet, busy, anything, gone))
+	require.Equal(t, [][]string{{"intake.silent", "intake.resumed"}, {"intake.silent"}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
 	turn(now.Add(2 * time.Hour))
-	require.Equal(t, [][]string{{"intake.silent", "intake.resumed", "intake.silent"}, {"intake.silent"}, {}, deleted}, reported(quiet, busy, anything, gone))
+	require.Equal(t, [][]string{{"intake.silent", "intake.resumed", "intake.silent"}, {"intake.silent"}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
 }
 
 // unavailableStore fails to return its head.

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/npmtest"
 )
 
-// Every export and every query of the analysts' manual is run, in DuckDB and in PostgreSQL.
+// The test runs every export and every query of the analysts' manual in DuckDB and in PostgreSQL.
 func TestManual_AnalystExamples(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -28,11 +28,11 @@ func TestManual_AnalystExamples(t *testing.T) {
 		"metadata":{"source":"website","utm_medium":"cpc","utm_campaign":"diwali","utm_term":"flat"}}`).is(t, 201)
 	mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(t, 200)
 	ravi := mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543211","city":"Pune","metadata":{"source":"website","utm_campaign":"diwali"}}`).is(t, 201)
-	gone := mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543212","metadata":{"source":"website","utm_campaign":"diwali"}}`).is(t, 201)
+	erased := mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543212","metadata":{"source":"website","utm_campaign":"diwali"}}`).is(t, 201)
 	id := asha.data()["leadId"].(string)
 	mustCall(t, "POST", api+"/visitors/v/activity", jwt, `{"type":"page_view","url":"https://example.com/?utm_source=news&utm_campaign=again"}`).is(t, 202)
 	mustCall(t, "PATCH", api+"/leads/"+ravi.data()["leadId"].(string), jwt, `{"status":"won"}`).is(t, 200)
-	last := mustCall(t, "DELETE", api+"/leads/"+gone.data()["leadId"].(string), jwt, "").is(t, 200)
+	last := mustCall(t, "DELETE", api+"/leads/"+erased.data()["leadId"].(string), jwt, "").is(t, 200)
 	for _, list := range []string{"/leads", "/touches", "/events"} {
 		mustCall(t, "GET", api+list+"?minPosition="+last.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 	}

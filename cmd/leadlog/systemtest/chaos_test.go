@@ -26,7 +26,7 @@ import (
 // chaosRounds names the variable with the number of rounds; make chaos sets it.
 const chaosRounds = "LEADLOG_TEST_CHAOS_ROUNDS"
 
-// kills are what is killed in a round, under load.
+// kills are the kills of a round, under load.
 var kills = map[string]func(*testing.T, *chaos){
 	"the service": func(t *testing.T, c *chaos) {
 		c.killService(t)
@@ -38,7 +38,7 @@ var kills = map[string]func(*testing.T, *chaos){
 		c.killService(t)
 		c.start(t)
 	},
-	"PostgreSQL, and the service as soon as it has answered again": func(t *testing.T, c *chaos) {
+	"PostgreSQL, and the service after its next answer": func(t *testing.T, c *chaos) {
 		killPostgres(t, c.settings)
 		c.await(t, 1)
 		c.killService(t)
@@ -92,7 +92,7 @@ var nodeKills = map[string]func(*testing.T, *chaos){
 	},
 }
 
-// It is the longest test by far, and starts first.
+// This is the longest test, and starts first.
 func TestChaos_OnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	runChaos(t)
@@ -122,18 +122,18 @@ func runChaos(t *testing.T) {
 		work := c.load(t.Context(), round)
 		c.await(t, rand.Int64N(300))
 		c.kills[what](t, c)
-		c.await(t, 100) // it recovers by itself
+		c.await(t, 100) // the service recovers without a restart
 		work.end()
 		require.Empty(t, c.failures(), "round %d, killed %s; stderr: %s", round+1, what, c.service.err)
 		require.NoError(t, c.check(t.Context(), work), "round %d, killed %s", round+1, what)
-		agree := launch(t, c.settings, "verify")
-		require.Zero(t, agree.wait(t), "round %d, killed %s: %s %s", round+1, what, agree.out, agree.err)
-		require.NotContains(t, agree.out.String(), "note:", "round %d, killed %s: an erasure is not finished", round+1, what)
+		verified := launch(t, c.settings, "verify")
+		require.Zero(t, verified.wait(t), "round %d, killed %s: %s %s", round+1, what, verified.out, verified.err)
+		require.NotContains(t, verified.out.String(), "note:", "round %d, killed %s: an erasure is not finished", round+1, what)
 		t.Logf("round %d, killed %s: %d people, %d joins, %d token values", round+1, what, len(work.people), len(work.joined), len(work.values))
 		all.people, all.joined = append(all.people, work.people...), append(all.joined, work.joined...)
 		all.values = append(all.values, work.values...)
 	}
-	require.NoError(t, c.checkLog(t.Context(), &all), "all rounds, at the end")
+	require.NoError(t, c.checkLog(t.Context(), &all), "events of all rounds after the last one")
 	c.checkWebhooks(t, &all)
 	t.Logf("%d rounds: %d answers, %d unanswered requests, %d deliveries, %d of them repeated",
 		rounds, c.answers.Load(), c.unanswered.Load(), c.receiver.count(), c.receiver.repeated())
@@ -143,27 +143,27 @@ func runChaos(t *testing.T) {
 type chaos struct {
 	settings     map[string]string
 	kills        map[string]func(*testing.T, *chaos)
-	node         *esdbtest.Server // the log's, if it is in EventStoreDB
+	node         *esdbtest.Server // server of the log, if it is in EventStoreDB
 	receiver     *receiver
 	service      running
-	calling      atomic.Pointer[running] // the one to call
+	calling      atomic.Pointer[running] // service for new requests
 	people       atomic.Int64
 	answers      atomic.Int64
 	unanswered   atomic.Int64
 	serviceKills int
 
 	mu    sync.Mutex
-	wrong []string // wrong answers
+	wrong []string // failures, such as unexpected answers
 }
 
 func newChaos(t *testing.T) *chaos {
 	t.Helper()
 	c := &chaos{settings: devSettings(t), kills: maps.Clone(kills), receiver: newReceiver(t)}
 	if onEventStoreDB(t) {
-		c.node = esdbtest.Start(t) // the double, which can fail on purpose
+		c.node = esdbtest.Start(t) // the test double, which can inject faults
 		c.settings["LEADLOG_EVENTSTORE_URL"] = c.node.URL()
 		c.kills = maps.Clone(nodeKills)
-		for _, what := range []string{"the service", "PostgreSQL"} { // the others differ in PostgreSQL alone
+		for _, what := range []string{"the service", "PostgreSQL"} { // the other kills differ only in PostgreSQL
 			c.kills[what] = kills[what]
 		}
 	}
@@ -180,7 +180,8 @@ func (c *chaos) start(t *testing.T) {
 	c.calling.Store(&service)
 }
 
-// ready returns a channel that is closed when a service is ready or has ended: it may fail when its database dies during the start.
+// ready returns a channel that is closed after a service was ready or has ended. The service may end because its database is killed
+// during the start.
 func (c *chaos) ready(starting *program) <-chan struct{} {
 	ready := make(chan struct{})
 	go func() {
@@ -227,30 +228,30 @@ func killSessions(t *testing.T, settings map[string]string) {
 		if of := strings.Fields(line); len(of) == 2 && of[1] == parent {
 			pid, err := strconv.Atoi(of[0])
 			require.NoError(t, err)
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended
 			killed++
 		}
 	}
 	require.NotZero(t, killed)
 }
 
-// await waits for a number of further answers.
+// await waits for a number of additional answers.
 func (c *chaos) await(t *testing.T, more int64) {
 	t.Helper()
 	until := c.answers.Load() + more
 	require.Eventually(t, func() bool { return c.answers.Load() >= until || c.failed() }, soon, time.Millisecond,
-		"answers; stderr: %s", c.service.err)
+		"no more answers; stderr: %s", c.service.err)
 }
 
-// awaitUnanswered waits for a number of further requests without an answer, or with 503.
+// awaitUnanswered waits for a number of additional requests without an answer, or with 503.
 func (c *chaos) awaitUnanswered(t *testing.T, more int64) {
 	t.Helper()
 	until := c.unanswered.Load() + more
 	require.Eventually(t, func() bool { return c.unanswered.Load() >= until || c.failed() }, soon, time.Millisecond)
 }
 
-// retry repeats a request until it gets a wanted status. No answer, 503 and 429 are retried; every other status is a failure. Again
-// reports that an earlier attempt may have had its effect.
+// retry repeats a request until it gets a wanted status. No answer, 503 and 429 are retried; every other status is a failure. The
+// result again is true if an earlier attempt may have had an effect.
 func (c *chaos) retry(ctx context.Context, r request, want ...int) (got answer, again, ok bool) {
 	var err error
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; {
@@ -322,7 +323,7 @@ func (c *chaos) check(ctx context.Context, l *load) error {
 	return nil
 }
 
-// checkLog requires each acknowledged event on its stream, at its position, once.
+// checkLog requires that each acknowledged event is on its stream once, at its position.
 func (c *chaos) checkLog(ctx context.Context, l *load) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(8)
@@ -348,7 +349,7 @@ func (c *chaos) checkLog(ctx context.Context, l *load) error {
 	return group.Wait()
 }
 
-// fact is an event that was acknowledged, at a position if that is known.
+// fact is an acknowledged event, with its position if known.
 type fact struct{ kind, at string }
 
 // checkLead requires exactly these events on a lead's stream.
@@ -370,7 +371,7 @@ func (c *chaos) checkLead(ctx context.Context, id, since string, want []fact) er
 	return nil
 }
 
-// facts returns the events of a lead or token by position, once the views have reached a position.
+// facts returns the events of a lead or token by position, after the views have reached a position.
 func (c *chaos) facts(ctx context.Context, path, since string) (map[string]string, error) {
 	got, _, ok := c.retry(ctx, request{method: "GET", path: path + "/events?limit=200&minPosition=" + since}, 200)
 	if !ok {
@@ -384,7 +385,7 @@ func (c *chaos) facts(ctx context.Context, path, since string) (map[string]strin
 	return facts, nil
 }
 
-// checkViews requires the lead as in the last answer, and each of its arrivals once.
+// checkViews requires that the views have the lead of the last answer, and each of its arrivals once.
 func (c *chaos) checkViews(ctx context.Context, p person) error {
 	path, last := leadsPath+"/"+p.id(), p.answers[len(p.answers)-1]
 	since := "?minPosition=" + p.position()
@@ -447,6 +448,6 @@ func (c *chaos) checkWebhooks(t *testing.T, l *load) {
 		missing = c.receiver.missing(events)
 		return len(missing) == 0
 	}, soon, 20*time.Millisecond, "webhooks of %d events; missing %v", len(events), &missing)
-	// A killed service may have this many attempts at an endpoint whose results are not stored.
+	// A killed service may lose the results of this many attempts at an endpoint.
 	require.LessOrEqual(t, c.receiver.repeated(), 64*c.serviceKills, "repeated deliveries")
 }

@@ -11,7 +11,7 @@ import (
 
 const leadsPath = "/api/v1/crm/leads"
 
-// load is the callers of a round, and their answers.
+// load has the callers of a round and their answers.
 type load struct {
 	callers sync.WaitGroup
 	stopped atomic.Bool
@@ -22,7 +22,7 @@ type load struct {
 	values []tokenValue
 }
 
-// person is one that a caller captured repeatedly and changed: the requests and their answers, in order.
+// person has the requests of a caller that captures and changes one person, and their answers, in order.
 type person struct {
 	requests []request
 	answers  []answer
@@ -31,11 +31,11 @@ type person struct {
 
 func (p person) id() string { return p.lead(0) }
 
-// lead is the id of the lead in an answer.
+// lead returns the id of the lead in an answer.
 func (p person) lead(i int) string { return p.answers[i].data()["leadId"].(string) }
 
-// at is the position of the event that an answer acknowledged, or empty if unknown: a repeat that changed nothing answers with the
-// log's head, or without a position.
+// at returns the position of the acknowledged event, or an empty string if it is unknown. The answer to a repeat without a change has
+// the log's head, or no position.
 func (p person) at(i int) string {
 	if p.requests[i].key == "" && p.retried[i] {
 		return ""
@@ -43,7 +43,7 @@ func (p person) at(i int) string {
 	return p.answers[i].header.Get("X-Log-Position")
 }
 
-// retry is chaos.retry, and keeps the answer.
+// retry calls chaos.retry and stores the answer.
 func (p *person) retry(ctx context.Context, c *chaos, r request, want ...int) bool {
 	got, again, ok := c.retry(ctx, r, want...)
 	if ok {
@@ -52,10 +52,10 @@ func (p *person) retry(ctx context.Context, c *chaos, r request, want ...int) bo
 	return ok
 }
 
-// position is that of the last answer.
+// position returns the position of the last answer.
 func (p person) position() string { return p.answers[len(p.answers)-1].header.Get("X-Log-Position") }
 
-// load starts callers that capture, change, join and erase people, and create, rotate and delete tokens, until its end.
+// load starts callers that capture, change, join and erase people, and create, rotate and delete tokens, until end is called.
 func (c *chaos) load(ctx context.Context, round int) *load {
 	l := &load{}
 	for range 8 {
@@ -100,19 +100,19 @@ func (l *load) end() {
 func (c *chaos) capturePerson(ctx context.Context, n int64) (p person, ok bool) {
 	phone, email := fmt.Sprintf("+9170000%05d", n), fmt.Sprintf("person%d@example.com", n)
 	key := "person-" + strconv.FormatInt(n, 10) + "-"
-	ask := func(want int, r request) bool { return p.retry(ctx, c, r, want) }
-	if !ask(201, request{method: "POST", path: leadsPath, key: key + "1", body: fmt.Sprintf(`{"name":"P","phone":%q,"email":%q,"metadata":{"source":"website"}}`, phone, email)}) {
+	send := func(want int, r request) bool { return p.retry(ctx, c, r, want) }
+	if !send(201, request{method: "POST", path: leadsPath, key: key + "1", body: fmt.Sprintf(`{"name":"P","phone":%q,"email":%q,"metadata":{"source":"website"}}`, phone, email)}) {
 		return p, false
 	}
-	ok = ask(200, request{method: "POST", path: leadsPath, key: key + "2", body: fmt.Sprintf(`{"phone":%q,"opportunityValue":%d,"metadata":{"source":"whatsapp"}}`, phone, n+1)}) &&
-		ask(200, request{method: "POST", path: leadsPath, key: key + "3", body: fmt.Sprintf(`{"email":%q}`, email)}) &&
-		ask(409, request{method: "POST", path: leadsPath, key: key + "4", body: fmt.Sprintf(`{"email":%q,"name":"Q"}`, email)}) &&
-		ask(200, request{method: "PATCH", path: leadsPath + "/" + p.id(), body: fmt.Sprintf(`{"status":"qualified","name":"Person %d"}`, n)})
+	ok = send(200, request{method: "POST", path: leadsPath, key: key + "2", body: fmt.Sprintf(`{"phone":%q,"opportunityValue":%d,"metadata":{"source":"whatsapp"}}`, phone, n+1)}) &&
+		send(200, request{method: "POST", path: leadsPath, key: key + "3", body: fmt.Sprintf(`{"email":%q}`, email)}) &&
+		send(409, request{method: "POST", path: leadsPath, key: key + "4", body: fmt.Sprintf(`{"email":%q,"name":"Q"}`, email)}) &&
+		send(200, request{method: "PATCH", path: leadsPath + "/" + p.id(), body: fmt.Sprintf(`{"status":"qualified","name":"Person %d"}`, n)})
 	return p, ok
 }
 
-// joinedLeads is two leads that a caller captured and joined into the first: the requests and their answers, in order. The lead may
-// have been erased afterwards, and the person captured again.
+// joinedLeads has the requests of a caller that captures two leads and joins the second into the first, and their answers, in order.
+// The caller may then erase the lead, and capture the person again.
 type joinedLeads struct {
 	person
 	erased bool
@@ -153,7 +153,7 @@ func (c *chaos) joinLeads(ctx context.Context, n int64, erase bool) (both joined
 	return both, capture("4", fmt.Sprintf(`{"phone":%q,"email":%q}`, phone, email), 201)
 }
 
-// webhookEvents are the positions of the events that webhooks are due for. Of an erased lead that is the erasure.
+// webhookEvents returns the positions of the events that have webhooks. Of an erased lead, only the erasure is certain to have one.
 func (both joinedLeads) webhookEvents() (events []string) {
 	first := joinInto
 	if both.erased {
@@ -167,7 +167,7 @@ func (both joinedLeads) webhookEvents() (events []string) {
 	return events
 }
 
-// checkJoinedLog requires the acknowledged events on the streams of both leads. Those of erased leads are not shown.
+// checkJoinedLog requires the acknowledged events on the streams of both leads. Events of erased leads are not visible.
 func (c *chaos) checkJoinedLog(ctx context.Context, both joinedLeads) error {
 	since := both.position()
 	if both.erased {
@@ -182,7 +182,7 @@ func (c *chaos) checkJoinedLog(ctx context.Context, both joinedLeads) error {
 	return c.checkLead(ctx, both.lead(joinFrom), since, []fact{{"lead.created", both.at(joinFrom)}, {"lead.joinedinto", ""}})
 }
 
-// checkJoined requires the two leads shown as one, or nothing of them after their erasure.
+// checkJoined requires that the two leads are shown as one lead, or not at all after their erasure.
 func (c *chaos) checkJoined(ctx context.Context, both joinedLeads) error {
 	into, from, since := both.id(), both.lead(joinFrom), "?minPosition="+both.position()
 	if both.erased {
@@ -239,8 +239,8 @@ type tokenValue struct {
 	revoked      bool   // the token was rotated or deleted after it
 }
 
-// exerciseToken creates one token, rotates it up to ten times, uses the new value and the old after each, and deletes it. At the
-// end of the load the token is kept, to be checked without load.
+// exerciseToken creates one token, rotates it up to ten times, uses the new and the old value after each rotation, and deletes it. The
+// last token of the load is kept, to be checked without load.
 func (c *chaos) exerciseToken(ctx context.Context, l *load, name string) (values []tokenValue) {
 	got, ok := c.createToken(ctx, name)
 	if !ok {
@@ -280,7 +280,7 @@ func newValue(got answer, fact string) tokenValue {
 	}
 }
 
-// useValue uses a value, which must be accepted, or refused if it is revoked.
+// useValue requires that a value is accepted, or refused if it is revoked.
 func (c *chaos) useValue(ctx context.Context, v tokenValue) bool {
 	want := []int{200, 201}
 	if v.revoked {
@@ -292,7 +292,7 @@ func (c *chaos) useValue(ctx context.Context, v tokenValue) bool {
 	return ok
 }
 
-// createToken creates a token. An attempt without an answer may have created one too, which counts towards the limit: at the limit
+// createToken creates a token. An attempt without an answer may also have created one, which counts towards the limit. At the limit
 // such tokens are deleted.
 func (c *chaos) createToken(ctx context.Context, name string) (got answer, ok bool) {
 	for {
@@ -301,7 +301,7 @@ func (c *chaos) createToken(ctx context.Context, name string) (got answer, ok bo
 			return got, ok
 		}
 		c.deleteTokens(ctx, name)
-		time.Sleep(20 * time.Millisecond) // the list may not show it yet, or it is another caller's
+		time.Sleep(20 * time.Millisecond) // the list may be behind, or the token belongs to another caller
 	}
 }
 

@@ -36,7 +36,7 @@ import (
 func TestConsole_InBrowser(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
-	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "1h" // so that retries are manual
+	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "1h" // retries are manual
 	jwt := provision(t, settings)
 	_, base := serve(t, settings)
 	api := base + "/api/v1/crm"
@@ -74,7 +74,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.do(chromedp.Evaluate(`window.here === true`, &here))
 	require.True(t, here, "the page was not loaded again")
 
-	// Times and money are written as is usual where the reader is, with UTC on hover.
+	// Times and money have the format of the browser's locale, and UTC is shown on hover.
 	var clocks []string
 	c.evaluate(`(() => {
 		const at = document.querySelector("#leads time");
@@ -100,7 +100,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.do(chromedp.Evaluate(`document.querySelector("#story .aside details").open = true`, nil))
 	c.waitText("#story", "https://example.com/•••")
 
-	// In a low window all of the lead can be scrolled to, beside its events, and keeps its scroll position when it changes.
+	// In a low window the lead scrolls separately from its events, and keeps its scroll position after an update.
 	c.do(chromedp.EmulateViewport(1280, 300))
 	c.waitFor(`(() => {
 		const now = document.querySelector("#now");
@@ -112,7 +112,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.waitText("#now", "lost")
 	c.waitFor(`document.querySelector("#now").scrollTop > 0`)
 	c.waitText("#story", "Changed: status lost")
-	c.waitText("#story", "https://example.com/•••") // what was opened is still open
+	c.waitText("#story", "https://example.com/•••") // the details are still unfolded
 	c.do(chromedp.EmulateViewport(1280, 900))
 
 	c.follow(`(() => { document.querySelector("#as-of").open = true; return document.querySelector('.slider a[href="?revision=0"]') })()`)
@@ -149,7 +149,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.form(api, jwt)
 }
 
-// firstSteps creates a form, sends a test lead to it and sees it arrive; adds demo data, removes it, and erases and deletes the rest.
+// firstSteps creates a form, sends a test lead and waits for it, adds and removes demo data, and deletes the lead and the form.
 func (c *chromium) firstSteps(api, jwt string) {
 	c.t.Helper()
 	c.press("Create a form")
@@ -173,13 +173,13 @@ func (c *chromium) firstSteps(api, jwt string) {
 		c.press("Remove")
 	}
 	c.waitText("#start", "arrived")
-	left := mustCall(c.t, "GET", api+"/leads", jwt, "").is(c.t, 200).body["data"].([]any)
-	require.Len(c.t, left, 1)
-	mustCall(c.t, "DELETE", api+"/leads/"+left[0].(map[string]any)["leadId"].(string), jwt, "").is(c.t, 200)
+	remaining := mustCall(c.t, "GET", api+"/leads", jwt, "").is(c.t, 200).body["data"].([]any)
+	require.Len(c.t, remaining, 1)
+	mustCall(c.t, "DELETE", api+"/leads/"+remaining[0].(map[string]any)["leadId"].(string), jwt, "").is(c.t, 200)
 	mustCall(c.t, "DELETE", api+"/intakes/"+address["intakeId"].(string), jwt, "").is(c.t, 200)
 }
 
-// credits wins the lead, chooses a model on its page, and follows the paths of sources on the page of attribution.
+// credits sets the lead's status to won, selects a model on its page, and checks the paths of sources on the attribution page.
 func (c *chromium) credits(api, jwt, lead string) {
 	c.t.Helper()
 	won := mustCall(c.t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"won"}`).is(c.t, 200)
@@ -193,7 +193,7 @@ func (c *chromium) credits(api, jwt, lead string) {
 	c.waitText("#paths", "WhatsApp")
 }
 
-// chart reads the values of a chart with the pointer and with the keyboard, while the page updates itself.
+// chart reads the values of a chart with the pointer and with the keyboard during updates of the page.
 func (c *chromium) chart(api, jwt string) {
 	c.t.Helper()
 	c.open("/console/")
@@ -208,21 +208,21 @@ func (c *chromium) chart(api, jwt string) {
 			return {x: now.x + now.width / 2, y: now.y + now.height / 2, height: chart.offsetHeight}; })()`, &at)
 	}
 	measure()
-	whole, height := c.text(".readout"), at.Height
+	summary, height := c.text(".readout"), at.Height
 	shows := `document.querySelector(".readout").innerText.startsWith(` + last + `.dataset.name + " " + ` + last + `.dataset.total) &&
 		[...document.querySelectorAll(".legend strong")].map((one) => one.textContent).join("|") === ` + last + `.dataset.parts`
 	c.do(input.DispatchMouseEvent(input.MouseMoved, at.X, at.Y))
 	c.waitFor(shows)
 	measure()
-	require.InDelta(c.t, height, at.Height, 0.1, "nothing moves")
+	require.InDelta(c.t, height, at.Height, 0.1, "the height of the chart is unchanged")
 	c.screenshot("chart")
-	ofWhole := fmt.Sprintf(`document.querySelector(".readout").innerText === %q`, whole)
+	showsSummary := fmt.Sprintf(`document.querySelector(".readout").innerText === %q`, summary)
 	c.do(input.DispatchMouseEvent(input.MouseMoved, 1, 1))
-	c.waitFor(ofWhole)
-	// A chart that an update replaces under the pointer is not left, but another element is entered.
+	c.waitFor(showsSummary)
+	// After an update replaces the chart under the pointer, the old chart gets no leave event, but the new chart gets an enter event.
 	c.do(input.DispatchMouseEvent(input.MouseMoved, at.X, at.Y))
 	c.waitFor(shows)
-	c.waitFor(`document.body.dispatchEvent(new PointerEvent("pointerover", {bubbles: true})) && ` + ofWhole)
+	c.waitFor(`document.body.dispatchEvent(new PointerEvent("pointerover", {bubbles: true})) && ` + showsSummary)
 	c.do(input.DispatchMouseEvent(input.MouseMoved, 1, 1))
 
 	arrives := func(phone string) {
@@ -247,7 +247,7 @@ func (c *chromium) chart(api, jwt string) {
 	c.waitFor(`document.querySelector(".readout strong").innerText === document.querySelector(".readout strong").dataset.whole`)
 }
 
-// shortcuts goes from page to page with the keyboard, and switches that off and on.
+// shortcuts navigates with the keyboard, and disables and enables the shortcuts.
 func (c *chromium) shortcuts() {
 	c.t.Helper()
 	press := func(keys ...string) {
@@ -293,7 +293,7 @@ func (c *chromium) shortcuts() {
 	at("/console/leads", "")
 }
 
-// filters unfolds filters, which are in one row, and removes one.
+// filters unfolds the filters, checks that they are in one row, and removes one.
 func (c *chromium) filters(pages ...string) {
 	c.t.Helper()
 	for _, page := range pages {
@@ -318,7 +318,7 @@ func (c *chromium) filters(pages ...string) {
 	c.waitText(".chips", "Created from 2026-01-02")
 }
 
-// printedCalls runs what a page offers to copy.
+// printedCalls runs the calls that a page offers to copy.
 func (c *chromium) printedCalls(settings map[string]string, jwt, lead string) {
 	c.t.Helper()
 	c.open("/console/leads?createdSince=2026-01-02")
@@ -332,7 +332,7 @@ func (c *chromium) printedCalls(settings map[string]string, jwt, lead string) {
 	require.Contains(c.t, launch(c.t, settings, command[1:]...).exits(c.t, 0).out.String(), lead)
 }
 
-// form visits a page of another site, and sends its form with leadlog.js. The lead has the campaign of the visit, and its page view.
+// form opens a page of another site and sends its form with leadlog.js. The lead has the campaign of the visit and a page view.
 func (c *chromium) form(api, jwt string) {
 	c.t.Helper()
 	html := ""
@@ -368,7 +368,7 @@ func (c *chromium) form(api, jwt string) {
 	}, pageTimeout, 20*time.Millisecond)
 }
 
-// tokens creates, copies, rotates and deletes tokens, and returns the id of the one that is left.
+// tokens creates, copies, rotates and deletes tokens, and returns the id of the remaining one.
 func (c *chromium) tokens(api string) string {
 	c.t.Helper()
 	works := func(value string, status int) {
@@ -399,7 +399,7 @@ func (c *chromium) tokens(api string) string {
 	works(value, http.StatusUnauthorized)
 	works(rotated, http.StatusOK)
 
-	c.do(chromedp.Reload()) // shows the same, and repeats nothing
+	c.do(chromedp.Reload()) // a reload shows the same page and does not repeat the action
 	c.waitText("#slots", "2 of 5 slots used")
 	require.NotContains(c.t, c.text("main"), rotated)
 	c.press("Delete shop")
@@ -426,7 +426,7 @@ func (c *chromium) intake() string {
 	return at
 }
 
-// arrival finds a post that is quarantined at an intake, discards it, and disables the intake. It returns the path of the arrival's page.
+// arrival opens a quarantined post of an intake, discards it, and disables the intake. It returns the path of the arrival's page.
 func (c *chromium) arrival(intake string) string {
 	c.t.Helper()
 	tooMany := map[string]string{"phone": "98765 43213"}
@@ -437,7 +437,7 @@ func (c *chromium) arrival(intake string) string {
 	require.NoError(c.t, err)
 	c.open("/console/arrivals")
 	mustCall(c.t, "POST", c.base+strings.Replace(intake, "/intakes/", "/in/", 1), "", string(body)).is(c.t, 200)
-	c.waitText("#quarantine", "customFields") // the page is kept up to date, each part of it by a query of its own
+	c.waitText("#quarantine", "customFields") // each part of the page is updated by its own query
 	const newest = `document.querySelector("#arrivals tbody th")`
 	c.waitFor(newest + `.parentElement.innerText.includes("quarantined")`)
 	c.follow(newest + `.querySelector("a")`)
@@ -458,7 +458,7 @@ func (c *chromium) arrival(intake string) string {
 	return at
 }
 
-// delivery lets a delivery fail, and retries it. It returns the path of the endpoint's page.
+// delivery retries a failed delivery. It returns the path of the endpoint's page.
 func (c *chromium) delivery(api, jwt string) string {
 	c.t.Helper()
 	receiver := newReceiver(c.t)
@@ -495,19 +495,19 @@ func (c *chromium) lastDelivery(endpoint string) string {
 	return strings.TrimPrefix(path, "/console")
 }
 
-// visitPages takes screenshots of pages and checks their accessibility: light and dark, on a desktop and on a phone, and in half a
-// window, which is what a zoom of 200 % leaves.
+// visitPages takes screenshots of pages and checks their accessibility: light and dark, on a desktop and on a phone, and in half of a
+// window, as with a zoom of 200 %.
 func (c *chromium) visitPages(pages [][2]string) {
 	c.t.Helper()
-	for _, dress := range []struct {
+	for _, style := range []struct {
 		width  int64
 		scheme string
 	}{{1280, "light"}, {390, "dark"}} {
-		c.emulate(dress.width, dress.scheme)
+		c.emulate(style.width, style.scheme)
 		for _, page := range pages {
 			name, path := page[0], page[1]
 			c.open("/console" + path)
-			c.screenshot(fmt.Sprintf("%s-%d-%s", name, dress.width, dress.scheme))
+			c.screenshot(fmt.Sprintf("%s-%d-%s", name, style.width, style.scheme))
 			c.accessible(name)
 		}
 	}
@@ -519,10 +519,10 @@ func (c *chromium) visitPages(pages [][2]string) {
 	}
 }
 
-// reachable fails the test when something that can be used cannot have the focus, or has it unseen.
+// reachable fails the test if an interactive element cannot be focused, or is not visible while focused.
 func (c *chromium) reachable(page string) {
 	c.t.Helper()
-	c.do(chromedp.KeyEvent(kb.Tab)) // from now on the focus is that of the keyboard
+	c.do(chromedp.KeyEvent(kb.Tab)) // enables :focus-visible
 	var unseen []string
 	c.evaluate(`(() => {
 		document.documentElement.style.scrollBehavior = "auto";
@@ -534,7 +534,7 @@ func (c *chromium) reachable(page string) {
 					box.right <= 0 || box.left >= innerWidth || box.bottom <= 0 || box.top >= innerHeight;
 			}).map((one) => one.outerHTML.slice(0, 200));
 	})()`, &unseen)
-	assert.Empty(c.t, unseen, "%s: the focus is not seen", page)
+	assert.Empty(c.t, unseen, "%s: the focus is not visible", page)
 }
 
 // chromium is a page in a browser. Its errors, and its requests to other hosts than the service, are recorded.
@@ -548,7 +548,7 @@ type chromium struct {
 	problems []string
 }
 
-// pageTimeout is how long to wait for a page or an element.
+// pageTimeout is the timeout of waits for a page or an element.
 const pageTimeout = soon
 
 func openChromium(t *testing.T, base string) *chromium {
@@ -573,7 +573,7 @@ func openChromium(t *testing.T, base string) *chromium {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 		defer cancel()
-		_ = chromedp.Cancel(ctx) // the browser ends by itself
+		_ = chromedp.Cancel(ctx) // closes the browser gracefully
 	})
 	c := &chromium{t: t, ctx: ctx, base: base, axe: string(axe)}
 	require.NoError(t, chromedp.Run(ctx)) // starts the browser, which lives as long as this context
@@ -610,7 +610,7 @@ func (c *chromium) onEvent(event any) {
 	c.problems = append(c.problems, problem)
 }
 
-// requireNoErrors fails the test when something was recorded.
+// requireNoErrors fails the test if an error was recorded.
 func (c *chromium) requireNoErrors() {
 	c.t.Helper()
 	c.mu.Lock()
@@ -625,36 +625,36 @@ func (c *chromium) do(actions ...chromedp.Action) {
 	require.NoError(c.t, chromedp.Run(ctx, actions...))
 }
 
-// evaluate evaluates an expression until it is not undefined. A page that is being replaced cannot answer; then the new one does.
+// evaluate evaluates an expression until it is not undefined. If the page is being replaced, the new page evaluates it.
 func (c *chromium) evaluate(expression string, answer any, options ...chromedp.EvaluateOption) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.ctx, pageTimeout)
 	defer cancel()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
+	retry := time.NewTicker(20 * time.Millisecond)
+	defer retry.Stop()
 	for {
 		err := chromedp.Run(ctx, chromedp.Evaluate(expression, answer, options...))
 		if err == nil {
 			return
 		}
 		select {
-		case <-again.C:
+		case <-retry.C:
 		case <-ctx.Done():
-			var there string // instead
-			_ = chromedp.Run(c.ctx, chromedp.Evaluate(`location.href + "\n" + document.body.innerText`, &there))
-			require.NoError(c.t, err, "%s\n%s", expression, there)
+			var content string // current page
+			_ = chromedp.Run(c.ctx, chromedp.Evaluate(`location.href + "\n" + document.body.innerText`, &content))
+			require.NoError(c.t, err, "%s\n%s", expression, content)
 		}
 	}
 }
 
-// waitFor waits until a condition holds in the page.
+// waitFor waits until a condition is true in the page.
 func (c *chromium) waitFor(condition string) {
 	c.t.Helper()
-	var so bool
-	c.evaluate(condition+` || undefined`, &so)
+	var met bool
+	c.evaluate(condition+` || undefined`, &met)
 }
 
-// arrived holds when a page has loaded.
+// arrived is true after a page has loaded.
 const arrived = `document.readyState === "complete" && document.querySelector("footer") !== null`
 
 // open goes to a page.
@@ -683,8 +683,8 @@ func (c *chromium) press(name string) {
 		.find((one) => one.textContent.replace(/\s+/g, " ").trim().startsWith(%q))`, name))
 }
 
-// follow clicks on an element that leads to another page. Finding and clicking are one step, since a page that updates itself may
-// replace the element. An element that is covered cannot be clicked.
+// follow clicks on an element that opens another page. Search and click are one step, because an update of the page may replace the
+// element. A covered element cannot be clicked.
 func (c *chromium) follow(element string) {
 	c.t.Helper()
 	c.waitFor(`(` + arrived + ` && (window.leaving = true))`)
@@ -725,7 +725,7 @@ func (c *chromium) emulate(width int64, scheme string) {
 // awaitPromise waits for the promise of a script.
 func awaitPromise(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 
-// accessible fails the test when axe finds a violation, or when the page does not fit.
+// accessible fails the test if axe reports a violation, or if the page does not fit.
 func (c *chromium) accessible(page string) {
 	c.t.Helper()
 	var found []string
@@ -735,8 +735,8 @@ func (c *chromium) accessible(page string) {
 	c.fits(page)
 }
 
-// fits fails the test when the page is wider than the window, when the actions of a row of a table are out of sight or, on a desktop,
-// cover the rest of the row, and when long names squeeze their values.
+// fits fails the test if the page is wider than the window, if the actions of a table row are not visible or, on a desktop, cover the
+// rest of the row, or if long names leave too little space for their values.
 func (c *chromium) fits(page string) {
 	c.t.Helper()
 	var beyond int
@@ -744,11 +744,11 @@ func (c *chromium) fits(page string) {
 	assert.Zero(c.t, beyond, "%s is wider than the window", page)
 	c.do(chromedp.Evaluate(`[...document.querySelectorAll("td.actions a, td.actions button")]
 		.filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth).length`, &beyond))
-	assert.Zero(c.t, beyond, "actions of %s are out of sight", page)
+	assert.Zero(c.t, beyond, "actions of %s are not visible", page)
 	c.do(chromedp.Evaluate(`innerWidth < 1000 ? 0 : [...document.querySelectorAll(".scroll:has(td.actions)")]
 		.filter((one) => one.scrollWidth > one.clientWidth).length`, &beyond))
-	assert.Zero(c.t, beyond, "actions of %s cover what stands beside them", page)
+	assert.Zero(c.t, beyond, "actions of %s cover other cells", page)
 	c.do(chromedp.Evaluate(`[...document.querySelectorAll(".beside .facts dd")]
 		.filter((one) => one.clientWidth < one.parentElement.clientWidth * .4).length`, &beyond))
-	assert.Zero(c.t, beyond, "%s leaves too little room for values beside their names", page)
+	assert.Zero(c.t, beyond, "%s leaves too little space for values", page)
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// inbox is a webhook receiver that counts accepted deliveries by id. It rejects bodies that contain a text, while one is set.
+// inbox is a webhook receiver that counts accepted deliveries by id. It rejects bodies that contain the text rejects, if it is set.
 type inbox struct {
 	*httptest.Server
 	mu          sync.Mutex
@@ -72,7 +72,7 @@ func (b *inbox) waitFor(t *testing.T, n int) {
 	for id, times := range b.accepted {
 		require.Equal(t, 1, times, id)
 	}
-	require.False(t, b.bodyChanged, "the same bytes at every attempt")
+	require.False(t, b.bodyChanged, "every attempt sends the same bytes")
 }
 
 func (b *inbox) refuse(what string) {
@@ -89,7 +89,7 @@ func (b *inbox) hasRefused() bool {
 	})
 }
 
-// readView reads leads, their sources, and the events of tokens. Positions, and hashes of lines with one, are left out.
+// readView reads leads, their sources, and the events of tokens, without positions and hashes over positions.
 func readView(t *testing.T, base, jwt, since string) map[string]any {
 	t.Helper()
 	all := map[string]any{}
@@ -122,7 +122,8 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	number, deliveries := 0, 0
-	// capture is one lead from two sources, a refused arrival, a visitor, and a token that is created and deleted: four deliveries.
+	// capture appends a lead from two sources, a refused arrival, activity of a visitor, and a token that is created and deleted. These
+	// have four deliveries.
 	capture := func() (position string) {
 		t.Helper()
 		number, deliveries = number+1, deliveries+4
@@ -135,36 +136,36 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 		}
 		mustCall(t, "POST", base+fmt.Sprintf("/api/v1/crm/visitors/v-%d/activity", number), jwt, `{"type":"page_view","url":"https://example.com/"}`).is(t, 202)
 		token := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
-		gone := mustCall(t, "DELETE", base+"/api/v1/crm/tokens/"+token.data()["tokenId"].(string), jwt, "").is(t, 200)
-		return gone.header.Get("X-Log-Position")
+		deleted := mustCall(t, "DELETE", base+"/api/v1/crm/tokens/"+token.data()["tokenId"].(string), jwt, "").is(t, 200)
+		return deleted.header.Get("X-Log-Position")
 	}
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
 	capture()
 	receiver.waitFor(t, deliveries)
 
-	original, away, fresh := settings["LEADLOG_DATABASE_URL"], esdbtest.Empty(t), pgtest.Database(t)
-	for _, leg := range []struct{ from, to string }{{original, away}, {away, fresh}, {fresh, away}, {away, original}} {
+	original, eventStore, otherPostgres := settings["LEADLOG_DATABASE_URL"], esdbtest.Empty(t), pgtest.Database(t)
+	for _, move := range []struct{ from, to string }{{original, eventStore}, {eventStore, otherPostgres}, {otherPostgres, eventStore}, {eventStore, original}} {
 		receiver.refuse(fmt.Sprintf("98765%05d", number+1))
 		position := capture()
 		require.Eventually(t, receiver.hasRefused, soon, 10*time.Millisecond)
-		receiver.waitFor(t, deliveries-2) // those of the lead are pending
+		receiver.waitFor(t, deliveries-2) // the deliveries of the lead are pending
 
-		early := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).exits(t, 1)
-		require.Contains(t, early.err.String(), "a service runs on these views")
+		blocked := launch(t, settings, "copy-log", "--from", move.from, "--to", move.to).exits(t, 1)
+		require.Contains(t, blocked.err.String(), "a service runs on these views")
 		before := readView(t, base, jwt, position)
 		p.stop(t)
 
-		moving := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).exits(t, 0)
+		moving := launch(t, settings, "copy-log", "--from", move.from, "--to", move.to).exits(t, 0)
 		require.Regexp(t, `both logs: \d+ events, tree root [0-9A-Za-z+/]{43}=\nmoved the checkpoints of \d+ views`, moving.out.String())
-		again := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).exits(t, 0)
+		again := launch(t, settings, "copy-log", "--from", move.from, "--to", move.to).exits(t, 0)
 		require.Contains(t, again.out.String(), "no view had to be moved")
 
-		left := launch(t, withLog(settings, leg.from), "serve").exits(t, 1)
-		require.Contains(t, left.err.String(), "the view is of another log")
+		stale := launch(t, withLog(settings, move.from), "serve").exits(t, 1)
+		require.Contains(t, stale.err.String(), "the view is of another log")
 
-		settings = withLog(settings, leg.to)
+		settings = withLog(settings, move.to)
 		p, base = serve(t, settings)
-		require.Equal(t, before, readView(t, base, jwt, ""), "at once: nothing is rebuilt")
+		require.Equal(t, before, readView(t, base, jwt, ""), "the views are not rebuilt")
 		receiver.refuse("")
 		receiver.waitFor(t, deliveries)
 		capture()
@@ -173,8 +174,8 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	}
 }
 
-// Every command that appends is run on the log that the views were moved from, where its events would be in no view.
-func TestCopyLog_SourceTakesNoMoreWrites(t *testing.T) {
+// The test runs every command that appends on the source log. No view follows that log after the copy.
+func TestCopyLog_SourceRejectsWrites(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
 	provision(t, settings)
@@ -185,10 +186,10 @@ func TestCopyLog_SourceTakesNoMoreWrites(t *testing.T) {
 	lead := regexp.MustCompile(`"leadId":"(\w+)"`).FindStringSubmatch(exported.out.String())[1]
 	moving := launch(t, settings, "copy-log", "--to", pgtest.Database(t))
 	require.Zero(t, moving.wait(t), moving.err)
-	left, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
+	source, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	t.Cleanup(left.Close)
-	end := logHead(t, left)
+	t.Cleanup(source.Close)
+	end := logHead(t, source)
 
 	for _, args := range [][]string{
 		{"serve"},
@@ -200,7 +201,7 @@ func TestCopyLog_SourceTakesNoMoreWrites(t *testing.T) {
 		p := launch(t, settings, args...)
 		require.Equal(t, 1, p.wait(t), "%v: %s", args, p.out)
 		require.Contains(t, p.err.String(), "the view is of another log", args)
-		require.Equal(t, end, logHead(t, left), args)
+		require.Equal(t, end, logHead(t, source), args)
 	}
 }
 
@@ -218,7 +219,7 @@ func TestCopyLog_FromPrivatePostgres(t *testing.T) {
 	launch(t, settings, "verify").exits(t, 0)
 }
 
-// Copies of a log are killed until one completes.
+// The test kills several copies of a log before one completes.
 func TestCopyLog_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -260,7 +261,7 @@ func TestCopyLog_ResumesAfterKill(t *testing.T) {
 		require.Contains(t, p.out.String(), fmt.Sprintf("both logs: %d events", streams*events+1))
 		break
 	}
-	require.Positive(t, kills, "it was killed while it copied")
+	require.Positive(t, kills, "no copy was killed")
 }
 
 func logHead(t *testing.T, store eventstore.Store) eventstore.Position {
@@ -272,7 +273,7 @@ func logHead(t *testing.T, store eventstore.Store) eventstore.Position {
 	return head
 }
 
-// A server that accepts connections and sends nothing blocked copy-log for ever when a flag named it.
+// A server that accepts connections and sends nothing once blocked copy-log forever, if a flag had its address.
 func TestCopyLog_SilentServerTimesOut(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -46,7 +46,7 @@ func (r running) capture(t *testing.T, body string) answer {
 	return mustCall(t, "POST", r.base+"/api/v1/crm/leads", r.token, body)
 }
 
-// captureRetrying captures, and repeats when there is no answer or 503.
+// captureRetrying captures, and retries without an answer or after 503.
 func (r running) captureRetrying(t *testing.T, body string) (last answer) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -61,9 +61,9 @@ func TestDev_PrintedCurlLine(t *testing.T) {
 	t.Parallel()
 	r := dev(t, devSettings(t))
 	line := r.waitFor(t, r.out, `(?m)^(curl .*)$`)
-	pasted, err := exec.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
-	require.NoError(t, err, "%s", pasted)
-	require.Contains(t, string(pasted), `{"success":true,"merged":false,"data":{"leadId":"`)
+	output, err := exec.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Contains(t, string(output), `{"success":true,"merged":false,"data":{"leadId":"`)
 
 	lead := mustCall(t, "GET", r.base+"/api/v1/crm/leads?minPosition=6", r.jwt, "").is(t, 200)
 	require.Len(t, lead.body["data"], 1)
@@ -78,13 +78,13 @@ func TestDev_Restart(t *testing.T) {
 	first.signal(t, syscall.SIGINT)
 	require.Zero(t, first.wait(t), first.err)
 	require.Error(t, dial(t, first.base), "nothing listens")
-	require.Empty(t, postgresPID(settings), "PostgreSQL has stopped with it")
+	require.Empty(t, postgresPID(settings), "PostgreSQL has also stopped")
 
 	second := dev(t, settings)
 	require.Equal(t, first.token, second.token)
 	require.Equal(t, 409, second.capture(t, `{"phone":"9876543210"}`).status)
 	again := mustCall(t, "GET", second.base+"/api/v1/crm/leads", first.jwt, "")
-	require.Equal(t, 200, again.status, "an earlier JWT is still valid: the secret is the same")
+	require.Equal(t, 200, again.status, "an earlier JWT is valid, because the secret is kept")
 }
 
 func TestDev_RecoversFromKills(t *testing.T) {
@@ -96,23 +96,23 @@ func TestDev_RecoversFromKills(t *testing.T) {
 	t.Log("kill -9 of leadlog: the next start adopts its PostgreSQL")
 	first.signal(t, syscall.SIGKILL)
 	first.wait(t)
-	left := postgresPID(settings)
-	require.NotEmpty(t, left)
+	orphan := postgresPID(settings)
+	require.NotEmpty(t, orphan)
 	second := dev(t, settings)
-	require.Equal(t, left, postgresPID(settings))
+	require.Equal(t, orphan, postgresPID(settings))
 	require.Equal(t, 409, second.capture(t, `{"phone":"9876543210"}`).status)
 
-	t.Log("kill -9 of PostgreSQL: it is started again under the running service")
-	require.NoError(t, exec.Command("kill", "-9", left).Run())
-	require.Eventually(t, func() bool { // its sessions may answer until they notice
+	t.Log("kill -9 of PostgreSQL: the running service restarts it")
+	require.NoError(t, exec.Command("kill", "-9", orphan).Run())
+	require.Eventually(t, func() bool { // open sessions may answer for a short time
 		now := postgresPID(settings)
-		return now != "" && now != left
+		return now != "" && now != orphan
 	}, soon, 10*time.Millisecond)
 	require.NotEqual(t, 503, second.captureRetrying(t, `{"phone":"9876543211"}`).status)
 	require.Equal(t, 409, second.captureRetrying(t, `{"phone":"9876543210"}`).status)
 	require.Equal(t, 409, second.captureRetrying(t, `{"phone":"9876543211"}`).status)
 
-	t.Log("and Ctrl-C stops the one that was started again")
+	t.Log("Ctrl-C stops the restarted PostgreSQL")
 	second.signal(t, syscall.SIGINT)
 	require.Zero(t, second.wait(t), second.err)
 	require.Empty(t, postgresPID(settings), second.err)
@@ -127,7 +127,7 @@ func TestDev_RecoversFromKills(t *testing.T) {
 	require.Empty(t, postgresPID(settings), third.err)
 }
 
-// A closed terminal killed leadlog and left PostgreSQL running. It may send SIGHUP twice.
+// A closed terminal, which may send SIGHUP twice, once killed leadlog but not PostgreSQL.
 func TestDev_StopsOnHangup(t *testing.T) {
 	t.Parallel()
 	settings := devSettings(t)
@@ -135,12 +135,12 @@ func TestDev_StopsOnHangup(t *testing.T) {
 	require.NotEmpty(t, postgresPID(settings))
 	r.signal(t, syscall.SIGHUP)
 	r.waitFor(t, r.err, `(stopping)`)
-	_ = r.cmd.Process.Signal(syscall.SIGHUP) // it may have ended
+	_ = r.cmd.Process.Signal(syscall.SIGHUP) // the process may have ended
 	require.Zero(t, r.wait(t), r.err)
 	require.Empty(t, postgresPID(settings))
 }
 
-// leadlog export | head -1 left PostgreSQL running, and the end of a log collector killed a service.
+// leadlog export | head -1 once did not stop PostgreSQL, and the end of a log collector killed a service.
 func TestDev_BrokenPipeStopsPostgres(t *testing.T) {
 	t.Parallel()
 	settings := devSettings(t)
@@ -172,7 +172,7 @@ func TestDev_RejectsOtherClaimKey(t *testing.T) {
 	second := launch(t, settings, "dev").exits(t, 1)
 	require.Contains(t, second.err.String(), "the claim key differs from the one that this log was started with")
 	require.Contains(t, second.err.String(), "LEADLOG_CLAIM_KEY")
-	require.Empty(t, postgresPID(settings), "and PostgreSQL was stopped")
+	require.Empty(t, postgresPID(settings), "PostgreSQL was stopped")
 }
 
 func TestDev_CommandsSharePostgres(t *testing.T) {
@@ -184,15 +184,15 @@ func TestDev_CommandsSharePostgres(t *testing.T) {
 	jwt := strings.TrimSpace(mint.out.String())
 	got := mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2671","status":"sold"}`).is(t, 201)
 	require.Equal(t, "Sold", got.data()["status"])
-	require.Equal(t, 403, mustCall(t, "GET", r.base+"/api/v1/crm/leads", jwt, "").status, "the scope is leads:write alone")
+	require.Equal(t, 403, mustCall(t, "GET", r.base+"/api/v1/crm/leads", jwt, "").status, "the only scope is leads:write")
 
 	early := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "0001-01-01T00:30:00+14:00").exits(t, 2)
 	require.Contains(t, early.err.String(), "jwtNotBefore must not be before the year 1")
 	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z").exits(t, 0)
-	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; won stages won; region US; currency USD; visitors for 395 days; arrivals for 30 days; JWTs from 2026-01-01", "settings that are not given stay")
+	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; won stages won; region US; currency USD; visitors for 395 days; arrivals for 30 days; JWTs from 2026-01-01", "omitted settings are kept")
 	mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`).is(t, 201)
-	lapse := launch(t, settings, "account", "set", "acme", "--feature", "").exits(t, 0)
-	require.Contains(t, lapse.out.String(), "features none; stages Fresh, Sold")
+	disable := launch(t, settings, "account", "set", "acme", "--feature", "").exits(t, 0)
+	require.Contains(t, disable.out.String(), "features none; stages Fresh, Sold")
 	require.Equal(t, 403, mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2673"}`).status)
 }
 
@@ -205,7 +205,7 @@ func dial(t *testing.T, base string) error {
 	return err
 }
 
-// postgresPID is the process id of the PostgreSQL of a data directory, or empty.
+// postgresPID returns the process id of the PostgreSQL of a data directory, or an empty string.
 func postgresPID(settings map[string]string) string {
 	raw, err := os.ReadFile(settings["LEADLOG_DATA_DIR"] + "/postgres/postmaster.pid")
 	if err != nil {

@@ -18,43 +18,43 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A small and a large export: the difference in memory must be far less than that in size.
+// The difference in memory between a small and a large export must be much less than the difference in size.
 func TestExport_ConstantMemory(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
-	// Two rows of 30 kB a lead, of which Parquet compresses less than half away.
+	// Each lead has two rows of 30 kB, which Parquet compresses by less than half.
 	random := make([]byte, 15_000)
 	_, _ = rand.Read(random)
 	note := jsontext.Value(`"` + hex.EncodeToString(random) + `"`)
 	fillLog(t, settings, 0, 20, map[string]jsontext.Value{"note": note})
 	launch(t, settings, "replay", "touch").exits(t, 0)
-	little := map[string]int64{}
+	small := map[string]int64{}
 	for _, format := range []string{"csv", "ndjson", "parquet"} {
-		_, little[format] = runExport(t, settings, format)
+		_, small[format] = runExport(t, settings, format)
 	}
 	const many = 800
 	const exported = 2 * many * 30_000
 	fillLog(t, settings, 20, many, map[string]jsontext.Value{"note": note})
 	launch(t, settings, "replay", "all").exits(t, 0)
 	for _, format := range []string{"csv", "ndjson", "parquet"} {
-		written, much := runExport(t, settings, format)
-		if format != "parquet" { // which is compressed
+		written, large := runExport(t, settings, format)
+		if format != "parquet" { // Parquet is compressed
 			require.Greater(t, written, int64(exported))
 		}
-		require.Less(t, much-little[format], int64(exported/2), format)
+		require.Less(t, large-small[format], int64(exported/2), format)
 	}
 	_, base := serve(t, settings) // the views are up to date
 	for _, accept := range []string{"text/csv", "application/x-ndjson", "application/vnd.apache.parquet"} {
 		half := fetch(t, base+"/api/v1/crm/sources/history?source=website", jwt, accept)
 		before := mapped(t, base)
-		whole := fetch(t, base+"/api/v1/crm/sources/history", jwt, accept)
-		require.Greater(t, whole, half)
+		full := fetch(t, base+"/api/v1/crm/sources/history", jwt, accept)
+		require.Greater(t, full, half)
 		require.Less(t, mapped(t, base)-before, int64(exported/4), accept)
 	}
 }
 
-// runExport returns how many bytes an export wrote, and the most memory that its process was seen with.
+// runExport returns the number of bytes that an export wrote, and the maximum of memory that was measured.
 func runExport(t *testing.T, settings map[string]string, format string) (written, memory int64) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), executable(), "export", "sources", "--account", "acme", "--format", format)
@@ -76,11 +76,11 @@ func runExport(t *testing.T, settings map[string]string, format string) (written
 	return written, memory
 }
 
-// resident is the memory of a process in bytes; on Linux its peak. rusage of the ended process will not do: on Linux it begins with
-// the memory of the parent.
+// resident returns the memory of a process in bytes; on Linux its peak. The rusage of the ended process is not usable, because on Linux
+// it starts with the memory of the parent.
 func resident(t *testing.T, pid int) int64 {
 	t.Helper()
-	kib := "0" // it has ended
+	kib := "0" // the process has ended
 	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
 		for line := range strings.Lines(string(status)) {
 			if peak, ok := strings.CutPrefix(line, "VmHWM:"); ok {
@@ -166,7 +166,7 @@ func TestExport_WhileServing(t *testing.T) {
 	}
 }
 
-// The captures are made without a service, as by an import.
+// The captures are appended without a service, as by an import.
 func TestExport_WaitsForViews(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)

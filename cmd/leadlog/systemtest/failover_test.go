@@ -15,31 +15,31 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// startBehindStandby copies an unused database to a standby, which then receives nothing more. It returns the settings of a service
-// that has both addresses, and a function that promotes the standby.
-func startBehindStandby(t *testing.T, settings map[string]string) (behind map[string]string, takeOver func()) {
+// startBehindStandby copies an unused database to a standby without replication. It returns the settings of a service behind a proxy,
+// and a function that promotes the standby.
+func startBehindStandby(t *testing.T, settings map[string]string) (behind map[string]string, promote func()) {
 	t.Helper()
 	direct := settings["LEADLOG_DATABASE_URL"]
 	config, err := pgx.ParseConfig(direct)
 	require.NoError(t, err)
-	beside := pgtest.Beside(t, direct)
+	server := pgtest.Beside(t, direct)
 	primary, standby := pgx.Identifier{config.Database}.Sanitize(), pgx.Identifier{config.Database + "_standby"}.Sanitize()
-	execute(t, beside, `CREATE DATABASE `+standby+` TEMPLATE `+primary)
-	way := pgtest.NewProxy(t, direct)
+	execute(t, server, `CREATE DATABASE `+standby+` TEMPLATE `+primary)
+	proxy := pgtest.NewProxy(t, direct)
 	behind = maps.Clone(settings)
-	behind["LEADLOG_DATABASE_URL"] = way.URL()
+	behind["LEADLOG_DATABASE_URL"] = proxy.URL()
 	return behind, func() {
-		way.Refuse()
-		require.Eventually(t, func() bool { // fails while an autovacuum worker is in it, which only a superuser may end
-			return inDatabase(t.Context(), t, beside, `DROP DATABASE `+primary+` WITH (FORCE)`) == nil
+		proxy.Refuse()
+		require.Eventually(t, func() bool { // fails while an autovacuum worker uses the database, which only a superuser may terminate
+			return inDatabase(t.Context(), t, server, `DROP DATABASE `+primary+` WITH (FORCE)`) == nil
 		}, soon, 100*time.Millisecond)
-		execute(t, beside, `ALTER DATABASE `+standby+` RENAME TO `+primary)
-		way.Accept(t)
+		execute(t, server, `ALTER DATABASE `+standby+` RENAME TO `+primary)
+		proxy.Accept(t)
 	}
 }
 
-// A standby takes over that had not received a rotation. The value that the service cached, at a revision that another event has
-// since, is refused.
+// The promoted standby lacks a rotation. The service must refuse the rotated value, which it has cached at a revision that now has
+// another event.
 func TestFailover_ServeDropsLostEvents(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -60,7 +60,7 @@ func TestFailover_ServeDropsLostEvents(t *testing.T) {
 	launch(t, settings, "verify").exits(t, 0)
 }
 
-// A service that restarts lets running requests finish, which one may delay. SIGTERM stops it even then.
+// A restarting service waits for running requests. SIGTERM stops the service even while a slow request runs.
 func TestFailover_StopsWhileRestarting(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -74,7 +74,7 @@ func TestFailover_StopsWhileRestarting(t *testing.T) {
 	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n",
 		tokensPath, jwt)
 	require.NoError(t, err)
-	_, err = slow.Read(make([]byte, 1)) // it waits for the body
+	_, err = slow.Read(make([]byte, 1)) // the service waits for the body
 	require.NoError(t, err)
 	takeOver()
 	p.waitFor(t, p.err, `"(stopping)"`)

@@ -20,20 +20,20 @@ import (
 // fault is a failure of the database, or of the connection to it.
 type fault struct {
 	begin, end func(*testing.T)
-	noWrites   bool // writes fail while it lasts; otherwise the service retries them
-	someWrites bool // some writes succeed all the same
+	noWrites   bool // writes fail during the fault; otherwise the service retries them
+	someWrites bool // some writes still succeed
 }
 
 // faults returns all faults by kind.
-func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[string]map[string]fault {
+func faults(t *testing.T, settings map[string]string, proxy *pgtest.Proxy) map[string]map[string]fault {
 	direct := settings["LEADLOG_DATABASE_URL"]
-	do := func(act func()) func(*testing.T) { return func(*testing.T) { act() } }
-	nothing := do(func() {})
-	shown := func(t *testing.T) {
-		require.Eventually(t, func() bool { return way.Losing() == 0 }, soon, time.Millisecond)
+	do := func(f func()) func(*testing.T) { return func(*testing.T) { f() } }
+	none := do(func() {})
+	afterLoss := func(t *testing.T) {
+		require.Eventually(t, func() bool { return proxy.Losing() == 0 }, soon, time.Millisecond)
 	}
-	// raise lets a number of statements on a table fail. It ends when one has.
-	raise := func(table, sqlstate string, times int, lost bool) fault {
+	// failing makes a number of statements on a table fail. Its end waits for the first failure.
+	failing := func(table, sqlstate string, times int, lost bool) fault {
 		return fault{noWrites: lost, begin: func(t *testing.T) { failStatements(t, direct, table, sqlstate, times) }, end: func(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return queryInt(t, settings, `SELECT 1 FROM public.faults WHERE is_called`) == 1
@@ -45,48 +45,48 @@ func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[str
 		config, err := pgx.ParseConfig(direct)
 		require.NoError(t, err)
 		name := "ALTER DATABASE " + pgx.Identifier{config.Database}.Sanitize() + " "
-		beside := pgtest.Beside(t, direct)
+		server := pgtest.Beside(t, direct)
 		return fault{noWrites: true, begin: func(t *testing.T) {
-			execute(t, beside, name+setting)
-			way.Reset() // the setting applies to new sessions
+			execute(t, server, name+setting)
+			proxy.Reset() // the setting applies to new sessions
 		}, end: func(t *testing.T) {
-			execute(t, beside, name+reset)
-			way.Reset()
+			execute(t, server, name+reset)
+			proxy.Reset()
 		}}
 	}
 	const always = 1 << 30
 	return map[string]map[string]fault{
 		"connections": {
-			"connections are refused":          {noWrites: true, begin: do(way.Refuse), end: func(t *testing.T) { way.Accept(t) }},
-			"connections are reset":            {begin: do(way.Reset), end: nothing},
-			"connections are half open":        {noWrites: true, begin: do(way.Vanish), end: do(way.Return)},
+			"connections are refused":          {noWrites: true, begin: do(proxy.Refuse), end: func(t *testing.T) { proxy.Accept(t) }},
+			"connections are reset":            {begin: do(proxy.Reset), end: none},
+			"connections are half open":        {noWrites: true, begin: do(proxy.Vanish), end: do(proxy.Return)},
 			"the database is read only":        database("SET default_transaction_read_only = on", "RESET default_transaction_read_only"),
 			"the database is full of sessions": database("CONNECTION LIMIT 0", "CONNECTION LIMIT -1"),
 		},
 		"messages": {
-			"a request is lost halfway":         {begin: do(func() { way.LoseRequest("lead.created.v1") }), end: shown},
-			"an answer is lost":                 {begin: do(func() { way.LoseAnswer("lead.created.v1") }), end: shown},
-			"a transaction is lost halfway":     {begin: do(func() { way.LoseRequest("commit") }), end: shown},
-			"a commit's answer is lost":         {begin: do(func() { way.LoseAnswer("commit") }), end: shown},
-			"answers are slow by half a second": {begin: do(func() { way.Slow(500 * time.Millisecond) }), end: do(func() { way.Slow(0) })},
-			"answers are slow by ten seconds":   {noWrites: true, begin: do(func() { way.Slow(10 * time.Second) }), end: do(func() { way.Slow(0) })},
+			"a request is lost halfway":         {begin: do(func() { proxy.LoseRequest("lead.created.v1") }), end: afterLoss},
+			"an answer is lost":                 {begin: do(func() { proxy.LoseAnswer("lead.created.v1") }), end: afterLoss},
+			"a transaction is lost halfway":     {begin: do(func() { proxy.LoseRequest("commit") }), end: afterLoss},
+			"a commit's answer is lost":         {begin: do(func() { proxy.LoseAnswer("commit") }), end: afterLoss},
+			"answers are slow by half a second": {begin: do(func() { proxy.Slow(500 * time.Millisecond) }), end: do(func() { proxy.Slow(0) })},
+			"answers are slow by ten seconds":   {noWrites: true, begin: do(func() { proxy.Slow(10 * time.Second) }), end: do(func() { proxy.Slow(0) })},
 		},
 		"statements": {
-			"appends cannot be serialized":    raise("log.event", "40001", 5, false),
-			"appends meet deadlocks":          raise("log.event", "40P01", 5, false),
-			"views cannot be serialized":      raise("views.lead", "40001", 5, false),
-			"deliveries cannot be serialized": raise("delivery.queue", "40001", 5, false),
-			"secrets cannot be serialized":    raise("secret.webhook", "40001", always, false),
-			"secrets meet a full disk":        raise("secret.webhook", "58030", always, false),
-			"appends time out":                raise("log.event", "sleep", always, true),
-			"the log meets a full disk":       raise("log.event", "53100", always, true),
-			"the views meet a full disk":      raise("views.lead", "53100", always, false),
-			"files cannot be written":         raise("log.event", "58030", always, true),
+			"appends cannot be serialized":    failing("log.event", "40001", 5, false),
+			"appends meet deadlocks":          failing("log.event", "40P01", 5, false),
+			"views cannot be serialized":      failing("views.lead", "40001", 5, false),
+			"deliveries cannot be serialized": failing("delivery.queue", "40001", 5, false),
+			"secrets cannot be serialized":    failing("secret.webhook", "40001", always, false),
+			"secrets meet a full disk":        failing("secret.webhook", "58030", always, false),
+			"appends time out":                failing("log.event", "sleep", always, true),
+			"the log meets a full disk":       failing("log.event", "53100", always, true),
+			"the views meet a full disk":      failing("views.lead", "53100", always, false),
+			"files cannot be written":         failing("log.event", "58030", always, true),
 		},
 	}
 }
 
-// failStatements lets the next statements that write to a table fail with a SQLSTATE, or hang when that is "sleep".
+// failStatements makes the next writes to a table fail with a SQLSTATE, or block if the SQLSTATE is "sleep".
 func failStatements(t *testing.T, url, table, sqlstate string, times int) {
 	t.Helper()
 	failure := fmt.Sprintf(`RAISE EXCEPTION 'on purpose' USING ERRCODE = '%s'`, sqlstate)
@@ -112,8 +112,8 @@ func execute(t *testing.T, url, statement string) {
 	pgtest.Exec(t, conn, statement)
 }
 
-// Callers go on while one fault after another begins and ends. Who gets a 503 repeats the request with its key afterwards, and
-// each capture is stored once.
+// Callers send requests during a sequence of faults. After each fault, refused captures are repeated with their keys. Each capture must
+// be stored once.
 func TestFaults_Connections(t *testing.T) { testFaults(t, "connections") }
 func TestFaults_Messages(t *testing.T)    { testFaults(t, "messages") }
 func TestFaults_Statements(t *testing.T)  { testFaults(t, "statements") }
@@ -131,7 +131,7 @@ func testFaults(t *testing.T, kind string) {
 	launch(t, settings, "verify").exits(t, 0)
 }
 
-// newFaultService starts a service that reaches its database by another address. It has a token, and an endpoint for new leads.
+// newFaultService starts a service with another address of its database. It creates a token, and an endpoint for new leads.
 func newFaultService(t *testing.T, settings map[string]string, address, jwt string) *chaos {
 	t.Helper()
 	behind := maps.Clone(settings)
@@ -144,7 +144,7 @@ func newFaultService(t *testing.T, settings map[string]string, address, jwt stri
 	return c
 }
 
-// The service has two addresses of its database. The first one refuses connections, and then is silent.
+// The service has two addresses of its database. The first host refuses connections, and later does not respond.
 func TestFaults_FailsOverToOtherHost(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -172,7 +172,7 @@ func TestFaults_FailsOverToOtherHost(t *testing.T) {
 	launch(t, settings, "verify").exits(t, 0)
 }
 
-// faultRun is the callers of a service whose database fails.
+// faultRun has the callers of a service with a failing database.
 type faultRun struct {
 	*chaos
 	changes []request
@@ -181,10 +181,10 @@ type faultRun struct {
 	mu             sync.Mutex
 	people         []person       // answered 201
 	unacknowledged []request      // captures with another answer
-	answers        [3]map[int]int // to captures that began and ended in a phase, by status
+	answers        [3]map[int]int // number of answers to captures within a phase, by status
 }
 
-// The phases.
+// Phases of a faultRun.
 const (
 	before int32 = iota
 	during
@@ -273,7 +273,7 @@ func (s *faultRun) capture(ctx context.Context) {
 	}
 }
 
-// change sends the requests that write.
+// change sends the requests in changes.
 func (s *faultRun) change(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, r := range s.changes {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The access token of an intake has expired, so its leads are quarantined. Its owner sets another one, and has them fetched again.
+// The access token of an intake has expired, so its leads are quarantined. The owner sets a new token and resubmits the leads.
 func TestFetch_AfterNewAccessToken(t *testing.T) {
 	t.Parallel()
 	graph := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,7 @@ func TestFetch_AfterNewAccessToken(t *testing.T) {
 	require.Equal(t, reason, mustCall(t, "GET", base+"/api/v1/crm/intakes/"+intake, jwt, "").data()["lastError"])
 
 	refused := mustCall(t, "POST", first+"/resubmit", jwt, "").is(t, 400)
-	require.Equal(t, reason, refused.body["errors"].([]any)[0].(map[string]any)["message"], "it was fetched again, with the same token")
+	require.Equal(t, reason, refused.body["errors"].([]any)[0].(map[string]any)["message"], "the second fetch has the same token")
 	receivedAt := mustCall(t, "GET", first, jwt, "").data()["receivedAt"]
 	mustCall(t, "PATCH", base+"/api/v1/crm/intakes/"+intake, jwt, `{"accessToken":"renewed"}`).is(t, 200)
 	lead := mustCall(t, "POST", first+"/resubmit", jwt, "").is(t, 200)

@@ -26,7 +26,7 @@ var personalTraces = []string{"Asha", "9876543210", "asha@", "203.0.113", "brows
 const personalBody = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
 	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali","utm_source":"news\u001b[2J","utm_medium":"asha@example.com"},"customFields":{"city":"pune-city"}}`
 
-// dump is the whole database as pg_dump writes it, with bytea as text too.
+// dump returns the database as pg_dump writes it, with bytea also as text.
 func dump(t *testing.T, url string) string {
 	t.Helper()
 	binaries, err := pgdev.FindBinaries()
@@ -47,8 +47,8 @@ func requireNoTraces(t *testing.T, where, text string) {
 	}
 }
 
-// Two services run with warm caches, an endpoint echoes its requests, and there is an as-of copy of the views. Then the person is
-// forgotten by the command line.
+// Two services run with warm caches, an endpoint echoes its requests, and an as-of copy of the views exists. Then leadlog forget erases
+// the person.
 func TestForget_LeavesNoPersonalData(t *testing.T) {
 	t.Parallel()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +68,7 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 	id := captured.data()["leadId"].(string)
 	_, form := createIntake(t, base, jwt, "form", `{"source":"webhook"}`)
 	filled := post{"application/x-www-form-urlencoded", "name=Asha+Rao&phone=9876543210&city=pune-city", nil}
-	for range 2 { // the second is refused: the lead has this source
+	for range 2 { // the second post is refused, because the lead has this source
 		arrived, err := filled.send(t.Context(), base, form)
 		require.NoError(t, err)
 		arrived.is(t, 200)
@@ -83,23 +83,23 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		var echoed int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE response LIKE '%Asha%'`).Scan(&echoed)
 		return err == nil && echoed == 3
-	}, soon, 10*time.Millisecond, "all deliveries are made, and echoed")
+	}, soon, 10*time.Millisecond, "not all deliveries have been echoed")
 	launch(t, settings, "replay", "lead", "--into", "as_of").exits(t, 0)
 	require.Contains(t, dump(t, settings["LEADLOG_DATABASE_URL"]), "Asha")
 
 	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
 
-	unasked := launch(t, settings, "forget", id, "--account", "acme").exits(t, 2)
-	require.Contains(t, unasked.err.String(), "--yes")
+	unconfirmed := launch(t, settings, "forget", id, "--account", "acme").exits(t, 2)
+	require.Contains(t, unconfirmed.err.String(), "--yes")
 	launch(t, settings, "forget", id, "--account", "globex", "--yes").exits(t, 1)
-	forgot := launch(t, settings, "forget", id, "--account", "acme", "--yes").exits(t, 0)
-	require.Contains(t, forgot.out.String(), "lead "+id+" erased")
-	require.Contains(t, forgot.out.String(), `in plain text:
+	erasure := launch(t, settings, "forget", id, "--account", "acme", "--yes").exits(t, 0)
+	require.Contains(t, erasure.out.String(), "lead "+id+" erased")
+	require.Contains(t, erasure.out.String(), `in plain text:
              utm_campaign "monsoon"
              utm_source "news\x1b[2J"
 `)
-	require.NotContains(t, forgot.out.String(), "utm_medium", "it is sealed")
-	requireNoTraces(t, "what forget says", forgot.out.String()+forgot.err.String())
+	require.NotContains(t, erasure.out.String(), "utm_medium", "sealed values are not listed")
+	requireNoTraces(t, "the output of forget", erasure.out.String()+erasure.err.String())
 
 	requireNoTraces(t, "the database", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	for _, at := range []string{base, other} {
@@ -113,36 +113,35 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 	}
 	again := launch(t, settings, "forget", id, "--account", "acme", "--yes").exits(t, 0)
 	require.Contains(t, again.out.String(), "was erased before")
-	agree := launch(t, settings, "verify").exits(t, 0)
-	require.NotContains(t, agree.out.String(), "note:")
+	verified := launch(t, settings, "verify").exits(t, 0)
+	require.NotContains(t, verified.out.String(), "note:")
 	for _, p := range []*program{first, second} {
 		p.stop(t)
 		requireNoTraces(t, "the log of a service", p.err.String())
 	}
 
-	// Without a service, and after an erasure that looks unfinished: the keys of the lead and of the visitor were restored, as from a
-	// backup.
+	// Restored keys of the lead, of the visitor and of the arrival make the erasure look unfinished. No service runs.
 	launch(t, settings, "replay", "all").exits(t, 0)
-	requireNoTraces(t, "views that are rebuilt", dump(t, settings["LEADLOG_DATABASE_URL"]))
-	for of, left := range map[string]string{ // EventStoreDB keeps unused keys of leads whose creation was refused
+	requireNoTraces(t, "rebuilt views", dump(t, settings["LEADLOG_DATABASE_URL"]))
+	for of, note := range map[string]string{ // EventStoreDB keeps unused keys of leads whose creation was refused
 		"lead-" + id: "lead-" + id + " was erased, but rows derived from it remain",
 		"visitor-":   "lead-" + id + " was erased, but rows derived from it remain",
 		"arrival-":   " was deleted, but its key is there again",
 	} {
-		back, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
+		restored, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
 		require.NoError(t, err)
-		require.Positive(t, back.RowsAffected())
+		require.Positive(t, restored.RowsAffected())
 		noted := launch(t, settings, "verify")
 		noted.wait(t)
-		require.Contains(t, noted.out.String(), left)
+		require.Contains(t, noted.out.String(), note)
 		healed := launch(t, settings, "verify", "--heal").exits(t, 0)
 		require.Contains(t, healed.out.String(), "its erasure is finished")
 		require.Empty(t, pgtest.Rows[string](t, pool, `SELECT stream FROM person.key WHERE starts_with(stream, $1)`, of))
 	}
 }
 
-// A process was killed after a visitor was forgotten on the log and before as-of copies were swept; and the browser, which keeps its
-// id, returned.
+// A process was killed after the log recorded that a visitor is forgotten, and before as-of copies were cleared. The browser with the
+// same visitor id then returned.
 func TestForget_HealsVisitorInCopy(t *testing.T) {
 	t.Parallel()
 	settings, jwt, base := startService(t)
@@ -151,11 +150,11 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 		p := launch(t, settings, args...).exits(t, 0)
 		return p.out.String()
 	}
-	act := func() {
+	recordActivity := func() {
 		t.Helper()
 		mustCall(t, "POST", base+"/api/v1/crm/visitors/v/activity", jwt, `{"type":"click"}`).is(t, 202)
 	}
-	act()
+	recordActivity()
 	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","visitorId":"v"}`).is(t, 201)
 	run("replay", "visitor_activity", "--into", "as_of")
 	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS SELECT * FROM as_of.visitor_activity`, settings["LEADLOG_DATABASE_URL"])
@@ -164,7 +163,7 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
 	require.NotContains(t, run("verify"), "note:")
 
-	act()
+	recordActivity()
 	run("replay", "visitor_activity", "--into", "later")
 	tool(t, "psql", "-qc", `INSERT INTO as_of.visitor_activity SELECT * FROM public.kept`, settings["LEADLOG_DATABASE_URL"])
 	noted := run("verify")
@@ -173,7 +172,7 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 	require.Contains(t, run("verify", "--heal"), "its erasure is finished")
 	require.NotContains(t, run("verify"), "note:")
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
-	require.Equal(t, 1, queryInt(t, settings, `SELECT count(*) FROM later.visitor_activity`), "what came after the erasure is not forgotten")
+	require.Equal(t, 1, queryInt(t, settings, `SELECT count(*) FROM later.visitor_activity`), "activity after the erasure is kept")
 }
 
 // site sends the activity of visitors of a web site.
@@ -200,7 +199,7 @@ func (s site) activity(lead, position string) (titles []string) {
 
 var lostVisitor = regexp.MustCompile(`(visitor-acme-[0-9a-f]+) of account acme cannot be read: its key is not there`)
 
-// A log is restored with keys from before three of its visitors came. Two of them return before verify runs.
+// A log is restored with keys that lack those of three visitors. Two of the visitors return before verify runs.
 func TestForget_VisitorWithLostKey(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -258,7 +257,8 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	web.recordActivity("anonymous", "again")
 	p.stop(t)
 
-	// A backup with these keys is restored later, and lacks newer ones. What was forgotten stays forgotten, and nothing else is lost.
+	// A backup with the lost keys, but without newer keys, is restored later. Forgotten activity is erased again, and newer activity is kept
+	// after its keys are added.
 	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS TABLE person.key`, settings["LEADLOG_DATABASE_URL"])
 	restore(found)
 	run(0, "replay", "all")
@@ -266,14 +266,14 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	early := func() int {
 		return queryInt(t, settings, `SELECT count(*) FROM (TABLE views.visitor_activity UNION ALL TABLE returned.visitor_activity) AS a WHERE title = 'early'`)
 	}
-	require.Equal(t, 6, early(), "of two who came again")
+	require.Equal(t, 6, early(), "the early activity of the visitors is readable again, in two views")
 	noted := run(1, "verify", "--heal")
 	for _, stream := range streams {
 		require.Contains(t, noted, "note: "+stream+" was forgotten, but rows derived from it remain")
 		require.Contains(t, noted, "healed: "+stream+": its erasure is finished")
 	}
 	require.Zero(t, early())
-	require.ElementsMatch(t, streams, lost(), "what was done since")
+	require.ElementsMatch(t, streams, lost(), "later activity has no key in the backup")
 	tool(t, "psql", "-qc", `INSERT INTO person.key TABLE public.kept ON CONFLICT DO NOTHING; DROP TABLE public.kept`, settings["LEADLOG_DATABASE_URL"])
 	run(0, "replay", "all")
 	require.NotContains(t, run(0, "verify"), "note:")
@@ -286,7 +286,7 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	require.Contains(t, run(1, "forget", "visitor-acme-00", "--account", "acme", "--yes"), "has no visitor")
 	require.Contains(t, run(0, "forget", lead, "--account", "acme", "--yes"), "the activity of 1 visitors")
 	require.NotContains(t, run(0, "verify"), "note:")
-	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM person.key WHERE stream ^@ 'visitor-'`), "of what was done since")
+	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM person.key WHERE stream ^@ 'visitor-'`), "keys of later activity are kept")
 }
 
 // manualShell returns a function that runs a manual's scripts, with leadlog and PostgreSQL's programs in PATH.
@@ -307,7 +307,7 @@ func manualShell(t *testing.T, settings map[string]string) func(script string) s
 	}
 }
 
-// The scripts of forgetting.md are run, for keys that are found and for others that are not.
+// The test runs the scripts of forgetting.md, first with a backup of the lost keys and then without.
 func TestForget_LostKeysManual(t *testing.T) {
 	t.Parallel()
 	scripts := codeBlocks(t, "deploy/docs/forgetting.md", "sh")
@@ -320,18 +320,18 @@ func TestForget_LostKeysManual(t *testing.T) {
 		return mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, body).is(t, 201).data()["leadId"].(string)
 	}
 	web := site{t, base, jwt}
-	lose := func() {
+	loseKeys := func() {
 		t.Helper()
 		run(`psql -qc 'DELETE FROM person.key' -c 'INSERT INTO person.destroyed (stream) SELECT stream FROM log.event' -c 'NOTIFY leadlog_forgotten' ` + url + ` >/dev/null`)
 	}
 
 	web.recordActivity("v", "early")
 	first := capture(`{"phone":"9876543210","name":"Asha","visitorId":"v"}`)
-	gone := capture(`{"phone":"9876543211"}`)
+	erased := capture(`{"phone":"9876543211"}`)
 	keys := filepath.Join(t.TempDir(), "keys.dump")
 	run("pg_dump -Fc --schema=person --file=" + keys + " " + url)
-	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+gone, jwt, "").is(t, 200)
-	lose()
+	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+erased, jwt, "").is(t, 200)
+	loseKeys()
 	_, base = serve(t, settings) // without cached keys
 	web.base = base
 	second := capture(`{"phone":"9876543210"}`)
@@ -341,14 +341,14 @@ func TestForget_LostKeysManual(t *testing.T) {
 	run(strings.NewReplacer("-d leadlog", "-d "+url, "keys-OTHER.dump", keys).Replace(scripts[0]))
 	found := launch(t, settings, "verify", "--heal").exits(t, 1).out.String()
 	require.Contains(t, found, "have the same phone")
-	require.Contains(t, found, "healed: lead-"+gone+": its erasure is finished")
+	require.Contains(t, found, "healed: lead-"+erased+": its erasure is finished")
 	require.NotContains(t, found, "cannot be read")
 	joined := mustCall(t, "POST", base+"/api/v1/crm/leads/"+second+"/join", jwt, `{"from":"`+first+`"}`).is(t, 200)
 	seenBy(t, base, jwt, joined)
 	launch(t, settings, "verify").exits(t, 0)
 	require.Equal(t, []string{"early", "late", "again"}, web.activity(second, web.recordActivity("v", "again")))
 
-	lose()
+	loseKeys()
 	printed := run(scripts[1])
 	require.Contains(t, printed, "lead "+second+" erased")
 	require.Regexp(t, regexp.MustCompile(`visitor-acme-\w+ forgotten`), printed)

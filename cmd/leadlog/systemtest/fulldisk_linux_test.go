@@ -15,11 +15,11 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev"
 )
 
-// onSmallDisk is set for the re-executed test binary, which may mount.
+// onSmallDisk is set for the re-executed test binary, which may mount file systems.
 const onSmallDisk = "LEADLOG_TEST_ON_SMALL_DISK"
 
-// PostgreSQL is on a disk that fills up. The test re-executes itself where it may mount a private one: as root in a mount namespace,
-// else in a user namespace too. Where neither is allowed, TestFaults_Statements covers the errors of a full disk.
+// PostgreSQL is on a disk that fills up. The test re-executes itself to mount a private disk: as root in a mount namespace, otherwise
+// also in a user namespace. If neither is allowed, only TestFaults_Statements covers the errors of a full disk.
 func TestFullDisk_Recovers(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(onSmallDisk) != "" {
@@ -30,15 +30,15 @@ func TestFullDisk_Recovers(t *testing.T) {
 	again.Env = append(os.Environ(), onSmallDisk+"=1")
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
-		const mayMount = 21 // CAP_SYS_ADMIN, of that namespace alone
+		const capSysAdmin = 21 // CAP_SYS_ADMIN, only in the new namespace
 		again.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		again.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 		again.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
-		again.SysProcAttr.AmbientCaps = []uintptr{mayMount}
+		again.SysProcAttr.AmbientCaps = []uintptr{capSysAdmin}
 	}
 	printed, err := again.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
-		t.Logf("no disk of our own can be mounted here: %v", err)
+		t.Logf("a private disk cannot be mounted: %v", err)
 		return
 	}
 	require.NoError(t, err, "%s", printed)
@@ -77,7 +77,7 @@ func fillTheDisk(t *testing.T) {
 	launch(t, settings, "verify").exits(t, 0)
 }
 
-// zeros is a reader without an end.
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -35,13 +35,13 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// programVariable names the leadlog that the tests start. When it is not set, they build one.
+// programVariable is the environment variable with the path of the leadlog that the tests start. If it is not set, TestMain builds one.
 const programVariable = "LEADLOG_TEST_PROGRAM"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	// Most of these tests wait for the processes they started, and leave the processors to others.
+	// Most of these tests wait for started processes, and use little processor time.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
@@ -63,7 +63,7 @@ func run(m *testing.M) int {
 	return pgtest.Run(m)
 }
 
-// build returns the command that builds leadlog, with the race detector if the tests have it: it is several times slower then.
+// build returns the command that builds leadlog, with the race detector if the tests have it. The program is then several times slower.
 func build(to string) *exec.Cmd {
 	args := []string{"build", "-o", to}
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
@@ -72,10 +72,10 @@ func build(to string) *exec.Cmd {
 	return exec.Command("go", append(args, "github.com/leadlog/leadlog/cmd/leadlog")...)
 }
 
-// soon is how long tests wait for a process. It is a limit, never a measure.
+// soon is the timeout of waits for a process. No test measures time by it.
 const soon = 3 * time.Minute
 
-// executable is the leadlog that tests start.
+// executable returns the path of the leadlog that tests start.
 func executable() string { return os.Getenv(programVariable) }
 
 // program is a leadlog process.
@@ -85,7 +85,7 @@ type program struct {
 	exited   chan struct{}
 }
 
-// launch starts leadlog with these arguments and only these settings. It is stopped at the end of the test.
+// launch starts leadlog with these arguments and only these settings. The process is stopped at the end of the test.
 func launch(t *testing.T, settings map[string]string, args ...string) *program {
 	t.Helper()
 	out := &buffer{}
@@ -94,7 +94,7 @@ func launch(t *testing.T, settings map[string]string, args ...string) *program {
 	return p
 }
 
-// launchTo is launch with another stdout.
+// launchTo calls launch with another stdout.
 func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...string) *program {
 	t.Helper()
 	p := &program{cmd: exec.Command(executable(), args...), out: &buffer{}, err: &buffer{}, exited: make(chan struct{})}
@@ -105,11 +105,11 @@ func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...s
 	}
 	require.NoError(t, p.cmd.Start())
 	go func() {
-		_ = p.cmd.Wait() // how it ended is in ProcessState
+		_ = p.cmd.Wait() // ProcessState has the result
 		close(p.exited)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // so that dev stops its PostgreSQL; it may have ended
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // on SIGTERM, dev stops its PostgreSQL; the process may have ended
 		select {
 		case <-p.exited:
 		case <-time.After(soon):
@@ -120,7 +120,7 @@ func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...s
 	return p
 }
 
-// wait waits for the end of the program and returns its exit code, -1 when a signal ended it.
+// wait waits for the end of the program and returns its exit code, or -1 if a signal ended it.
 func (p *program) wait(t *testing.T) int {
 	t.Helper()
 	select {
@@ -143,14 +143,14 @@ func (p *program) signal(t *testing.T, s syscall.Signal) {
 	require.NoError(t, p.cmd.Process.Signal(s))
 }
 
-// stop ends a service as its operator does.
+// stop ends a service by SIGTERM, which must succeed.
 func (p *program) stop(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
 	p.exits(t, 0)
 }
 
-// waitFor waits until the program has written something that matches, and returns the first group.
+// waitFor waits until the output of the program matches a pattern, and returns the first group.
 func (p *program) waitFor(t *testing.T, from *buffer, pattern string) string {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -198,7 +198,7 @@ func call(ctx context.Context, method, url, bearer, body string) (answer, error)
 	return callWith(ctx, method, url, bearer, body, nil)
 }
 
-// callWith is call with headers; empty ones are left out.
+// callWith calls with headers. Empty headers are omitted.
 func callWith(ctx context.Context, method, url, bearer, body string, headers map[string]string) (answer, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -215,7 +215,7 @@ func callWith(ctx context.Context, method, url, bearer, body string, headers map
 			request.Header.Set(name, value)
 		}
 	}
-	request.GetBody = nil // one call is one request: net/http would repeat one that has a key
+	request.GetBody = nil // one call is one request: net/http would repeat a request with an idempotency key
 	response, err := httpClient.Do(request)
 	if err != nil {
 		return answer{}, err
@@ -232,7 +232,7 @@ func callWith(ctx context.Context, method, url, bearer, body string, headers map
 	return got, nil
 }
 
-// mustCall is call, and repeats a GET for a minPosition that its view has not reached: the 503 then has Retry-After: 1.
+// mustCall calls, and repeats a GET while its view has not reached minPosition. Such a 503 has Retry-After: 1.
 func mustCall(t *testing.T, method, url, bearer, body string) answer {
 	t.Helper()
 	for late := time.Now().Add(soon); ; {
@@ -248,7 +248,7 @@ func mustCall(t *testing.T, method, url, bearer, body string) answer {
 type request struct {
 	method, path, body string
 	bearer             string // instead of a JWT
-	key                string // of idempotency
+	key                string // Idempotency-Key
 	from               string // X-Forwarded-For, for a service that trusts its proxy
 }
 
@@ -256,7 +256,7 @@ func (r request) send(ctx context.Context, base, jwt string) (answer, error) {
 	return callWith(ctx, r.method, base+r.path, cmp.Or(r.bearer, jwt), r.body, map[string]string{"Idempotency-Key": r.key, "X-Forwarded-For": r.from})
 }
 
-// buffer collects output that is read while it grows.
+// buffer collects output and may be read concurrently.
 type buffer struct {
 	mu    sync.Mutex
 	bytes bytes.Buffer
@@ -318,10 +318,10 @@ func serveSettings(t *testing.T) map[string]string {
 	return settings
 }
 
-// migrated has the addresses of databases that leadlog migrate would change nothing in. All tests share it.
+// migrated has the addresses of databases that are already migrated. All tests share it.
 var migrated sync.Map
 
-// emptySettings is serveSettings for a database that leadlog migrate has not run on.
+// emptySettings is serveSettings for a database without the schema.
 func emptySettings(t *testing.T) map[string]string {
 	t.Helper()
 	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
@@ -332,14 +332,14 @@ func emptySettings(t *testing.T) map[string]string {
 	})
 }
 
-// serve starts the service, and returns its base address once it listens.
+// serve starts the service, waits until it listens, and returns its base address.
 func serve(t *testing.T, settings map[string]string) (p *program, base string) {
 	t.Helper()
 	p = launch(t, settings, "serve")
 	return p, "http://" + p.waitFor(t, p.err, `"listening","addr":"([^"]+)"`)
 }
 
-// provision migrates the database, if need be, and sets up the account acme. It returns a JWT for it.
+// provision migrates the database, if necessary, and sets up the account acme. It returns a JWT for the account.
 func provision(t *testing.T, settings map[string]string) string {
 	t.Helper()
 	if _, ok := migrated.Load(settings["LEADLOG_DATABASE_URL"]); !ok || settings["LEADLOG_EVENTSTORE_URL"] != "" {

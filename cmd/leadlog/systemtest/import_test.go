@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeFile writes a file into a directory of the test's own.
+// writeFile writes a file into a temporary directory of the test.
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -33,7 +33,7 @@ func readOutcomes(t *testing.T, path string) (reported []string) {
 	require.Equal(t, []string{"line", "status", "leadId", "error"}, rows[0])
 	for _, row := range rows[1:] {
 		reported = append(reported, strings.TrimSpace(row[0]+" "+row[1]+" "+row[3]))
-		require.Equal(t, row[1] == "400", row[2] == "", "all but the bad ones name a lead: %v", row)
+		require.Equal(t, row[1] == "400", row[2] == "", "only an invalid row has no lead: %v", row)
 	}
 	return reported
 }
@@ -47,7 +47,7 @@ func TestImport_CSV(t *testing.T) {
 		"Ravi;98765 43211;;;;\"Navi\r\nMumbai\";y\r\n" + // 3
 		"Bad;12;nope;;;;\r\n" + // 5
 		";;;;;;\r\n" +
-		"Asha Rao;98765 43210;asha@example.com;1,20,000;website;Pune;x\r\n" + // 7, as 2 is
+		"Asha Rao;98765 43210;asha@example.com;1,20,000;website;Pune;x\r\n" + // 7, equal to 2
 		"Too;9876543213;;;;;;;many\r\n" // 8
 	path := writeFile(t, "leads.csv", text)
 	bad := []string{
@@ -86,7 +86,7 @@ func TestImport_CSV(t *testing.T) {
 	events := mustCall(t, "GET", base+"/api/v1/crm/leads/"+asha["leadId"].(string)+"/events", jwt, "").body["data"].([]any)
 	require.Equal(t, "system:import", events[0].(map[string]any)["actor"])
 
-	// The bad row is corrected, one is added before the others, and the file is imported again.
+	// The invalid row is corrected, a row is added before the others, and the file is imported again.
 	corrected := strings.Replace(text, "Bad;12;nope", "Good;9876543212;good@example.com", 1)
 	corrected = strings.Replace(corrected, "Internal\r\n", "Internal\r\nNew;9876543219;;;;;\r\n", 1)
 	require.NoError(t, os.WriteFile(path, []byte(corrected), 0o600))
@@ -113,11 +113,11 @@ func TestImport_JSONLines(t *testing.T) {
 			"6 400 status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost",
 		}, readOutcomes(t, path+".outcome.csv"))
 	}
-	fine := writeFile(t, "leads.jsonl", `{"phone":"9876543219"}`)
-	launch(t, settings, "import", fine, "--account", "acme").exits(t, 0)
+	valid := writeFile(t, "leads.jsonl", `{"phone":"9876543219"}`)
+	launch(t, settings, "import", valid, "--account", "acme").exits(t, 0)
 }
 
-// Rows contradict each other, and existing leads.
+// Rows conflict with each other and with existing leads.
 func TestImport_DryRunMatchesImport(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -126,7 +126,7 @@ func TestImport_DryRunMatchesImport(t *testing.T) {
 	launch(t, settings, "import", before, "--account", "acme").exits(t, 0)
 	path := writeFile(t, "leads.csv", "phone,email\n"+
 		"9876543210,asha@example.com\n"+ // 2: new
-		"9876543211,asha@example.com\n"+ // 3: the email of 2, by another phone
+		"9876543211,asha@example.com\n"+ // 3: the email of 2 with another phone
 		"9876543212,ravi@example.com\n"+ // 4: new
 		"9876543212,asha@example.com\n"+ // 5: the phone of 4 and the email of 2
 		"9876543200,\n"+ // 6: exists already
@@ -199,13 +199,13 @@ func TestImport_ResumesAfterKill(t *testing.T) {
 	for i, reported := range readOutcomes(t, outcome) {
 		require.Equal(t, fmt.Sprintf("%d 201", i+2), reported)
 	}
-	export := launch(t, settings, "export", "sources", "--account", "acme", "--format", "ndjson").exits(t, 0) // waits for the view
+	export := launch(t, settings, "export", "sources", "--account", "acme", "--format", "ndjson").exits(t, 0) // the export waits for the view
 	types := map[string]int{"entries": strings.Count(export.out.String(), "\n"), "once": strings.Count(export.out.String(), `"arrivals":1,`)}
 	require.Equal(t, map[string]int{"entries": count, "once": count}, types)
 	launch(t, settings, "verify").exits(t, 0)
 }
 
-// Names of columns may come from strangers.
+// Names of columns are untrusted text.
 func TestImport_EscapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -234,23 +234,23 @@ func TestImport_InvalidArguments(t *testing.T) {
 		printed string
 		args    []string
 	}{
-		"no such file":            {1, "no such file", []string{"/nowhere.csv", "--account", "acme"}},
-		"no file":                 {1, "must be a file", []string{"/dev/null", "--account", "acme"}},
-		"unknown account":         {2, `--account="nobody": must be an account: there is none`, []string{good, "--account", "nobody"}},
-		"feature not enabled":     {1, "account plain: feature crm_api is not enabled", []string{good, "--account", "plain"}},
-		"a spreadsheet":           {1, "save it as CSV", []string{writeFile(t, "leads.xlsx", "PK\x03\x04\x14\x00"), "--account", "acme"}},
-		"a spreadsheet by a name": {1, "save it as CSV", []string{writeFile(t, "leads.csv", "\xd0\xcf\x11\xe0\xa1\xb1"), "--account", "acme"}},
-		"an unknown format":       {2, "Try: leadlog import --help", []string{good, "--account", "acme", "--format", "xml"}},
-		"no account":              {2, "--account", []string{good}},
-		"an unknown column":       {2, `there is no column "Fax"`, []string{good, "--account", "acme", "--map", "Fax=phone"}},
-		"an unknown field":        {2, `there is no field "tel"`, []string{good, "--account", "acme", "--map", "phone=tel"}},
-		"a bad delimiter":         {2, `--delimiter="ab"`, []string{good, "--account", "acme", "--delimiter", "ab"}},
-		"a bad encoding":          {2, `--encoding="klingon"`, []string{good, "--account", "acme", "--encoding", "klingon"}},
-		"an array":                {1, "JSON array", []string{writeFile(t, "leads.json", " [{}]"), "--account", "acme"}},
-		"a map for JSON":          {2, "apply only to CSV", []string{writeFile(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
-		"an empty table":          {1, "must name the columns", []string{writeFile(t, "leads.csv", ""), "--account", "acme"}},
-		"outcome not writable":    {1, "--outcome", []string{good, "--account", "acme", "--outcome", "/nowhere/out.csv"}},
-		"unclosed quote":          {1, "is a closing quote missing?", []string{writeFile(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},
+		"no such file":         {1, "no such file", []string{"/nowhere.csv", "--account", "acme"}},
+		"no file":              {1, "must be a file", []string{"/dev/null", "--account", "acme"}},
+		"unknown account":      {2, `--account="nobody": must be an account: there is none`, []string{good, "--account", "nobody"}},
+		"feature not enabled":  {1, "account plain: feature crm_api is not enabled", []string{good, "--account", "plain"}},
+		"a spreadsheet":        {1, "save it as CSV", []string{writeFile(t, "leads.xlsx", "PK\x03\x04\x14\x00"), "--account", "acme"}},
+		"an old spreadsheet":   {1, "save it as CSV", []string{writeFile(t, "leads.csv", "\xd0\xcf\x11\xe0\xa1\xb1"), "--account", "acme"}},
+		"an unknown format":    {2, "Try: leadlog import --help", []string{good, "--account", "acme", "--format", "xml"}},
+		"no account":           {2, "--account", []string{good}},
+		"an unknown column":    {2, `there is no column "Fax"`, []string{good, "--account", "acme", "--map", "Fax=phone"}},
+		"an unknown field":     {2, `there is no field "tel"`, []string{good, "--account", "acme", "--map", "phone=tel"}},
+		"a bad delimiter":      {2, `--delimiter="ab"`, []string{good, "--account", "acme", "--delimiter", "ab"}},
+		"a bad encoding":       {2, `--encoding="klingon"`, []string{good, "--account", "acme", "--encoding", "klingon"}},
+		"an array":             {1, "JSON array", []string{writeFile(t, "leads.json", " [{}]"), "--account", "acme"}},
+		"a map for JSON":       {2, "apply only to CSV", []string{writeFile(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
+		"an empty table":       {1, "must name the columns", []string{writeFile(t, "leads.csv", ""), "--account", "acme"}},
+		"outcome not writable": {1, "--outcome", []string{good, "--account", "acme", "--outcome", "/nowhere/out.csv"}},
+		"unclosed quote":       {1, "is a closing quote missing?", []string{writeFile(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},
 	} {
 		p := launch(t, settings, append([]string{"import"}, c.args...)...)
 		require.Equal(t, c.code, p.wait(t), "%s: %s", name, p.err)

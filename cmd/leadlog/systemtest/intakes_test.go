@@ -55,8 +55,7 @@ func (p post) send(ctx context.Context, base, address string) (answer, error) {
 	return callWith(ctx, "POST", base+address, "", p.body, headers)
 }
 
-// sender is a provider: how its intake is created, and what it posts for person n. Each person has a phone, an email and a delivery
-// id of their own.
+// sender is a provider: the settings of its intake, and its post for person n. Each person has a different phone, email and delivery id.
 type sender struct {
 	kind, settings string
 	post           func(n int) post
@@ -71,7 +70,7 @@ func mac(body string) []byte {
 	return h.Sum(nil)
 }
 
-// providers are one sender for each kind of intake. Their posts are the samples of the providers, with other people.
+// providers returns one sender for each kind of intake. Its posts are samples of the provider with other personal data.
 func providers(t *testing.T, graphURL string) []sender {
 	t.Helper()
 	sample := func(name string, n int, replace ...string) string {
@@ -92,7 +91,7 @@ func providers(t *testing.T, graphURL string) []sender {
 				"TeSter-1fO7SkQ3vYx0Nn5qk2wXHg-lead", fmt.Sprint("google-", n), "the-key-of-the-form", intakeSecret), nil}
 		}},
 		{"meta_lead_ads", `{"accessToken":"the-access-token","graphUrl":"` + graphURL + `"}`, func(n int) post {
-			// One post announces two leads: that of person n, and another whose form has been filled in before.
+			// One post announces the lead of person n twice, in two changes.
 			body := sample("meta_post", n, "123123123123", fmt.Sprint(metaID(n)), `"444444444444"`, fmt.Sprintf("%q", fmt.Sprint(metaID(n))))
 			return post{"application/json", body, map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac(body))}}
 		}},
@@ -129,10 +128,10 @@ func providers(t *testing.T, graphURL string) []sender {
 	}
 }
 
-// metaID is the id that Meta gives to the lead of person n.
+// metaID returns Meta's id of the lead of person n.
 func metaID(n int) int { return 9_000_000_000 + n }
 
-// startGraph starts a Graph API. It fails at the first request for each lead, and knows the lead of every person.
+// startGraph starts a Graph API with the leads of all persons. The first request for each lead fails.
 func startGraph(t *testing.T) *httptest.Server {
 	t.Helper()
 	text, err := os.ReadFile("../../../command/intake/testdata/meta_lead.json")
@@ -188,8 +187,8 @@ func listAll(t *testing.T, base, path, jwt string) (items []map[string]any) {
 	}
 }
 
-// Every kind of provider posts, each post until it is answered and some of them twice, while the service is killed and started again.
-// Meta's leads are fetched from a Graph API that fails at first. Each person becomes one lead, by one arrival.
+// Every kind of provider repeats each post until it is answered, and sends some posts twice, while the service is killed and started
+// again. Leads are fetched from a Graph API of Meta whose first requests fail. Each person must have one lead and one arrival.
 func TestIntakes_KilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -210,7 +209,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 	people, arrivals := make([][]int, len(kinds)), make([]map[string]int, len(kinds))
 	failures := make(chan error, len(kinds))
 	var sending sync.WaitGroup
-	// deliver posts until there is an answer, as providers do.
+	// deliver repeats a post until it is answered, as providers do.
 	deliver := func(p post, address string) (answer, error) {
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			got, err := p.send(t.Context(), *calling.Load(), address)
@@ -243,7 +242,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 					return
 				}
 				people[i] = append(people[i], n)
-				if id, has := got.body["arrivalId"].(string); has {
+				if id, ok := got.body["arrivalId"].(string); ok {
 					arrivals[i][id] = n
 				}
 			}
@@ -268,7 +267,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 	}
 
 	base = *calling.Load()
-	// Each view follows the log at its own pace, so each is read from the present end of the log on.
+	// Views follow the log independently, so each read waits for the current head of the log.
 	atHead := func() string {
 		mark := mustCall(t, "PATCH", base+intakesPath+"/"+ids[0], jwt, `{"name":"Read from here"}`).is(t, 200).header.Get("X-Log-Position")
 		require.NotEmpty(t, mark)
@@ -283,7 +282,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 	byEmail := map[string]string{}
 	for _, lead := range listAll(t, base, leadsPath+"?source="+capturedBy, jwt) {
 		email := lead["email"].(string)
-		require.NotContains(t, byEmail, email, "a second lead of one person")
+		require.NotContains(t, byEmail, email, "a person has two leads")
 		byEmail[email] = lead["leadId"].(string)
 	}
 	total := 0
@@ -296,7 +295,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 			require.Equal(t, "captured", arrival["state"], "%s: %v", s.kind, arrival)
 			if s.kind != "form" {
 				n, known := arrivals[i][arrival["arrivalId"].(string)]
-				require.True(t, known, "%s: an arrival that was not answered: %v", s.kind, arrival)
+				require.True(t, known, "%s: an arrival without an answer: %v", s.kind, arrival)
 				require.Equal(t, byEmail[personEmail(n)], arrival["leadId"], s.kind)
 			}
 		}
@@ -310,7 +309,7 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 	t.Logf("%d answers, %d people", answered.Load(), total)
 }
 
-// An arrival in quarantine expires, and another is discarded by its owner. No dump contains them from then on.
+// An arrival in quarantine expires, and another one is discarded by the owner. Later dumps contain neither.
 func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -333,7 +332,7 @@ func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 	p.stop(t)
 	requireNoTraces(t, "the log of the service", p.err.String())
 
-	p, base = serve(t, settings) // which looks for what has expired when it starts
+	p, base = serve(t, settings) // the service deletes expired arrivals at its start
 	states := map[string]string{discarded: "discarded", expired: "expired"}
 	require.Eventually(t, func() bool {
 		for _, arrival := range listAll(t, base, arrivalsPath+"?intakeId="+id, jwt) {
@@ -353,7 +352,7 @@ func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM person.key WHERE stream ^@ 'arrival-'`))
 	requireNoTraces(t, "the database", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	launch(t, settings, "replay", "all").exits(t, 0)
-	requireNoTraces(t, "views that are rebuilt", dump(t, settings["LEADLOG_DATABASE_URL"]))
+	requireNoTraces(t, "rebuilt views", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	launch(t, settings, "verify").exits(t, 0)
 }
 

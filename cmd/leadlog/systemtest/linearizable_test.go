@@ -20,8 +20,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// Callers of two processes capture, erase and join the same few people, while a process is killed or loses its connections. Their
-// answers must be those of one caller after the other.
+// Callers of two processes capture, erase and join the same few people, while a process is killed or loses its connections. The
+// answers must be linearizable.
 func TestLinearizable_Captures(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -72,7 +72,7 @@ func TestLinearizable_Tokens(t *testing.T) {
 	launch(t, p.settings, "verify").exits(t, 0)
 }
 
-// knownTokens are the tokens that answers of an account named, revoked ones too.
+// knownTokens are the tokens in the answers of an account, including revoked ones.
 type knownTokens struct {
 	mu          sync.Mutex
 	ids, values []string
@@ -92,16 +92,16 @@ func (k *knownTokens) add(out tokenOutput) {
 func (k *knownTokens) next(account string) tokenInput {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	among := func(of []string) string { return of[max(0, len(of)-8)+rand.IntN(min(8, len(of)))] }
+	recent := func(of []string) string { return of[max(0, len(of)-8)+rand.IntN(min(8, len(of)))] }
 	switch n := rand.IntN(20); {
 	case len(k.ids) == 0 || n < 3:
 		return tokenInput{account: account, do: "create"}
 	case n < 5:
-		return tokenInput{account: account, do: "delete", token: among(k.ids)}
+		return tokenInput{account: account, do: "delete", token: recent(k.ids)}
 	case n < 9:
-		return tokenInput{account: account, do: "rotate", token: among(k.ids)}
+		return tokenInput{account: account, do: "rotate", token: recent(k.ids)}
 	}
-	return tokenInput{account: account, do: "use", value: among(k.values)}
+	return tokenInput{account: account, do: "use", value: recent(k.values)}
 }
 
 // pair is two processes on one log.
@@ -115,10 +115,10 @@ type pair struct {
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{settings: serveSettings(t)}
-	p.settings["LEADLOG_TRUSTED_PROXIES"] = "127.0.0.0/8" // callers whose credentials fail need addresses of their own
+	p.settings["LEADLOG_TRUSTED_PROXIES"] = "127.0.0.0/8" // failed credentials are limited by address, so callers have different ones
 	p.faults = []func(*testing.T){func(*testing.T) {}, p.killOne}
 	if onEventStoreDB(t) {
-		server := esdbtest.Start(t) // the double, which can fail on purpose
+		server := esdbtest.Start(t) // the test double, which can inject faults
 		p.settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
 		p.faults = append(p.faults, func(*testing.T) { server.Drop() }, func(*testing.T) { server.LoseReplies(3) })
 		return p
@@ -147,15 +147,15 @@ func (p *pair) killOne(t *testing.T) {
 	p.bases[i].Store(base)
 }
 
-// rounds is the number of rounds, which make chaos sets.
-func (p *pair) rounds(few int) int {
+// rounds returns the number of rounds, which make chaos sets.
+func (p *pair) rounds(defaultRounds int) int {
 	if rounds, err := strconv.Atoi(os.Getenv(chaosRounds)); err == nil {
 		return rounds
 	}
-	return few
+	return defaultRounds
 }
 
-// history is the requests of concurrent callers and their answers, with times.
+// history has the requests of concurrent callers and their answers, with times.
 type history struct {
 	began      time.Time
 	mu         sync.Mutex
@@ -165,9 +165,9 @@ type history struct {
 
 func newHistory() *history { return &history{began: time.Now()} }
 
-// record runs eight callers, each with a number of requests, and a fault among them.
+// record runs eight callers, each with a number of requests, and injects a fault during their requests.
 func (h *history) record(t *testing.T, p *pair, each int, next func(n int) (in any, r request, read func(answer) any), unknown any,
-	jwt func(in any) string, disturb func(*testing.T),
+	jwt func(in any) string, injectFault func(*testing.T),
 ) {
 	t.Helper()
 	const callers = 8
@@ -187,7 +187,7 @@ func (h *history) record(t *testing.T, p *pair, each int, next func(n int) (in a
 	for h.count.Load() < int64(callers*each)/4 && t.Context().Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	disturb(t)
+	injectFault(t)
 	calling.Wait()
 }
 
@@ -199,14 +199,14 @@ func (h *history) call(ctx context.Context, caller int, in any, r request, read 
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		time.Sleep(time.Millisecond)
-		return false // it was not received
+		return false // the request was not received
 	case err == nil && got.status != 503:
 		operation.Return = int64(time.Since(h.began))
 		operation.Output = read(got)
 	}
 	h.count.Add(1)
 	if operation.Output == nil {
-		return true // it constrains no order
+		return true // the operation constrains no order
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,7 +214,7 @@ func (h *history) call(ctx context.Context, caller int, in any, r request, read 
 	return true
 }
 
-// check requires an order of the operations, each between its call and its return, in which the model gives these answers.
+// check requires that the operations have an order, each between its call and its return, in which the model yields these answers.
 func (h *history) check(t *testing.T, model porcupine.Model) {
 	t.Helper()
 	unknown := 0
@@ -228,14 +228,14 @@ func (h *history) check(t *testing.T, model porcupine.Model) {
 	if result == porcupine.Ok {
 		return
 	}
-	drawn, err := os.CreateTemp("", "leadlog-history-*.html")
+	visualization, err := os.CreateTemp("", "leadlog-history-*.html")
 	require.NoError(t, err)
-	defer drawn.Close()
-	require.NoError(t, porcupine.Visualize(model, info, drawn))
-	require.Equal(t, porcupine.Ok, result, "drawn in %s", drawn.Name())
+	defer visualization.Close()
+	require.NoError(t, porcupine.Visualize(model, info, visualization))
+	require.Equal(t, porcupine.Ok, result, "visualization in %s", visualization.Name())
 }
 
-// operation is one of a constructed history.
+// operation returns an operation of a constructed history.
 func operation(from, until int64, in, out any) porcupine.Operation {
 	return porcupine.Operation{Input: in, Output: out, Call: from, Return: until}
 }
@@ -255,9 +255,9 @@ func TestLeadModel_RejectsViolations(t *testing.T) {
 	erase := func(at int64, lead string, status int) porcupine.Operation {
 		return operation(at, at+1, leadInput{do: "erase", lead: lead}, leadOutput{status: status})
 	}
-	join, whole := leadInput{do: "join", lead: "A", from: "B"}, leadOutput{status: 200, lead: "A", phone: 1, email: 2}
+	join, joinedLead := leadInput{do: "join", lead: "A", from: "B"}, leadOutput{status: 200, lead: "A", phone: 1, email: 2}
 	joined := func(then ...porcupine.Operation) []porcupine.Operation {
-		return append([]porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, operation(5, 6, join, whole)}, then...)
+		return append([]porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, operation(5, 6, join, joinedLead)}, then...)
 	}
 	for name, h := range map[string]struct {
 		right bool
@@ -268,7 +268,7 @@ func TestLeadModel_RejectsViolations(t *testing.T) {
 		"two leads of one phone":             {false, []porcupine.Operation{operation(1, 4, phone1(api), created("A")), operation(2, 3, phone1(website), created("B"))}},
 		"a merge into another lead":          {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), operation(3, 4, phone1(website), merged("B"))}},
 		"a merge before its lead":            {false, []porcupine.Operation{operation(1, 2, phone1(website), merged("A")), operation(3, 4, phone1(api), created("A"))}},
-		"the same at once":                   {true, []porcupine.Operation{operation(1, 3, phone1(website), merged("A")), operation(2, 4, phone1(api), created("A"))}},
+		"a concurrent merge and lead":        {true, []porcupine.Operation{operation(1, 3, phone1(website), merged("A")), operation(2, 4, phone1(api), created("A"))}},
 		"a curated repeat that merges":       {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), operation(3, 4, phone1(api), merged("A"))}},
 		"a repeat of an ad that merges":      {true, []porcupine.Operation{operation(1, 2, phone1(facebook), created("A")), operation(3, 4, phone1(facebook), merged("A"))}},
 		"a self-service repeat refused":      {false, []porcupine.Operation{operation(1, 2, phone1(whatsapp), created("A")), operation(3, 4, phone1(whatsapp), duplicate)}},
@@ -288,24 +288,24 @@ func TestLeadModel_RejectsViolations(t *testing.T) {
 		"an erasure, and a new lead":         {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 200), operation(5, 6, phone1(api), created("B"))}},
 		"an erasure, and the lead still":     {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 200), operation(5, 6, phone1(website), merged("A"))}},
 		"an unanswered erasure":              {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), operation(3, pending, leadInput{do: "erase", lead: "A"}, leadOutput{unknown: true}), operation(5, 6, phone1(api), created("B"))}},
-		"an erasure that was none":           {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 404)}},
+		"a refused erasure of a lead":        {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 404)}},
 		"a second erasure":                   {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 200), erase(5, "A", 404)}},
 		"a second erasure that is the first": {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 200), erase(5, "A", 200)}},
 		"a key of an erased lead": {true, []porcupine.Operation{
 			operation(1, 2, leadInput{phone: 1, key: 1}, created("A")), erase(3, "A", 200), operation(5, 6, leadInput{phone: 1, key: 1}, leadOutput{status: 410, code: "LEAD_ERASED"})}},
 		"a key that shows an erased lead": {false, []porcupine.Operation{
 			operation(1, 2, leadInput{phone: 1, key: 1}, created("A")), erase(3, "A", 200), operation(5, 6, leadInput{phone: 1, key: 1}, created("A"))}},
-		"a key that is gone too early": {false, []porcupine.Operation{
+		"a key refused before its erasure": {false, []porcupine.Operation{
 			operation(1, 2, leadInput{phone: 1, key: 1}, created("A")), operation(5, 6, leadInput{phone: 1, key: 1}, leadOutput{status: 410, code: "LEAD_ERASED"})}},
-		"a join, and one lead":            {true, joined(operation(7, 8, leadInput{email: 2, source: website}, whole))},
-		"a join, and two leads":           {false, joined(operation(7, 8, leadInput{email: 2, source: website}, leadOutput{status: 200, lead: "B", email: 2}))},
-		"a join that takes nothing along": {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, operation(5, 6, join, merged("A"))}},
-		"a join that changes nothing":     {true, joined(operation(7, 8, join, whole))},
-		"a source that came by a join":    {true, joined(operation(7, 8, leadInput{email: 2, source: api}, duplicate))},
-		"an erasure of both":              {true, joined(erase(7, "A", 200), operation(9, 10, leadInput{email: 2}, leadOutput{status: 201, lead: "C", email: 2}))},
-		"an erasure of one of both":       {false, joined(erase(7, "A", 200), operation(9, 10, leadInput{email: 2, source: website}, whole))},
-		"a join with an erased lead":      {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, erase(5, "B", 200), operation(7, 8, join, whole)}},
-		"a join with a missing lead":      {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, erase(5, "B", 200), operation(7, 8, join, leadOutput{status: 404})}},
+		"a join, and one lead":        {true, joined(operation(7, 8, leadInput{email: 2, source: website}, joinedLead))},
+		"a join, and two leads":       {false, joined(operation(7, 8, leadInput{email: 2, source: website}, leadOutput{status: 200, lead: "B", email: 2}))},
+		"a join that loses fields":    {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, operation(5, 6, join, merged("A"))}},
+		"a join that changes nothing": {true, joined(operation(7, 8, join, joinedLead))},
+		"a source added by a join":    {true, joined(operation(7, 8, leadInput{email: 2, source: api}, duplicate))},
+		"an erasure of both":          {true, joined(erase(7, "A", 200), operation(9, 10, leadInput{email: 2}, leadOutput{status: 201, lead: "C", email: 2}))},
+		"an erasure of one of both":   {false, joined(erase(7, "A", 200), operation(9, 10, leadInput{email: 2, source: website}, joinedLead))},
+		"a join with an erased lead":  {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, erase(5, "B", 200), operation(7, 8, join, joinedLead)}},
+		"a join with a missing lead":  {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, erase(5, "B", 200), operation(7, 8, join, leadOutput{status: 404})}},
 	} {
 		require.Equal(t, h.right, porcupine.CheckOperations(leadModel, h.done), name)
 	}
@@ -328,10 +328,10 @@ func TestTokenModel_RejectsViolations(t *testing.T) {
 		right bool
 		done  []porcupine.Operation
 	}{
-		"a value that works":                   {true, []porcupine.Operation{created, use(3, 4, "a", 200)}},
-		"a value that does not":                {false, []porcupine.Operation{created, use(3, 4, "a", 401)}},
-		"the old value while it is rotated":    {true, []porcupine.Operation{created, rotated, use(4, 6, "a", 200)}},
-		"the old value after that":             {false, []porcupine.Operation{created, rotated, use(6, 7, "a", 200)}},
+		"a valid value accepted":               {true, []porcupine.Operation{created, use(3, 4, "a", 200)}},
+		"a valid value refused":                {false, []porcupine.Operation{created, use(3, 4, "a", 401)}},
+		"the old value during the rotation":    {true, []porcupine.Operation{created, rotated, use(4, 6, "a", 200)}},
+		"the old value after the rotation":     {false, []porcupine.Operation{created, rotated, use(6, 7, "a", 200)}},
 		"refused, and then accepted":           {false, []porcupine.Operation{created, operation(3, 9, tokenInput{do: "rotate", token: "1"}, tokenOutput{status: 200, token: "1", value: "b"}), use(4, 5, "a", 401), use(6, 7, "a", 200)}},
 		"the old value after an unknown":       {true, []porcupine.Operation{created, operation(3, pending, tokenInput{do: "rotate", token: "1"}, unknown), use(5, 6, "a", 200), use(7, 8, "a", 401)}},
 		"the old value after a refusal":        {false, []porcupine.Operation{created, operation(3, pending, tokenInput{do: "rotate", token: "1"}, unknown), use(5, 6, "a", 401), use(7, 8, "a", 200)}},
@@ -339,7 +339,7 @@ func TestTokenModel_RejectsViolations(t *testing.T) {
 		"two deletions of one token":           {false, []porcupine.Operation{created, operation(3, 4, tokenInput{do: "delete", token: "1"}, tokenOutput{status: 200}), operation(3, 4, tokenInput{do: "delete", token: "1"}, tokenOutput{status: 200})}},
 		"five tokens":                          {true, six[:5]},
 		"six tokens":                           {false, six},
-		"a sixth that is refused":              {true, append([]porcupine.Operation{operation(11, 12, tokenInput{do: "create"}, tokenOutput{status: 409})}, six[:5]...)},
+		"a sixth token refused":                {true, append([]porcupine.Operation{operation(11, 12, tokenInput{do: "create"}, tokenOutput{status: 409})}, six[:5]...)},
 		"a refusal below the limit":            {false, []porcupine.Operation{refused}},
 		"a refusal that unknown ones explain":  {true, []porcupine.Operation{operation(0, pending, tokenInput{do: "create"}, unknown), operation(5, 6, tokenInput{do: "create"}, tokenOutput{status: 409}), six[0], six[1], six[2], six[3]}},
 		"two refusals with a deletion between": {false, append([]porcupine.Operation{operation(11, 12, tokenInput{do: "delete", token: "3"}, tokenOutput{status: 200}), operation(13, 14, tokenInput{do: "create"}, tokenOutput{status: 409})}, six[:5]...)},

@@ -56,10 +56,10 @@ type family struct {
 
 type modelLead struct {
 	id           string // empty until an answer names it
-	phone, email int    // the current ones
+	phone, email int    // current phone and email
 	sources      uint   // a set
 	erased       bool
-	into         int // the lead that it was joined into
+	into         int // surviving lead of its join
 }
 
 var leadModel = porcupine.Model{
@@ -90,23 +90,23 @@ func (f family) step(in leadInput, out leadOutput) (bool, family) {
 	case "join":
 		return f.join(in, out)
 	}
-	due, lead := f.keys[in.key].answer, f.keys[in.key].lead
+	expected, lead := f.keys[in.key].answer, f.keys[in.key].lead
 	if in.key == 0 || !f.keys[in.key].bound {
-		due, lead = f.capture(in)
+		expected, lead = f.capture(in)
 		if in.key > 0 {
-			f.keys[in.key].bound, f.keys[in.key].answer, f.keys[in.key].lead = true, due, lead
+			f.keys[in.key].bound, f.keys[in.key].answer, f.keys[in.key].lead = true, expected, lead
 		}
 	}
 	if out.unknown {
 		return true, f
 	}
-	if out.status == 410 && due.status < 300 {
+	if out.status == 410 && expected.status < 300 {
 		return f.leads[f.survivor(lead)].erased, f
 	}
-	if due.status < 300 && f.leads[lead].erased {
+	if expected.status < 300 && f.leads[lead].erased {
 		return false, f
 	}
-	if due.lead = out.lead; due != out {
+	if expected.lead = out.lead; expected != out {
 		return false, f
 	}
 	for other := range f.leads {
@@ -135,15 +135,15 @@ func (f *family) capture(in leadInput) (leadOutput, int) {
 		return f.shown(201, target), target
 	}
 	source, lead := sources[in.source], &f.leads[target]
-	has := lead.sources&(1<<in.source) != 0
+	known := lead.sources&(1<<in.source) != 0
 	clash := byEmail != 0 && byEmail != target
 	switch {
 	case source.selfService:
 	case clash:
 		return leadOutput{status: 409, code: "DUPLICATE_LEAD_EMAIL"}, byEmail
-	case has && source.curated && byPhone == 0 && in.phone != 0:
+	case known && source.curated && byPhone == 0 && in.phone != 0:
 		return leadOutput{status: 409, code: "DUPLICATE_LEAD_EMAIL"}, target
-	case has && source.curated:
+	case known && source.curated:
 		return leadOutput{status: 409, code: "DUPLICATE_LEAD_SOURCE"}, target
 	}
 	lead.sources |= 1 << in.source
@@ -171,7 +171,7 @@ func (f *family) shown(status, lead int) leadOutput {
 	return leadOutput{status: status, phone: f.leads[lead].phone, email: f.leads[lead].email}
 }
 
-// randomInput is a request of a family. The same key has the same body.
+// randomInput returns a request of a family. The same key has the same body.
 func randomInput(family int) leadInput {
 	in := leadInput{family: family, key: max(0, rand.IntN(4*familyKeys)-3*familyKeys+1)}
 	draw := rand.IntN
@@ -233,7 +233,7 @@ func (in leadInput) outcome(got answer) leadOutput {
 	return out
 }
 
-// knownLeads are the leads that answers of a family named, erased ones too.
+// knownLeads are the leads in the answers of a family, including erased ones.
 type knownLeads struct {
 	mu       sync.Mutex
 	ids      []string
@@ -248,7 +248,7 @@ func (k *knownLeads) add(out leadOutput) {
 	}
 }
 
-// next is mostly a capture, and otherwise an erasure or join of leads named recently.
+// next returns mostly captures, and otherwise erasures and joins of leads in recent answers.
 func (k *knownLeads) next(family int) leadInput {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -271,7 +271,7 @@ func (f *family) named(id string) int {
 	return slices.IndexFunc(f.leads[:], func(l modelLead) bool { return l.id == id })
 }
 
-// survivor is the lead that another was joined into, in the end; itself if it was not joined.
+// survivor returns the final surviving lead of a lead's joins, or the lead itself if it was not joined.
 func (f *family) survivor(lead int) int {
 	for f.leads[lead].into != 0 {
 		lead = f.leads[lead].into
@@ -279,7 +279,7 @@ func (f *family) survivor(lead int) int {
 	return lead
 }
 
-// erasedWithSurvivor reports whether a lead was joined into one that is erased. It is erased too, but some time later.
+// erasedWithSurvivor reports whether a lead was joined into an erased lead. Such a lead is also erased, but some time later.
 func (f *family) erasedWithSurvivor(lead int) bool {
 	return f.leads[lead].into != 0 && f.leads[f.survivor(lead)].erased
 }
@@ -289,7 +289,7 @@ func (f family) erase(in leadInput, out leadOutput) (bool, family) {
 	lead := f.named(in.lead)
 	switch {
 	case lead < 0:
-		return false, f // no answer named it
+		return false, f // no answer has this id
 	case f.erasedWithSurvivor(lead):
 		return out.unknown || out.status == 200 || out.status == 404, f
 	case f.leads[lead].into != 0:
@@ -315,11 +315,11 @@ func (f family) join(in leadInput, out leadOutput) (bool, family) {
 	if into < 0 || from < 0 {
 		return false, f
 	}
-	answers := func(due leadOutput, lead int) (bool, family) {
-		if due.lead = f.leads[lead].id; due.lead == "" { // no answer has named it yet
-			due.lead, f.leads[lead].id = out.lead, out.lead
+	answers := func(expected leadOutput, lead int) (bool, family) {
+		if expected.lead = f.leads[lead].id; expected.lead == "" { // no earlier answer has the id
+			expected.lead, f.leads[lead].id = out.lead, out.lead
 		}
-		return out.unknown || due == out, f
+		return out.unknown || expected == out, f
 	}
 	switch last := f.survivor(from); {
 	case f.leads[into].erased, f.erasedWithSurvivor(into):
@@ -395,7 +395,7 @@ var tokenModel = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
 }
 
-// step reports whether a request may have this answer now, and what holds after it.
+// step reports whether a request may have this answer now, and returns the next state.
 func (a accountTokens) step(in tokenInput, out tokenOutput) (bool, accountTokens) {
 	at := slices.IndexFunc(a.held[:a.count], func(h heldToken) bool {
 		return in.do == "use" && h.value == in.value && in.value != "" || in.token != "" && h.id == in.token

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Clients send more than twice the memory that the service may use, and do not read its answers. The service stays within its
-// limit, refuses some, and keeps working.
+// Clients send more than twice the memory limit of the service, and do not read its answers. The service must not exceed the limit, and
+// must refuse some requests and serve others.
 func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -53,7 +53,7 @@ func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 	p.stop(t)
 }
 
-// mapped is the peak of memory from the system in bytes, by Go's runtime, without that of the race detector.
+// mapped returns the peak of memory that Go's runtime has obtained from the system, in bytes, without that of the race detector.
 func mapped(t *testing.T, base string) int64 {
 	t.Helper()
 	_, after, found := strings.Cut(scrape(t, base), "\ngo_memstats_sys_bytes ")

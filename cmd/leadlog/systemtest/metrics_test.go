@@ -13,9 +13,9 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
 	settings["LEADLOG_RATE_LIMIT"], settings["LEADLOG_RATE_BURST"] = "0.001", "1"
-	away := newWitness(t, "away.example.com")
-	away.Close()
-	settings["LEADLOG_WITNESSES"] = away.key() + "=" + away.URL
+	unreachable := newWitness(t, "away.example.com")
+	unreachable.Close()
+	settings["LEADLOG_WITNESSES"] = unreachable.key() + "=" + unreachable.URL
 	jwt := provision(t, settings)
 	_, base := serve(t, settings)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
@@ -36,7 +36,7 @@ func TestMetrics(t *testing.T) {
 		}, soon, 20*time.Millisecond, "no line %s", line)
 	}
 
-	// The metrics of the alerts and the dashboard exist under the same names.
+	// Every metric of the alerts and of the dashboard exists.
 	asked := regexp.MustCompile(`\bleadlog_[a-z_]+`)
 	names := map[string]bool{}
 	for _, file := range []string{"../../../deploy/prometheus/alerts.yaml", "../../../deploy/grafana/dashboards/leadlog.json"} {

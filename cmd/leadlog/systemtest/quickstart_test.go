@@ -40,7 +40,7 @@ func shell(t *testing.T, script string, variables ...string) string {
 	return string(printed)
 }
 
-// quickstart starts a service with a token, as the manuals assume.
+// quickstart starts a service with a token, which the manuals require.
 func quickstart(t *testing.T) (base, token, jwt string) {
 	t.Helper()
 	settings := serveSettings(t)
@@ -107,7 +107,7 @@ func TestQuickStart_JavaScriptAndPython(t *testing.T) {
 	}
 }
 
-// Form plugins name their fields so.
+// The manual lists the field names of form plugins.
 func TestQuickStart_FormFieldNames(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
@@ -138,7 +138,7 @@ func TestQuickStart_FormFieldNames(t *testing.T) {
 func TestQuickStart_Intakes(t *testing.T) {
 	t.Parallel()
 	base, _, jwt := quickstart(t)
-	made := map[string]map[string]any{}
+	intakes := map[string]map[string]any{}
 	for _, script := range codeBlocks(t, "deploy/docs/quickstart.md", "sh") {
 		if !strings.Contains(script, "/intakes") {
 			continue
@@ -150,13 +150,13 @@ func TestQuickStart_Intakes(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal([]byte(printed[strings.Index(printed, "{"):]), &created), printed)
 		require.True(t, created.Success, printed)
-		made[created.Data["kind"].(string)] = created.Data
+		intakes[created.Data["kind"].(string)] = created.Data
 	}
-	require.Len(t, made, 6)
+	require.Len(t, intakes, 6)
 
 	call := codeBlocks(t, "deploy/docs/quickstart.md", "console")[0]
 	call, printed, _ := strings.Cut(strings.TrimPrefix(strings.ReplaceAll(call, "\\\n", ""), "$ "), "\n")
-	call = regexp.MustCompile(`/in/[0-9A-Z]{26}`).ReplaceAllString(call, made["webhook"]["url"].(string))
+	call = regexp.MustCompile(`/in/[0-9A-Z]{26}`).ReplaceAllString(call, intakes["webhook"]["url"].(string))
 	require.Contains(t, printed, `{"success":true,"arrivalId":`)
 	require.Regexp(t, `\{"success":true,"arrivalId":"[0-9A-Z]{26}"\}`, shell(t, call, "LEADLOG_URL="+base))
 
@@ -169,7 +169,7 @@ func TestQuickStart_Intakes(t *testing.T) {
 	}
 	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for _, want := range []int{http.StatusSeeOther, http.StatusBadRequest} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+made["form"]["url"].(string), strings.NewReader(form.Encode()))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+intakes["form"]["url"].(string), strings.NewReader(form.Encode()))
 		require.NoError(t, err)
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		request.Header.Set("Accept", "text/html,*/*;q=0.8")

@@ -40,7 +40,7 @@ func text(t *testing.T, url, bearer string) (body string) {
 	return body
 }
 
-// logKey is the verifier key of the log that a receipt is of.
+// logKey returns the verifier key of a receipt's log.
 func logKey(t *testing.T, settings map[string]string, receipt string) string {
 	t.Helper()
 	seed, err := base64.StdEncoding.DecodeString(settings["LEADLOG_TREE_KEY"])
@@ -52,7 +52,7 @@ func logKey(t *testing.T, settings map[string]string, receipt string) string {
 	return signer.PublicKey()
 }
 
-// auditorsProgram builds the program that the documents print.
+// auditorsProgram builds the program that is printed in the documents.
 func auditorsProgram(t *testing.T) string {
 	t.Helper()
 	const manuals = "../../../deploy/docs/"
@@ -92,15 +92,15 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 		require.NoError(t, err)
 		eventFiles = append(eventFiles, file(t, dir, "event-"+string(rune('a'+len(eventFiles))), string(shown)))
 	}
-	nothing := map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none")} // no database, no keys
-	out, _ := outputOf(t, 0, nothing, "verify", "--receipt", receiptFile, "--event", eventFiles[0], "--public-key", key)
+	offline := map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none")} // no database, no keys
+	out, _ := outputOf(t, 0, offline, "verify", "--receipt", receiptFile, "--event", eventFiles[0], "--public-key", key)
 	require.Contains(t, out, "event "+eventID+" of stream lead-"+lead+" at revision 0 is number ")
 	tampered := file(t, dir, "tampered.txt", strings.Replace(receipt, "\nindex ", "\nindex 1", 1))
 	other := logKey(t, map[string]string{"LEADLOG_TREE_KEY": base64.StdEncoding.EncodeToString(make([]byte, 32))}, receipt)
 	for _, c := range []struct {
 		code  int
 		flags []string
-		says  string
+		want  string
 	}{
 		{1, []string{"--receipt", receiptFile, "--event", eventFiles[1], "--public-key", key}, "id is "},
 		{1, []string{"--receipt", tampered, "--event", eventFiles[0], "--public-key", key}, "does not have the event"},
@@ -112,16 +112,16 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 		{2, []string{"--receipt", receiptFile, "--public-key", key}, "--event"},
 		{2, []string{"--receipt", receiptFile, "--certificate", receiptFile, "--public-key", key}, "--certificate"},
 	} {
-		out, problem := outputOf(t, c.code, nothing, append([]string{"verify"}, c.flags...)...)
-		require.Contains(t, out+problem, c.says)
+		out, problem := outputOf(t, c.code, offline, append([]string{"verify"}, c.flags...)...)
+		require.Contains(t, out+problem, c.want)
 	}
 	printed, _ := outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "verify", "--receipt", receiptFile, "--event", eventFiles[0])
-	require.Equal(t, out, printed, "the key of the service's machine will do")
+	require.Equal(t, out, printed, "the tree key on the service's machine replaces --public-key")
 
 	program := auditorsProgram(t)
-	said, err := exec.CommandContext(t.Context(), program, receiptFile, eventFiles[0], key).CombinedOutput()
-	require.NoError(t, err, string(said))
-	require.Contains(t, string(said), "event "+eventID+" is number ")
+	output, err := exec.CommandContext(t.Context(), program, receiptFile, eventFiles[0], key).CombinedOutput()
+	require.NoError(t, err, string(output))
+	require.Contains(t, string(output), "event "+eventID+" is number ")
 	for _, wrong := range [][]string{{tampered, eventFiles[0], key}, {receiptFile, eventFiles[1], key}, {receiptFile, eventFiles[0], other}} {
 		require.Error(t, exec.CommandContext(t.Context(), program, wrong...).Run())
 	}
@@ -129,7 +129,7 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	certificate := filepath.Join(dir, "certificate.json")
 	forgotten, _ := outputOf(t, 0, settings, "forget", lead, "--account", "acme", "--yes", "--certificate", certificate)
 	require.Contains(t, forgotten, "erased")
-	out, _ = outputOf(t, 0, nothing, "verify", "--certificate", certificate, "--public-key", key)
+	out, _ = outputOf(t, 0, offline, "verify", "--certificate", certificate, "--public-key", key)
 	require.Contains(t, out, "lead "+lead+" was erased at ")
 	require.Regexp(t, "destroyed: the key of lead "+lead+" with the hash [0-9a-f]{64}\n", out)
 	require.Regexp(t, `endpoint \w+ \(127.0.0.1:\d+\): (acknowledged at|pending)`, out)
@@ -138,21 +138,21 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	require.NoError(t, err)
 	requireNoTraces(t, "certificate", string(content))
 	changed := file(t, dir, "changed.json", strings.Replace(string(content), `"system:forget"`, `"user:ann"`, 1))
-	out, _ = outputOf(t, 1, nothing, "verify", "--certificate", changed, "--public-key", key)
+	out, _ = outputOf(t, 1, offline, "verify", "--certificate", changed, "--public-key", key)
 	require.Contains(t, out, "erasure.actor is not what the proof says")
 
-	// The log moves, is restored, and its views are built again: it is the same leaf, in a tree that the first receipt's begins.
+	// The log is copied and restored, and its views are rebuilt. The event has the same leaf, in an extension of the first receipt's tree.
 	trust := audit.Trust{PublicKey: key}
 	first, err := audit.OpenReceipt([]byte(receipt), trust)
 	require.NoError(t, err)
-	holds := func(base string) {
+	requireSameLeaf := func(base string) {
 		t.Helper()
 		again, err := audit.OpenReceipt([]byte(text(t, base+route, token)), trust)
 		require.NoError(t, err)
 		require.Equal(t, []any{first.Leaf, first.Index}, []any{again.Leaf, again.Index})
 		require.Greater(t, again.Checkpoint.N, first.Checkpoint.N)
 	}
-	holds(base)
+	requireSameLeaf(base)
 	p.stop(t)
 	dump := filepath.Join(dir, "leadlog.dump")
 	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_DATABASE_URL"])
@@ -161,12 +161,12 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	moved := withLog(settings, copied)
 	launch(t, moved, "replay", "all").exits(t, 0)
 	p, base = serve(t, moved)
-	holds(base)
+	requireSameLeaf(base)
 	p.stop(t)
 
 	restored := maps.Clone(settings)
 	restored["LEADLOG_DATABASE_URL"] = pgtest.Database(t)
 	tool(t, "pg_restore", "--exit-on-error", "--dbname="+restored["LEADLOG_DATABASE_URL"], dump)
 	_, base = serve(t, restored)
-	holds(base)
+	requireSameLeaf(base)
 }

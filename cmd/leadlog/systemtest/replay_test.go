@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// traffic captures leads and reads one, without a pause, and fails at the first unexpected answer.
+// traffic captures leads and reads one continuously, and stops at the first unexpected answer.
 type traffic struct {
 	captured []string // positions
 	failed   error
@@ -50,18 +50,18 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
-	filled := fillLog(t, settings, 0, 2000, nil)
+	leads := fillLog(t, settings, 0, 2000, nil)
 	_, base := serve(t, settings)
 	hook := newReceiver(t)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+hook.URL+`"}`).status)
 	require.Eventually(t, func() bool {
-		return mustCall(t, "GET", base+"/api/v1/crm/leads/"+filled[len(filled)-1], jwt, "").status == 200
+		return mustCall(t, "GET", base+"/api/v1/crm/leads/"+leads[len(leads)-1], jwt, "").status == 200
 	}, soon, 10*time.Millisecond)
 
-	running := startTraffic(base, jwt, filled[0])
+	running := startTraffic(base, jwt, leads[0])
 	t.Cleanup(running.stop)
 	interrupted := 0
-	for round := range 12 { // the first kills are early enough on any machine
+	for round := range 12 { // the delays grow, so the first kills interrupt a replay on any machine
 		p := launch(t, settings, "replay", "all")
 		select {
 		case <-p.exited:
@@ -75,17 +75,17 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 	}
 	launch(t, settings, "replay", "all").exits(t, 0)
 	running.stop()
-	require.NoError(t, running.failed, "captures and reads go on undisturbed")
+	require.NoError(t, running.failed, "a capture or read failed during the replay")
 	require.NotZero(t, interrupted)
 	require.NotEmpty(t, running.captured)
 
 	launch(t, settings, "verify").exits(t, 0)
 	require.Eventually(t, func() bool { return len(hook.missing(running.captured)) == 0 }, soon, 20*time.Millisecond)
-	require.Equal(t, len(running.captured), hook.count(), "of what was there before, no webhook was sent")
+	require.Equal(t, len(running.captured), hook.count(), "events before the registration have no webhook")
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'replay%'`))
 }
 
-// kill ends a program with SIGKILL, if it has not ended by itself.
+// kill ends a program with SIGKILL, unless it has already ended.
 func kill(p *program) error {
 	if err := p.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -124,7 +124,7 @@ func TestReplay_DueAfterVersionChange(t *testing.T) {
 	ready := mustCall(t, "GET", base+"/readyz", "", "")
 	require.Contains(t, fmt.Sprint(ready.body), "built by another version; run leadlog replay lead")
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
-	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status, "captures go on")
+	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status, "captures do not need the view")
 
 	launch(t, settings, "replay", "lead").exits(t, 0)
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)

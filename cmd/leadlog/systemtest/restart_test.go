@@ -23,7 +23,7 @@ import (
 // restarts names the variable with the number of restarts; make restart-test sets it.
 const restarts = "LEADLOG_TEST_RESTARTS"
 
-// balancer forwards requests to the ready processes in turn.
+// balancer forwards requests to the ready processes, round-robin.
 type balancer struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -88,7 +88,7 @@ func (b *balancer) has(n int) bool {
 	return len(b.ready) == n
 }
 
-// Two processes behind a balancer are restarted in turn, under load: no request fails, and no delivery is repeated.
+// Two processes behind a balancer are restarted alternately under load. No request may fail, and no delivery may be repeated.
 func TestRestart_Rolling(t *testing.T) {
 	t.Parallel()
 	rounds, err := strconv.Atoi(os.Getenv(restarts))
@@ -157,6 +157,6 @@ func TestRestart_Rolling(t *testing.T) {
 	require.NoError(t, failed)
 	all := slices.Concat(events...)
 	require.Eventually(t, func() bool { return len(receiver.missing(all)) == 0 }, soon, 20*time.Millisecond)
-	t.Logf("%d restarts: %d leads acknowledged, none refused, %d deliveries doubled", rounds, len(all), receiver.repeated())
-	require.Zero(t, receiver.repeated(), "a process that is stopped stores the results of what it sent")
+	t.Logf("%d restarts: %d leads acknowledged, none refused, %d deliveries repeated", rounds, len(all), receiver.repeated())
+	require.Zero(t, receiver.repeated(), "a stopping process stores the results of its deliveries")
 }

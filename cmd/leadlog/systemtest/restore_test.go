@@ -23,9 +23,9 @@ func tool(t *testing.T, name string, args ...string) string {
 	return string(output)
 }
 
-func captureAs(t *testing.T, base, jwt, who string) answer {
+func captureAs(t *testing.T, base, jwt, name string) answer {
 	t.Helper()
-	got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"`+who+`@example.com"}`).is(t, 201)
+	got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"`+name+`@example.com"}`).is(t, 201)
 	return got
 }
 
@@ -60,7 +60,7 @@ func TestRestore_WholeDatabase(t *testing.T) {
 	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM views.lead`))
 }
 
-// The log is in a database of its own. Restored alone, it grows beyond the position of the views before they follow it again.
+// The log has its own database. Only the log is restored, and it grows beyond the position of the views before they follow it again.
 func TestRestore_LogAlone(t *testing.T) {
 	t.Parallel()
 	settings := emptySettings(t)
@@ -89,7 +89,7 @@ func TestRestore_LogAlone(t *testing.T) {
 	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_EVENTSTORE_URL"], dump)
 	head := tool(t, "psql", "-Atqc", "SELECT max(position) FROM log.event", settings["LEADLOG_EVENTSTORE_URL"])
 	p, base = serve(t, settings)
-	for i := range 6 { // now the log is beyond the position of the views
+	for i := range 6 { // the log grows beyond the position of the views
 		last = captureAs(t, base, jwt, fmt.Sprintf("after%d", i))
 	}
 	p.stop(t)
@@ -101,9 +101,9 @@ func TestRestore_LogAlone(t *testing.T) {
 	p.waitFor(t, p.err, `(the view has events that the log does not have)`)
 	p.stop(t)
 
-	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request whose event is lost
+	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // of a lost request
 	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
-	settings["LEADLOG_LOG_ORIGIN"] = "example.com/leads-restored" // the checkpoints of the other name have the lost events
+	settings["LEADLOG_LOG_ORIGIN"] = "example.com/leads-restored" // checkpoints with the former name include lost events
 	launch(t, settings, "replay", "all").exits(t, 0)
 	launch(t, settings, "verify").exits(t, 0) // as in the runbook, before the service starts
 	_, base = serve(t, settings)
@@ -112,18 +112,18 @@ func TestRestore_LogAlone(t *testing.T) {
 	launch(t, settings, "verify").exits(t, 0)
 	require.Equal(t, 7, queryInt(t, settings, `SELECT count(*) FROM views.lead`))
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond,
-		"and webhooks come of what came after the backup")
+		"events after the backup have webhooks")
 	require.Zero(t, receiver.repeated())
 	refused := mustCall(t, "GET", base+"/api/v1/crm/events?after="+follower, jwt, "").is(t, 410)
-	require.Equal(t, "CURSOR_OF_ANOTHER_LOG", refused.body["code"], "although the log has grown past the cursor")
+	require.Equal(t, "CURSOR_OF_ANOTHER_LOG", refused.body["code"], "the cursor is refused, although the log is longer")
 
 	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string) + "/deliveries"
 	sent := mustCall(t, "GET", path, jwt, "").body["data"].([]any)
-	oldest := sent[len(sent)-1].(map[string]any)["deliveryId"].(string) // of before the backup
+	oldest := sent[len(sent)-1].(map[string]any)["deliveryId"].(string) // from before the backup
 	require.Equal(t, 202, mustCall(t, "POST", path+"/"+oldest+"/retry", jwt, "").status)
 	require.Eventually(t, func() bool {
 		return len(mustCall(t, "GET", path+"/"+oldest, jwt, "").data()["attempts"].([]any)) == 2
-	}, soon, 10*time.Millisecond, "a retry that is asked for after the backup is made")
+	}, soon, 10*time.Millisecond, "a retry requested after the restore is sent")
 }
 
 // A log from before an erasure is restored, with the keys from after it.
@@ -133,11 +133,11 @@ func TestRestore_ErasesAgain(t *testing.T) {
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	leads := base + "/api/v1/crm/leads"
-	stays, part := captureAs(t, base, jwt, "stays").data()["leadId"].(string), captureAs(t, base, jwt, "part").data()["leadId"].(string)
-	mustCall(t, "POST", leads+"/"+stays+"/join", jwt, `{"from":"`+part+`"}`).is(t, 200)
+	surviving, source := captureAs(t, base, jwt, "stays").data()["leadId"].(string), captureAs(t, base, jwt, "part").data()["leadId"].(string)
+	mustCall(t, "POST", leads+"/"+surviving+"/join", jwt, `{"from":"`+source+`"}`).is(t, 200)
 	log, keys := filepath.Join(t.TempDir(), "log.dump"), filepath.Join(t.TempDir(), "keys.dump")
 	tool(t, "pg_dump", "-Fc", "--schema=log", "--schema=delivery", "--schema=secret", "--schema=quota", "--file="+log, settings["LEADLOG_DATABASE_URL"])
-	mustCall(t, "DELETE", leads+"/"+stays, jwt, "").is(t, 200)
+	mustCall(t, "DELETE", leads+"/"+surviving, jwt, "").is(t, 200)
 	tool(t, "pg_dump", "-Fc", "--schema=person", "--file="+keys, settings["LEADLOG_DATABASE_URL"])
 	p.stop(t)
 
@@ -148,13 +148,13 @@ func TestRestore_ErasesAgain(t *testing.T) {
 	launch(t, settings, "migrate").exits(t, 0)
 	launch(t, settings, "replay", "all").exits(t, 0)
 	printed := launch(t, settings, "verify", "--heal").exits(t, 1)
-	require.Contains(t, printed.out.String(), "lead "+stays+" of account acme cannot be read")
-	launch(t, settings, "forget", part, "--account", "acme", "--yes").exits(t, 1) // it is part of the other
-	launch(t, settings, "forget", stays, "--account", "other", "--yes").exits(t, 1)
-	launch(t, settings, "forget", stays, "--account", "acme", "--yes").exits(t, 0)
+	require.Contains(t, printed.out.String(), "lead "+surviving+" of account acme cannot be read")
+	launch(t, settings, "forget", source, "--account", "acme", "--yes").exits(t, 1) // the source lead of a join cannot be erased alone
+	launch(t, settings, "forget", surviving, "--account", "other", "--yes").exits(t, 1)
+	launch(t, settings, "forget", surviving, "--account", "acme", "--yes").exits(t, 0)
 	printed = launch(t, settings, "verify").exits(t, 0)
-	require.NotContains(t, printed.out.String(), "note:", "its claims count as free")
-	printed = launch(t, settings, "forget", stays, "--account", "acme", "--yes").exits(t, 0)
+	require.NotContains(t, printed.out.String(), "note:", "the claims of the erased lead are treated as free")
+	printed = launch(t, settings, "forget", surviving, "--account", "acme", "--yes").exits(t, 0)
 	require.Contains(t, printed.out.String(), "was erased before")
 
 	_, base = serve(t, settings)

@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// asRole is a database's address for another role. Access to the server's socket needs no password.
+// asRole returns a database's address for another role. The server's socket needs no password.
 func asRole(t *testing.T, address, role string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -38,8 +38,8 @@ func inDatabase(ctx context.Context, t *testing.T, address, statement string) er
 	return err
 }
 
-// scripted returns a function that runs scripts of deploy with psql as a superuser. Roles belong to the whole server: they get a
-// prefix of the test's own, and are dropped at the end.
+// scripted returns a function that runs scripts of deploy with psql as a superuser. Roles are global to a server, so they get a unique
+// prefix and are dropped at the end.
 func scripted(t *testing.T, database string, roles ...string) (prefix string, run func(script string, variables ...string)) {
 	t.Helper()
 	prefix = "r" + strings.ToLower(rand.Text()[:12]) + "_"
@@ -65,7 +65,7 @@ func scripted(t *testing.T, database string, roles ...string) (prefix string, ru
 	}
 }
 
-// deploy/roles.sql is used as it describes.
+// The test follows the instructions in deploy/roles.sql.
 func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	t.Parallel()
 	settings := emptySettings(t)
@@ -109,7 +109,7 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 		mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	})
 
-	// The analyst can read a table of a later migration too.
+	// The analyst can also read a table of a later migration.
 	run("analyst.sql")
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"owner"), `CREATE TABLE views.later ()`))
 	keepInUse(t, asRole(t, own, "postgres"), prefix+"writer")
@@ -117,8 +117,8 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
 }
 
-// exportsBehind exports tokens as a role that may only read, while the running service's view lacks the token that create creates. The
-// export must wait for the service.
+// exportsBehind exports tokens as a read-only role while the view of the running service lacks the token that create creates. The export
+// must wait for the view.
 func exportsBehind(t *testing.T, settings map[string]string, superuser, role string, create func()) {
 	t.Helper()
 	holder, err := pgx.Connect(t.Context(), superuser)
@@ -130,7 +130,7 @@ func exportsBehind(t *testing.T, settings map[string]string, superuser, role str
 	own := maps.Clone(settings)
 	own["LEADLOG_DATABASE_URL"] = asRole(t, superuser, role)
 	export := launch(t, own, "export", "tokens", "--account", "acme")
-	looked := func() bool {
+	waiting := func() bool {
 		return pgtest.Value[bool](t, holder, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = '`+role+`' AND query LIKE 'SELECT position FROM views.checkpoint%')`)
 	}
 	require.Eventually(t, func() bool {
@@ -139,7 +139,7 @@ func exportsBehind(t *testing.T, settings map[string]string, superuser, role str
 		case <-export.exited:
 			return true
 		default:
-			return looked()
+			return waiting()
 		}
 	}, soon, 5*time.Millisecond)
 	pgtest.Exec(t, holder, `ROLLBACK`)
@@ -147,7 +147,7 @@ func exportsBehind(t *testing.T, settings map[string]string, superuser, role str
 	require.Contains(t, export.out.String(), "token.created")
 }
 
-// The schema's owner and a superuser rebuild views and make as-of copies, as in the shell that ran leadlog migrate.
+// The schema's owner and a superuser rebuild views and make as-of copies, as operators do after leadlog migrate.
 func TestRoles_ReplayKeepsOwner(t *testing.T) {
 	t.Parallel()
 	settings := emptySettings(t)
@@ -173,7 +173,7 @@ func TestRoles_ReplayKeepsOwner(t *testing.T) {
 
 	as(prefix+"owner", "replay", "all", "--into", "day_of_owner")
 	as("postgres", "replay", "all", "--into", "day_of_superuser")
-	// roles.sql gives the service a copy that is older than the roles.
+	// roles.sql makes the service the owner of a copy that is older than the roles.
 	superuser := asRole(t, own, "postgres")
 	require.NoError(t, inDatabase(t.Context(), t, superuser, `ALTER SCHEMA day_of_owner OWNER TO postgres; ALTER TABLE day_of_owner.lead OWNER TO postgres`))
 	run("roles.sql")
@@ -184,7 +184,7 @@ func TestRoles_ReplayKeepsOwner(t *testing.T) {
 	}
 }
 
-// The service's role creates the log, as copy-log does.
+// The service's role creates the log, as with copy-log.
 func TestRoles_TakeOverExistingLog(t *testing.T) {
 	t.Parallel()
 	settings := emptySettings(t)
@@ -204,7 +204,7 @@ func TestRoles_TakeOverExistingLog(t *testing.T) {
 		     + (SELECT count(*) FROM pg_namespace WHERE nspname = 'log' AND nspowner = '`+prefix+`writer'::regrole)`))
 }
 
-// keepInUse locks every table of a role until the test ends, as a busy service does. A statement that waits for one fails.
+// keepInUse locks every table of a role until the test ends, as a busy service does. A statement that waits for such a lock fails.
 func keepInUse(t *testing.T, superuser, owner string) {
 	t.Helper()
 	require.NoError(t, inDatabase(t.Context(), t, superuser,
@@ -222,7 +222,7 @@ func keepInUse(t *testing.T, superuser, owner string) {
 		END $$`)
 }
 
-// Readers take every lock that they can get, and the service continues. For a replay see TestReplay_EndsReadersOfView.
+// Readers acquire every lock that they can, and the service continues. TestReplay_EndsReadersOfView covers replays.
 func TestRoles_ReadersBlockNothing(t *testing.T) {
 	t.Parallel()
 	settings := emptySettings(t)
@@ -260,25 +260,25 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 			require.ErrorAs(t, inDatabase(t.Context(), t, address, statement), &refused, "%s: %s", role, statement)
 			require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
 		}
-		held, err := pgx.Connect(t.Context(), address)
+		reader, err := pgx.Connect(t.Context(), address)
 		require.NoError(t, err)
-		defer held.Close(context.Background())
+		defer reader.Close(context.Background())
 		for _, statement := range []string{
 			`SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0`,
 			`LISTEN leadlog_log; LISTEN leadlog_delivery; LISTEN leadlog_forgotten`,
 			`SELECT pg_notify(c, repeat('x', 7000) || n) FROM generate_series(1, 2000) n, unnest(ARRAY['leadlog_log', 'leadlog_delivery', 'leadlog_forgotten']) c`,
 			`BEGIN; LOCK TABLE views.lead IN ACCESS SHARE MODE; SELECT FROM views.lead`,
 		} {
-			_, err := held.Exec(t.Context(), statement)
+			_, err := reader.Exec(t.Context(), statement)
 			require.NoError(t, err, "%s: %s", role, statement)
 		}
 		tables := []string{"views.lead"}
-		if role == prefix+"reader" { // which may read the log
+		if role == prefix+"reader" { // this role may read the log
 			tables = append(tables, "log.append_lock")
-			_, err := held.Exec(t.Context(), `LOCK TABLE log.append_lock IN ACCESS SHARE MODE`)
+			_, err := reader.Exec(t.Context(), `LOCK TABLE log.append_lock IN ACCESS SHARE MODE`)
 			require.NoError(t, err)
 		}
-		for _, table := range tables { // CREATE RULE locks before it checks: all others would wait behind the lock it waits for
+		for _, table := range tables { // CREATE RULE locks before it checks permissions, and would block all later statements
 			for _, statement := range []string{`CREATE RULE mine AS ON INSERT TO %s DO INSTEAD NOTHING`, `COMMENT ON TABLE %s IS 'mine'`} {
 				var refused *pgconn.PgError
 				statement = `SET lock_timeout = '5s'; BEGIN READ WRITE; ` + fmt.Sprintf(statement, table)
@@ -302,8 +302,8 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 	launch(t, settings, "migrate").exits(t, 0)
 }
 
-// deploy/keys.sql is used as it describes, after deploy/roles.sql.
-func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
+// The test follows the instructions in deploy/keys.sql, after deploy/roles.sql.
+func TestRoles_SeparateOwnerOfPersonKeys(t *testing.T) {
 	t.Parallel()
 	settings := emptySettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
@@ -316,13 +316,13 @@ func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
 	}
 	settings["LEADLOG_DATABASE_URL"] = as("owner")
 	command("migrate")
-	for range 2 { // both may be run again
+	for range 2 { // both scripts can be repeated
 		run("roles.sql")
 		run("keys.sql", "service="+prefix+"writer")
 	}
 	command("migrate")
 
-	// The service captures, shows, seals again and erases.
+	// The service captures, reads, seals with a new key and erases.
 	settings["LEADLOG_DATABASE_URL"] = as("writer")
 	jwt := newAccount(t, settings, "acme")
 	p, base := serve(t, settings)
@@ -337,7 +337,7 @@ func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
 	require.Equal(t, "asha@example.com", mustCall(t, "GET", path+asha.data()["leadId"].(string), jwt, "").data()["email"])
 	command("verify")
 
-	// No other role reads a key, and the keys' owner reads nothing else.
+	// No other role can read keys, and the owner of the keys can read nothing else.
 	for role, statements := range map[string][]string{
 		"reader": {`SELECT * FROM person.key`, `SELECT count(*) FROM person.key`, `TABLE person.key`},
 		"writer": {`TRUNCATE person.key`, `ALTER TABLE person.key OWNER TO CURRENT_USER`, `DROP TABLE person.key`},
@@ -355,7 +355,7 @@ func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
 	require.NotContains(t, kept, "lead-"+ravi.data()["leadId"].(string))
 	require.NotContains(t, kept, "asha@example.com")
 
-	// The same roles create lost views again, and the keys stay.
+	// The roles can rebuild lost views, and the keys are kept.
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, "postgres"), `DROP SCHEMA views CASCADE`))
 	meera := captureAs(t, base, jwt, "meera")
 	settings["LEADLOG_DATABASE_URL"] = as("owner")

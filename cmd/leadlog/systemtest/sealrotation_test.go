@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The runbook's steps with two processes: each reads what the other sealed, at each step and half way through it, and at the end the
-// old key is not needed.
+// The test runs the runbook's steps with two processes. At and within each step, each process can read events that the other has sealed.
+// At the end, the old key is not needed.
 func TestSealKey_Rotation(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -25,13 +25,13 @@ func TestSealKey_Rotation(t *testing.T) {
 	}
 	early := captureAs(t, bases[0], jwt, "early").data()["leadId"]
 	people := 0
-	known := func() {
+	requireReadable := func() {
 		t.Helper()
 		for i, base := range bases {
 			people++
-			came := fmt.Sprintf(`{"email":"number%d@example.com","metadata":{"source":"website"}}`, people)
-			mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, came).is(t, 201)
-			mustCall(t, "POST", bases[1-i]+"/api/v1/crm/leads", jwt, came).is(t, 200)
+			body := fmt.Sprintf(`{"email":"number%d@example.com","metadata":{"source":"website"}}`, people)
+			mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, body).is(t, 201)
+			mustCall(t, "POST", bases[1-i]+"/api/v1/crm/leads", jwt, body).is(t, 200)
 			reported := mustCall(t, "GET", fmt.Sprintf("%s/api/v1/crm/leads/%s/events", base, early), jwt, "")
 			require.Contains(t, fmt.Sprint(reported.body), "early@example.com")
 		}
@@ -44,12 +44,12 @@ func TestSealKey_Rotation(t *testing.T) {
 			if keys != after {
 				processes[i].waitFor(t, processes[i].err, `(nothing needs the earlier keys of LEADLOG_SEAL_KEY)`)
 			}
-			known()
+			requireReadable()
 		}
 	}
 }
 
-// A process with another key stopped the views and webhooks of all others within seconds, because they could not read what it sealed.
+// A process with another key once stopped the views and webhooks of all others, because they could not read its sealed events.
 func TestSealKey_RejectsUnknownKey(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -64,7 +64,7 @@ func TestSealKey_RejectsUnknownKey(t *testing.T) {
 		require.Contains(t, printed, "Try: the LEADLOG_SEAL_KEY of the service")
 	}
 
-	// The key is lost: the runbook's steps.
+	// The runbook's steps after the loss of the key.
 	conn, err := pgx.Connect(t.Context(), settings["LEADLOG_DATABASE_URL"])
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))

@@ -19,12 +19,12 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// Personal data in the requests of the test below.
+// persons are personal data in the requests of TestSecrecy_NothingPersonalIsLogged.
 var persons = []string{
 	"Asha", "Kulkarni", "9812345678", "98123", "kulkarni.example", "203.0.113.77", "SpyBrowser", "Whitefield", "visitor-of-asha",
 }
 
-// rawClient sends requests with personal data and secrets in every place that a request has.
+// rawClient sends requests with personal data and secrets in the path, the query, the headers and the body.
 type rawClient struct {
 	t    *testing.T
 	base string
@@ -47,7 +47,7 @@ func (w rawClient) send(method, path, bearer, body string) (int, string) {
 	return response.StatusCode, string(raw)
 }
 
-// The service, at the level debug, does everything it can, and fails in every way that a test can cause.
+// The service runs at log level debug. The requests cover every operation and every failure that a test can cause.
 func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -100,7 +100,7 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 		statuses[status] = true
 	}
 	for _, status := range []int{200, 202, 400, 401, 404, 409} {
-		require.True(t, statuses[status], "no request was answered with %d", status)
+		require.True(t, statuses[status], "no answer has status %d", status)
 	}
 	require.Eventually(t, func() bool {
 		return strings.Contains(scrape(t, base), `leadlog_deliveries_total{state="failed"}`) &&
@@ -110,7 +110,7 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "leads.ndjson")
 	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(asha, `,"metadata":{"source":"chatbot"}`)+"\n{\"phone\":\"Asha\"}\n"), 0o600))
 	imported := launch(t, settings, "import", file, "--account", "acme")
-	require.Equal(t, 1, imported.wait(t), "one row is bad")
+	require.Equal(t, 1, imported.wait(t), "one row is invalid")
 
 	pgtest.Disconnect(t, settings["LEADLOG_DATABASE_URL"])
 	status, _ = w.send("POST", "/api/v1/crm/leads", token[1], fmt.Sprintf(asha, ""))
@@ -137,7 +137,7 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	}
 }
 
-// An endpoint echoes a request behind its response, on a connection that is kept for the next delivery.
+// An endpoint sends personal data after its response, on a connection that is kept for the next delivery.
 func TestSecrecy_UnsolicitedBytesAreNotLogged(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -178,7 +178,7 @@ func TestSecrecy_UnsolicitedBytesAreNotLogged(t *testing.T) {
 	case err := <-closed:
 		require.NoError(t, err)
 	case <-time.After(time.Minute):
-		require.Fail(t, "the connection is kept")
+		require.Fail(t, "the service has not closed the connection")
 	}
 	require.NotContains(t, p.err.String(), "Kulkarni")
 }

@@ -128,7 +128,7 @@ func TestSettings_RejectsInvalid(t *testing.T) {
 	}
 }
 
-// With a key set alone, a JWT of the issuer for any other application was accepted.
+// With only a key set, a JWT of the issuer for any other application was once accepted.
 func TestServe_KeySetNeedsIssuerAndAudience(t *testing.T) {
 	t.Parallel()
 	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
@@ -185,10 +185,10 @@ func TestServe_DatabaseDown(t *testing.T) {
 	require.Eventually(t, func() bool {
 		got, err := call(t.Context(), "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543212"}`)
 		return err == nil && got.status == 201
-	}, soon, 50*time.Millisecond, "and it recovers by itself")
+	}, soon, 50*time.Millisecond, "the service recovers without a restart")
 }
 
-// A session of a leaked secret could last for a hundred years.
+// A session by a leaked secret could once last for a hundred years.
 func TestConsole_SessionEndsWithJWTSecret(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)

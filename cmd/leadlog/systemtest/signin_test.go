@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/npmtest"
 )
 
-// People sign in at a provider that is not of this repository, with a page for each of their roles.
+// Users sign in at a third-party provider. Each role allows other pages.
 func TestConsole_SignInAtOIDCProvider(t *testing.T) {
 	t.Parallel()
 	issuer, admit := startProvider(t)
@@ -27,7 +27,7 @@ func TestConsole_SignInAtOIDCProvider(t *testing.T) {
 	admit(base)
 	c := openChromium(t, base)
 
-	// Signing in leads to the requested page. The role decides on the pages.
+	// Signing in opens the requested page. The role determines the accessible pages.
 	c.open("/console/leads?status=won")
 	c.accessible("sign-in at a provider")
 	c.signInAs("sam")
@@ -38,17 +38,17 @@ func TestConsole_SignInAtOIDCProvider(t *testing.T) {
 	c.open("/console/tokens")
 	c.waitText("main", "tokens:read")
 
-	// Signing out ends the session here and at the provider, which asks first.
+	// Signing out ends the session of the console and, after a confirmation, that of the provider.
 	c.signOutEverywhere()
 	c.open("/console/leads")
 	require.Equal(t, "/console/sign-in?next=%2Fconsole%2Fleads", c.path())
-	c.signInAs("olga") // the provider asks again who it is
+	c.signInAs("olga") // the provider requires a new sign-in
 	c.waitText("#leads", "No leads yet")
 	c.open("/console/tokens")
 	c.waitText("#tokens", "No API tokens yet")
 	c.signOutEverywhere()
 
-	// Without a role, and without an account that exists here, there is no session, and the page names what is missing.
+	// A user without a role or without an existing account gets no session. The page names the missing claim.
 	c.signInAs("nora")
 	c.waitText("[role=alert]", "none of the roles")
 	c.accessible("without a role")
@@ -61,7 +61,7 @@ func TestConsole_SignInAtOIDCProvider(t *testing.T) {
 	c.signInAs("eve")
 	c.waitText("[role=alert]", "elsewhere")
 
-	// Cancelling there is no failure of this service.
+	// A cancelled sign-in is not an error of this service.
 	c.signOutThere(issuer)
 	c.open("/console/")
 	c.click("Sign in with your organization")
@@ -69,7 +69,7 @@ func TestConsole_SignInAtOIDCProvider(t *testing.T) {
 	c.waitText("[role=alert]", "The sign-in provider denied access")
 }
 
-// startProvider starts npm's oidc-provider. It answers once it knows the address of the service.
+// startProvider starts npm's oidc-provider. The function admit sets the address of the service, which the provider needs.
 func startProvider(t *testing.T) (issuer string, admit func(service string)) {
 	t.Helper()
 	node := exec.Command("node", filepath.Join(npmtest.Install(t, "testdata/oidc"), "provider.js"))
@@ -92,7 +92,7 @@ func startProvider(t *testing.T) (issuer string, admit func(service string)) {
 	}
 }
 
-// signInAs signs in at the provider, which then asks for consent.
+// signInAs signs in at the provider and consents.
 func (c *chromium) signInAs(name string) {
 	c.t.Helper()
 	c.click("Sign in with your organization")
@@ -104,7 +104,7 @@ func (c *chromium) signInAs(name string) {
 	c.waitFor(arrived)
 }
 
-// signOutEverywhere signs out here, and there when the provider asks.
+// signOutEverywhere signs out of the console and confirms the sign-out at the provider.
 func (c *chromium) signOutEverywhere() {
 	c.t.Helper()
 	c.do(chromedp.Evaluate(`document.querySelector(".who button").click()`, nil))
@@ -126,7 +126,7 @@ func (c *chromium) click(name string) {
 	c.do(chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll("main a")].find((one) => one.textContent === %q).click()`, name), nil))
 }
 
-// atProvider clicks on a link or button of the provider once it is there.
+// atProvider waits for a link or button of the provider and clicks on it.
 func (c *chromium) atProvider(name string) {
 	c.t.Helper()
 	c.waitFor(fmt.Sprintf(`(() => {

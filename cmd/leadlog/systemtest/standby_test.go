@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// standbyTest is a service on a primary whose synchronous standby has stopped. A capture and an account were sent to it and answered
-// 503. The primary has committed the first of them.
+// standbyTest has a service on a primary with a stopped synchronous standby. A capture and a change of an account were answered 503. The
+// primary has committed the capture.
 type standbyTest struct {
 	pair              *pgtest.Pair
 	settings          map[string]string
@@ -41,7 +41,7 @@ func newStandbyTest(t *testing.T) *standbyTest {
 	for _, sent := range []request{p.arrival, p.accounts} {
 		p.call(t, sent, 503)
 	}
-	// The commit is pending: it is not visible, and all else is answered.
+	// The pending commit is not visible, and other requests are answered.
 	p.call(t, request{method: "GET", path: "/api/v1/crm/leads/" + first.data()["leadId"].(string)}, 200)
 	p.call(t, request{method: "GET", path: "/readyz"}, 200)
 	return p
@@ -81,17 +81,17 @@ func (p *standbyTest) requireAnsweredOnce(t *testing.T) {
 			lead = got.data()["leadId"].(string)
 		}
 	}
-	p.in.waitForLead(t, lead) // the first event may come again: the new primary may not know that it was delivered
+	p.in.waitForLead(t, lead) // the first event may be delivered again, because the new primary may lack the record of its delivery
 	mustCall(t, "GET", p.base+"/api/v1/crm/leads/"+lead, p.jwt, "").is(t, 200)
 	p.program.stop(t)
 	launch(t, p.settings, "verify").exits(t, 0)
 }
 
-// The primary has committed what its standby lacks. Until that is lost in the failover, no answer, view or webhook shows it, from
-// the process that sent it or from one that started later.
+// The primary has committed events that its standby lacks, and that the failover loses. No answer, view or webhook may show them before,
+// neither of the process that appended them nor of a later one.
 func TestStandby_NothingShownIsLost(t *testing.T) {
 	t.Parallel()
-	for name, show := range map[string]func(*testing.T, *standbyTest){
+	for name, fail := range map[string]func(*testing.T, *standbyTest){
 		"waits cancelled": func(t *testing.T, p *standbyTest) {
 			p.cancelWaits(t, "lead.created.v1")
 			p.call(t, p.accounts, 503)
@@ -108,7 +108,7 @@ func TestStandby_NothingShownIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newStandbyTest(t)
-			show(t, p)
+			fail(t, p)
 			shown := pgtest.Value[int](t, pgtest.Connect(t, p.pair.Primary.AdminURL()), `SELECT count(*) FROM log.event`)
 			require.NotZero(t, shown)
 			if name == "service killed" {
@@ -131,7 +131,7 @@ func TestStandby_NothingShownIsLost(t *testing.T) {
 	}
 }
 
-// The standby returns, and has what the primary committed in between: the retry gets the first answer, which a failover keeps.
+// The standby returns and receives the events that the primary has committed. A retry then gets the first answer, also after a failover.
 func TestStandby_ReturnAnswersRetry(t *testing.T) {
 	t.Parallel()
 	p := newStandbyTest(t)

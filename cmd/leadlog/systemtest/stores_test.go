@@ -42,8 +42,8 @@ func withEventStore(t *testing.T, settings map[string]string) map[string]string 
 	return settings
 }
 
-// A server appends events of its own. Those behind the newest event of the log are no progress of a view: counted as such, they would
-// put the view ahead of the log at the next start.
+// A server appends system events. A view must not advance over system events after the newest event of the log, because it would be
+// ahead of the log at the next start.
 func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 	t.Parallel()
 	settings := emptySettings(t)
@@ -88,10 +88,10 @@ func TestOnEventStoreDB_Down(t *testing.T) {
 	ready := mustCall(t, "GET", base+"/readyz", "", "").is(t, 503)
 	require.Contains(t, ready.data()["components"], map[string]any{"name": "log", "ready": false, "detail": "does not answer"})
 	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
-	require.Equal(t, 200, mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").status, "the views are elsewhere")
+	require.Equal(t, 200, mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").status, "the views are in PostgreSQL")
 	server.Reopen()
 	require.Eventually(t, func() bool {
 		got, err := call(t.Context(), "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543212"}`)
 		return err == nil && got.status == 201
-	}, soon, 50*time.Millisecond, "and it recovers by itself")
+	}, soon, 50*time.Millisecond, "the service recovers without a restart")
 }

@@ -22,7 +22,7 @@ type traceCollector struct {
 	*httptest.Server
 	mu    sync.Mutex
 	spans []*spans.Span
-	raw   strings.Builder // all requests, as text
+	raw   strings.Builder // text of all requests
 }
 
 func collectTraces(t *testing.T) *traceCollector {

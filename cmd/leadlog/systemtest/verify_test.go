@@ -44,7 +44,7 @@ func TestVerify_ExportOffline(t *testing.T) {
 	exported, _ := outputOf(t, 0, settings, "export", "tokens", "--account", "acme", "--format", "ndjson", "--head", head)
 	logKey, _ := outputOf(t, 0, settings, "tree-key")
 	logKey = strings.TrimSpace(logKey)
-	key := logKey[strings.LastIndex(logKey, "+A")+1:] // under another name in heads
+	key := logKey[strings.LastIndex(logKey, "+A")+1:] // heads have the same key with another name
 	export, earlier := file(t, dir, "export.ndjson", exported), file(t, dir, "earlier.json", string(earlierHead))
 
 	offline := map[string]string{} // neither database nor keys
@@ -52,18 +52,18 @@ func TestVerify_ExportOffline(t *testing.T) {
 	require.Equal(t, "account acme: all 2 token events are present, in order, as signed\n", out)
 	require.Contains(t, printed, key)
 	_, printed = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", logKey, export)
-	require.NotContains(t, printed, key, "it is pinned")
+	require.NotContains(t, printed, key, "a given public key is not printed")
 
 	lines := strings.SplitAfter(exported, "\n")
 	var second audit.Entry
 	require.NoError(t, json.Unmarshal([]byte(lines[1]), &second))
-	for name, c := range map[string]struct{ export, says string }{
+	for name, c := range map[string]struct{ export, want string }{
 		"one byte":  {strings.Replace(exported, `"name":"CI"`, `"name":"CJ"`, 1), `line 1, event \w+: was changed`},
 		"missing":   {lines[1], `line 1, event ` + second.ID + `: is leaf 1 of the tree: leaf 0 is missing before it`},
 		"the other": {lines[1] + lines[0], `line 2, event \w+: is leaf 0 of the tree: it is out of order`},
 	} {
 		out, printed := outputOf(t, 1, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
-		require.Regexp(t, `(?m)^`+c.says, out, name)
+		require.Regexp(t, `(?m)^`+c.want, out, name)
 		require.Contains(t, printed, "the export is not what the tree head was signed for")
 	}
 
@@ -94,7 +94,7 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	head := filepath.Join(t.TempDir(), "log.txt")
 	out, printed := outputOf(t, 0, settings, "verify", "--head", head)
 	require.Equal(t, "the log and the views agree\n", out)
-	require.Regexp(t, `log\.txt: tree head of size 5, signed with leadlog\+`, printed, "the log's name, an account, two claims and a lead")
+	require.Regexp(t, `log\.txt: tree head of size 5, signed with leadlog\+`, printed, "events: the log's name, an account, two claims and a lead")
 	text, err := os.ReadFile(head)
 	require.NoError(t, err)
 	require.Regexp(t, `^leadlog/\*\n5\n`, string(text))
@@ -105,12 +105,12 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	conn := pgtest.Connect(t, settings["LEADLOG_DATABASE_URL"])
 	pgtest.Exec(t, conn, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'jwt:', 'jws:')::bytea WHERE type = 'claim.taken.v1'`)
-	out, _ = outputOf(t, 1, settings, "verify") // claims have no account, and are not sealed
+	out, _ = outputOf(t, 1, settings, "verify") // claims are not sealed and have no account, so only the tree of the log detects the change
 	require.Contains(t, out, "the tree of the log: tile 0 of level 0 is missing or is not that of the log")
 	other := filepath.Join(t.TempDir(), "other.txt")
 	out, _ = outputOf(t, 1, settings, "verify", "--tree", head, "--head", other)
 	require.Contains(t, out, "the log: its first 5 events are not those of the head that was signed")
-	require.NoFileExists(t, other, "nothing is signed that does not agree")
+	require.NoFileExists(t, other, "a head is signed only if the log agrees")
 
 	for says, args := range map[string][]string{
 		"log.txt: is a head of the whole log": {"verify", "--tree", head, head},
@@ -124,7 +124,7 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	require.Contains(t, printed, "LEADLOG_TREE_KEY")
 }
 
-// A shared server may bound the statements and sessions of each database.
+// A shared server may set timeouts of statements and sessions for each database.
 func TestCommands_IgnoreServerTimeouts(t *testing.T) {
 	t.Parallel()
 	settings, jwt, base := startService(t)

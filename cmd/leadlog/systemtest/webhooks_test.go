@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two processes send to an endpoint that answers 410. Then one and the other are killed while they replay.
+// Two processes send to an endpoint that answers 410. Later each of them is killed during a replay.
 func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -61,14 +61,14 @@ func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 	for _, secret := range []any{endpoint.data()["secret"], rotated.data()["secret"]} {
 		verifier, err := standardwebhooks.NewWebhook(secret.(string))
 		require.NoError(t, err)
-		require.NoError(t, verifier.Verify(raw, header), "the old and the new secret")
+		require.NoError(t, verifier.Verify(raw, header), "signed with the old and the new secret")
 	}
 
 	delivered := mustCall(t, "GET", again+path+"/deliveries?limit=2", jwt, "").body["data"].([]any)[1].(map[string]any)
 	mustCall(t, "POST", again+path+"/deliveries/"+delivered["deliveryId"].(string)+"/retry", jwt, "").is(t, 202)
 	in.waitFor(t, 1, 2)
 	tail.waitFor(t, tail.out, `(webhook\.retried)`)
-	require.Equal(t, 1, strings.Count(tail.out.String(), "webhook.disabled"), "by whichever saw it first")
+	require.Equal(t, 1, strings.Count(tail.out.String(), "webhook.disabled"), "only one process disables the endpoint")
 	require.Regexp(t, `"actor":"system:delivery"`, tail.out.String())
 }
 
@@ -93,7 +93,7 @@ func TestWebhooks_SignedDelivery(t *testing.T) {
 	require.NoError(t, json.Unmarshal(raw, &body))
 	require.Equal(t, "lead.created", body.Type)
 	for field, value := range capture.data() {
-		require.Equal(t, value, body.Data[field], "%s is as the capture answered it", field)
+		require.Equal(t, value, body.Data[field], "%s equals the capture's answer", field)
 	}
 
 	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
@@ -128,7 +128,7 @@ func scrape(t *testing.T, base string) string {
 	return string(body)
 }
 
-// receiver counts the webhooks it receives. While its status is not 200, it accepts none.
+// receiver counts the webhooks that it receives. It accepts none while its status is not 200.
 type receiver struct {
 	*httptest.Server
 	status     atomic.Int64
@@ -153,7 +153,7 @@ func newReceiver(t *testing.T) *receiver {
 		}
 		raw, err := io.ReadAll(r.Body)
 		if err != nil || json.Unmarshal(raw, &body) != nil {
-			return // its sender was killed
+			return // the sender was killed
 		}
 		if status := int(a.status.Load()); status != http.StatusOK {
 			w.WriteHeader(status)
@@ -176,13 +176,13 @@ func (a *receiver) waitFor(t *testing.T, n, times int) {
 	require.Eventually(t, func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		enough := 0
+		received := 0
 		for _, count := range a.events {
 			if count >= times {
-				enough++
+				received++
 			}
 		}
-		return enough >= n
+		return received >= n
 	}, soon, 10*time.Millisecond)
 }
 
@@ -196,7 +196,7 @@ func (a *receiver) waitForLead(t *testing.T, id string) {
 	}, soon, 10*time.Millisecond)
 }
 
-// latest is the last request.
+// latest returns the last request.
 func (a *receiver) latest() (http.Header, []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,14 +215,14 @@ func (a *receiver) missing(events []string) (positions []string) {
 	return positions
 }
 
-// count is the number of distinct deliveries.
+// count returns the number of distinct deliveries.
 func (a *receiver) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.deliveries)
 }
 
-// repeated is the number of deliveries after the first of their webhook-id.
+// repeated returns the number of deliveries with an earlier webhook-id.
 func (a *receiver) repeated() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -246,14 +246,14 @@ func TestReplay_BudgetOfAccount(t *testing.T) {
 	}
 	in.waitFor(t, leads, 1)
 	since := fmt.Sprintf(`{"since":%q}`, time.Now().Add(-time.Hour).Format(time.RFC3339))
-	require.Eventually(t, func() bool { // until their results are stored
+	require.Eventually(t, func() bool { // waits until the results are stored
 		return mustCall(t, "GET", path, jwt, "").data()["queued"] == 0.0
 	}, soon, 10*time.Millisecond)
 	launch(t, settings, "account", "set", "acme", "--rate-limit", "0.001", "--rate-burst", "2").exits(t, 0)
 	mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusAccepted)
 	in.waitFor(t, 20, 2)
 	replay := mustCall(t, "GET", path, jwt, "").data()["replay"].(map[string]any)
-	require.Equal(t, 20.0, replay["queued"], "ten for each capture of the burst")
+	require.Equal(t, 20.0, replay["queued"], "the budget is ten deliveries for each capture of the burst")
 	require.Equal(t, "running", replay["state"])
 	require.Equal(t, "REPLAY_RUNNING", mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusConflict).body["code"])
 }

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// witness cosigns every checkpoint that it is given, unless it refuses. The tests of projection/transparency have a real one.
+// witness cosigns every checkpoint, unless it refuses. The tests of projection/transparency have a real witness.
 type witness struct {
 	*httptest.Server
 	signer  *torchwood.CosignatureSigner
@@ -87,7 +87,7 @@ func TestWitnesses_QuorumOfProgram(t *testing.T) {
 	for _, c := range []struct {
 		code  int
 		flags []string
-		says  string
+		want  string
 	}{
 		{0, nil, "cosignature of late.example.com not checked: give its key with --witness"},
 		{0, []string{"--witness", good.key(), "--witness", late.key()}, "cosigned by late.example.com at "},
@@ -97,9 +97,9 @@ func TestWitnesses_QuorumOfProgram(t *testing.T) {
 		{2, []string{"--witness", other}, "--witness: "},
 	} {
 		out, problem := outputOf(t, c.code, nil, append(proof[:len(proof):len(proof)], c.flags...)...)
-		require.Contains(t, out+problem, c.says, c.flags)
+		require.Contains(t, out+problem, c.want, c.flags)
 	}
-	// A cosignature that was changed does not count.
+	// A modified cosignature is rejected.
 	lines := strings.Split(strings.TrimSuffix(receipt, "\n"), "\n")
 	for i, line := range lines {
 		if encoded, is := strings.CutPrefix(line, "— late.example.com "); is {
