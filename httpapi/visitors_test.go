@@ -73,7 +73,7 @@ func TestVisitors_URLNotText(t *testing.T) {
 	id := s.capture(`{"phone":"9876543210","visitorId":"v"}`).at("data", "leadId").(string)
 	last := reply{}
 	for _, parameter := range []string{"utm_source", "utm_campaign", "utm_term", "gclid", "utm_%00", "x%ff"} {
-		last = s.act("v", `{"type":"page_view","url":"https://example.com/?utm_medium=cpc&`+parameter+`=a%00%e9"}`).is(http.StatusAccepted)
+		last = s.recordActivity("v", `{"type":"page_view","url":"https://example.com/?utm_medium=cpc&`+parameter+`=a%00%e9"}`).is(http.StatusAccepted)
 	}
 	touches := s.as(http.MethodGet, after("/api/v1/crm/touches?include=visits&leadId="+id, last), "").is(http.StatusOK)
 	require.Len(t, touches.at("data"), 7)
