@@ -16,29 +16,29 @@ import (
 )
 
 type accountCommand struct {
-	Set accountSetCommand `cmd:"" help:"Provision an account, or change those of its settings that are given."`
+	Set accountSetCommand `cmd:"" help:"Provision an account, or change the given settings of one."`
 }
 
 type accountSetCommand struct {
 	service.Database `embed:""`
 
-	ID        string   `arg:"" help:"1 to 64 of letters, digits, _ and -."`
-	Name      string   `help:"The account's name, for people."`
+	ID        string   `arg:"" help:"1 to 64 letters, digits, _ and -."`
+	Name      string   `help:"Name of the account, for people."`
 	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated. An empty one removes all features."`
 	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. An empty one sets the default, which a new account has: new, contacted, qualified, negotiation, won, lost."`
 	Region    string   `placeholder:"CODE" help:"Country whose phone numbers need no country code. Default of a new account: IN."`
 	Currency  string   `placeholder:"CODE" help:"ISO 4217 code of the currency that values of leads are in. Default of a new account: that of its region."`
-	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default of a new account: the service's."`
-	RateBurst *int     `placeholder:"N" help:"Burst of captures. Default of a new account: the service's."`
+	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 means no limit. Default of a new account: that of the service."`
+	RateBurst *int     `placeholder:"N" help:"Burst of captures. Default of a new account: that of the service."`
 
 	TokensSeeLeads *bool `negatable:"" help:"Let answers to API tokens show what earlier arrivals stored of a lead. Default of a new account: yes."`
-	VisitorDays    *int  `placeholder:"N" help:"Days after the last activity of a visitor whom no lead is linked with, until the visitor is forgotten: 1 to 3650. Default of a new account: 395."`
+	VisitorDays    *int  `placeholder:"N" help:"Days after its last activity until a visitor without a lead is forgotten: 1 to 3650. Default of a new account: 395."`
 
-	Quarantine     *bool    `negatable:"" help:"Keep captures by the API whose fields are refused, to be repaired. Default of a new account: no."`
-	QuarantineDays *int     `placeholder:"N" help:"Days for which the body of an arrival is kept: 1 to 365. Default of a new account: 30."`
+	Quarantine     *bool    `negatable:"" help:"Keep captures by the API with invalid fields, to be corrected. Default of a new account: no."`
+	QuarantineDays *int     `placeholder:"N" help:"Days until the content of an arrival is deleted: 1 to 365. Default of a new account: 30."`
 	WonStage       []string `sep:"none" placeholder:"NAME" help:"Stage that counts as a conversion. May be repeated. An empty one sets the default, which a new account has: won."`
 
-	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"Refuse JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
+	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"Reject JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
 
 // Run is leadlog account set.

@@ -23,8 +23,8 @@ import (
 type copyLogCommand struct {
 	service.Database `embed:""`
 
-	From string `placeholder:"URL" help:"The log as it is now: postgres://…, or esdb://… or kurrentdb://…. Default: the one of the settings."`
-	To   string `placeholder:"URL" help:"Where it goes: empty, or what an earlier copy-log left there. Default: the database of the views."`
+	From string `placeholder:"URL" help:"Address of the present log: postgres://…, esdb://… or kurrentdb://…. Default: that of the settings."`
+	To   string `placeholder:"URL" help:"Address of the new log, which must be empty or an earlier copy of the log. Default: the database of the views."`
 }
 
 // Run is leadlog copy-log.

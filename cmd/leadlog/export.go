@@ -26,10 +26,10 @@ import (
 type exportCommand struct {
 	service.SealedDatabase `embed:""`
 
-	What    string `arg:"" enum:"sources,touches,leads,tokens,events" help:"sources: the source history; touches: every arrival, and visits by a campaign; leads: as they are now; tokens: the audit trail of API tokens; events: the account's change feed."`
+	What    string `arg:"" enum:"sources,touches,leads,tokens,events" help:"List: sources (the source history), touches (arrivals, and visits with campaign parameters), leads (their present state), tokens (the events of API tokens) or events (the change feed)."`
 	Account string `required:"" placeholder:"ID" help:"Account to export."`
-	Since   string `placeholder:"TIME" help:"Only from this time on: first seen, created or happened, such as 2026-01-31T00:00:00Z."`
-	Until   string `placeholder:"TIME" help:"Only before this time."`
+	Since   string `placeholder:"TIME" help:"Inclusive start time, such as 2026-01-31T00:00:00Z: of the first arrival, creation or event."`
+	Until   string `placeholder:"TIME" help:"Exclusive end time."`
 	Types   string `placeholder:"TYPES" help:"With events: only these types, separated by commas, such as lead.*,token.created."`
 	Include string `enum:",visits" default:"" placeholder:"visits" help:"With touches: also visits."`
 	AsOf    string `placeholder:"TIME|POSITION" help:"With touches: as of a time or a log position."`

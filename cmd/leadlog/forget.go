@@ -28,12 +28,12 @@ import (
 type forgetCommand struct {
 	service.SealedDatabase `embed:""`
 
-	Who         string        `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead whose person to forget; or a visitor whose key is lost, as leadlog verify names it (visitor-…): what cannot be read stays unreadable."`
+	Who         string        `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead to erase; or the stream of a visitor whose key is lost, as printed by leadlog verify (visitor-…), to record the loss."`
 	Account     string        `required:"" placeholder:"ID" help:"Account that the lead or visitor belongs to."`
 	Yes         bool          `help:"Do not ask for confirmation."`
 	Certificate string        `type:"path" placeholder:"FILE" help:"Also write the certificate of the erasure to this file, once a checkpoint of the log covers it."`
 	Wait        time.Duration `default:"40s" placeholder:"DURATION" help:"With --certificate: how long to wait for that checkpoint, which a running service signs."`
-	ClaimKey    string        `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
+	ClaimKey    string        `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, the same as that of the service."`
 }
 
 var errNotConfirmed = errors.New("not confirmed: nothing was erased")

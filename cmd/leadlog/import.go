@@ -26,7 +26,7 @@ type importCommand struct {
 	DryRun        bool   `help:"Print which rows would be refused, and why, and write nothing."`
 	importer.File `embed:""`
 	Outcome       string `placeholder:"FILE" help:"Where to write the outcome of each row. Default: FILE.outcome.csv in the same directory."`
-	ClaimKey      string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
+	ClaimKey      string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, the same as that of the service."`
 }
 
 // Run is leadlog import. Rows are processed like captures over HTTP, without the rate limit.

@@ -19,7 +19,7 @@ type jwtCommand struct {
 	Account string        `required:"" placeholder:"ID" help:"Account that the JWT is for."`
 	Subject string        `default:"cli" help:"Subject of the JWT, which the audit trail shows."`
 	Scope   *string       `placeholder:"\"SCOPE …\"" help:"Scopes. Default: all but admin."`
-	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is valid."`
+	TTL     time.Duration `name:"ttl" default:"1h" help:"Time until it expires."`
 }
 
 // Run is leadlog jwt.

@@ -23,21 +23,21 @@ const (
 )
 
 type commands struct {
-	Dev     devCommand     `cmd:"" help:"The service with a private PostgreSQL and a demo account, to try it."`
-	Serve   serveCommand   `cmd:"" help:"The service, configured by the environment."`
+	Dev     devCommand     `cmd:"" help:"Run the service with a private PostgreSQL and a demo account, to try it."`
+	Serve   serveCommand   `cmd:"" help:"Run the service, configured by the environment."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date."`
 	Account accountCommand `cmd:"" help:"Provision accounts."`
 	JWT     jwtCommand     `cmd:"" name:"jwt" help:"Mint a JWT with the HS256 secret."`
 	Import  importCommand  `cmd:"" help:"Import leads from a file, CSV or JSON lines."`
-	Export  exportCommand  `cmd:"" help:"An account's source history, leads or token audit trail, on stdout."`
-	Report  reportCommand  `cmd:"" help:"Reports with a proof, and what changed between two of them."`
+	Export  exportCommand  `cmd:"" help:"Write a list of an account to stdout: source history, touches, leads, token events or the change feed."`
+	Report  reportCommand  `cmd:"" help:"Make reports with a proof, and compare them."`
 	Replay  replayCommand  `cmd:"" help:"Rebuild views from the log while the service runs."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`
 	Verify  verifyCommand  `cmd:"" help:"Verify that the log and the views agree, a report, or an export of token events and a signed tree head."`
-	TreeKey treeKeyCommand `cmd:"" name:"tree-key" help:"Print the public key that checkpoints of the log, receipts and tree heads are verified with."`
+	TreeKey treeKeyCommand `cmd:"" name:"tree-key" help:"Print the public key that verifies checkpoints of the log, receipts and tree heads."`
 	CopyLog copyLogCommand `cmd:"" name:"copy-log" help:"Move the log to another store, and the views with it."`
 	Forget  forgetCommand  `cmd:"" help:"Erase a lead: destroy its personal data irrevocably."`
-	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
+	Version versionCommand `cmd:"" help:"Print version, commit and Go version."`
 }
 
 func main() {

@@ -13,11 +13,11 @@ import (
 
 // proofFlags are the flags of verify that check files which the service has issued, without its database.
 type proofFlags struct {
-	Receipt     string   `type:"existingfile" placeholder:"FILE" help:"Receipt of an event: check it without the database, with --event."`
-	Event       string   `type:"existingfile" placeholder:"FILE" help:"With --receipt: the event, as GET /api/v1/crm/leads/{leadId}/events lists it."`
-	Certificate string   `type:"existingfile" placeholder:"FILE" help:"Certificate of an erasure: check it without the database."`
+	Receipt     string   `type:"existingfile" placeholder:"FILE" help:"Receipt of an event to check, with --event. Needs no database."`
+	Event       string   `type:"existingfile" placeholder:"FILE" help:"With --receipt: the event, as in GET /api/v1/crm/leads/{leadId}/events."`
+	Certificate string   `type:"existingfile" placeholder:"FILE" help:"Certificate of an erasure to check. Needs no database."`
 	Witness     []string `placeholder:"KEY" sep:"none" help:"With --receipt or --certificate: verifier key of a witness that must have cosigned. May be given more than once."`
-	Quorum      int      `default:"-1" placeholder:"N" help:"How many of the witnesses must have cosigned. Default: all that are given."`
+	Quorum      int      `default:"-1" placeholder:"N" help:"Number of witnesses that must have cosigned. Default: all of --witness."`
 }
 
 func (p proofFlags) given() bool {

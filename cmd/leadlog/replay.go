@@ -20,8 +20,8 @@ type replayCommand struct {
 	service.SealedDatabase `embed:""`
 
 	View  string  `arg:"" help:"Name of a view, such as lead or touch, or all."`
-	Until *string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never set back."`
-	Into  *string `placeholder:"SCHEMA" help:"Build a copy in this schema, and leave the live view alone."`
+	Until *string `placeholder:"TIME|POSITION" help:"Build the view as of this time or position. Needs --into, because a live view is never set back."`
+	Into  *string `placeholder:"SCHEMA" help:"Build a copy in this schema, and do not change the live view."`
 }
 
 // Run is leadlog replay. It only reads the log and writes views: it sends no webhooks.

@@ -18,7 +18,7 @@ import (
 )
 
 type reportCommand struct {
-	Attribution reportAttributionCommand `cmd:"" help:"Which touches led to what was won, made from the log, with a proof: leadlog verify FILE makes it again."`
+	Attribution reportAttributionCommand `cmd:"" help:"Attribute conversions to touches, as of the log, with a proof: leadlog verify FILE computes the report again."`
 	Diff        reportDiffCommand        `cmd:"" help:"Compare two reports, and name the events behind each row that changed."`
 }
 
@@ -26,14 +26,14 @@ type reportAttributionCommand struct {
 	service.SealedDatabase `embed:""`
 
 	Account  string `required:"" placeholder:"ID" help:"Account to report on."`
-	Model    string `default:"last" enum:"first,last,linear,position,time_decay" help:"How a conversion is divided: first, last, linear, position or time_decay."`
-	By       string `default:"source" enum:"source,medium,campaign,utmSource,intake,credential" help:"What there is a row for: source, medium, campaign, utmSource, intake or credential."`
+	Model    string `default:"last" enum:"first,last,linear,position,time_decay" help:"Model that divides a conversion: first, last, linear, position or time_decay."`
+	By       string `default:"source" enum:"source,medium,campaign,utmSource,intake,credential" help:"Key of the rows: source, medium, campaign, utmSource, intake or credential."`
 	Since    string `placeholder:"TIME" help:"Only conversions at this time or later, such as 2026-01-31T00:00:00Z."`
 	Until    string `placeholder:"TIME" help:"Only conversions before this time."`
-	Window   string `default:"90d" placeholder:"DAYS" help:"How long before a conversion a touch counts, from 1d to 365d."`
-	HalfLife string `default:"7d" placeholder:"DAYS" help:"Of time_decay."`
-	Include  string `placeholder:"visits" help:"visits: visits by a campaign are touches too."`
-	AsOf     string `placeholder:"TIME|POSITION" help:"Nothing that was recorded later counts. Default: the present end of the log."`
+	Window   string `default:"90d" placeholder:"DAYS" help:"Maximum time from a touch to a conversion, from 1d to 365d."`
+	HalfLife string `default:"7d" placeholder:"DAYS" help:"Half-life of the model time_decay."`
+	Include  string `placeholder:"visits" help:"visits: also count visits with campaign parameters as touches."`
+	AsOf     string `placeholder:"TIME|POSITION" help:"Ignore events that were recorded later. Default: the end of the log."`
 	Out      string `required:"" placeholder:"FILE" help:"File to write the report to, as JSON."`
 }
 
@@ -134,7 +134,7 @@ type reportDiffCommand struct {
 	service.SealedDatabase `embed:""`
 
 	Before string `arg:"" type:"existingfile" help:"A report."`
-	After  string `arg:"" type:"existingfile" help:"Another report of the same account, by the same key."`
+	After  string `arg:"" type:"existingfile" help:"Another report of the same account with the same key of rows."`
 }
 
 var errReportsDiffer = errors.New("the reports differ")

@@ -27,7 +27,7 @@ type tailCommand struct {
 
 	Type string `placeholder:"PATTERN" help:"Only events whose public type matches, such as 'token.*'."`
 	JSON bool   `name:"json" help:"One JSON object a line, with the event's data. It contains personal data."`
-	From string `placeholder:"POSITION|TIME" help:"Start after this position, one that the log gave; 0 is its beginning. Or at the first event of this time or later. Default: the end of the log."`
+	From string `placeholder:"POSITION|TIME" help:"Start after this position of the log (0 is its beginning), or at the first event of this time or later. Default: the end of the log."`
 }
 
 // Run is leadlog tail.

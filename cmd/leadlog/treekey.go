@@ -13,8 +13,8 @@ import (
 type treeKeyCommand struct {
 	service.Database `embed:""`
 
-	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed. Default: that of the data directory."`
-	Origin  string `name:"log-origin" env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"What the log is called in its checkpoints. Default: as the log has it."`
+	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed. Default: the one in the data directory."`
+	Origin  string `name:"log-origin" env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"Name of the log in its checkpoints. Default: the name on the log."`
 }
 
 var errNoOrigin = errors.New("the log has no name yet: start leadlog once, or set LEADLOG_LOG_ORIGIN")

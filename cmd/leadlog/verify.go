@@ -21,17 +21,17 @@ import (
 type verifyCommand struct {
 	service.SealedDatabase `embed:""`
 
-	Most     int    `default:"10" placeholder:"N" help:"How many differences and notes of each kind to print."`
+	Most     int    `default:"10" placeholder:"N" help:"Maximum number of differences and notes of each kind to print."`
 	Heal     bool   `help:"Finish interrupted erasures. The service may be running."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
 
-	Tree       []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with, or the log, when it is a head of the whole log. May be given more than once."`
-	PublicKey  string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
-	Head       string   `placeholder:"FILE" help:"When everything agrees, also write a signed head of the whole log."`
+	Tree       []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head of an account's audit tree or of the whole log, which must begin with the events of the head. May be repeated."`
+	PublicKey  string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Public key that tree heads must be signed with, as printed by leadlog tree-key. Default: the key named in the head."`
+	Head       string   `placeholder:"FILE" help:"If the log and the views agree, also write a signed head of the whole log."`
 	proofFlags `embed:""`
-	Origin     string `name:"log-origin" env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"What the log is called in its checkpoints, which are verified. Default: as the log has it."`
+	Origin     string `name:"log-origin" env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"Name of the log in its checkpoints, which are verified. Default: the name on the log."`
 	TreeKey    string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"With --head: 32 bytes: the Ed25519 seed that signs tree heads."`
-	File       string `arg:"" optional:"" type:"existingfile" help:"Report: make it again from the log. Export of token events as JSON lines: check it against the newest --tree, and its beginnings against older ones, without the database."`
+	File       string `arg:"" optional:"" type:"existingfile" help:"Report, which is computed again from the log; or export of token events as JSON lines, which is checked against each --tree without the database."`
 }
 
 // Run is leadlog verify.

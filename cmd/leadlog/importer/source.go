@@ -43,7 +43,7 @@ type Source struct {
 type File struct {
 	Path      string            `arg:"" name:"file" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
 	Map       map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"Field of a CSV column, such as phone, metadata.KEY or customFields.KEY, or nothing to leave it out. The error of an unknown field lists all. May be repeated."`
-	Format    string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: by the file's name, or by how it begins."`
+	Format    string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: detected from the name or the beginning of the file."`
 	Delimiter string            `placeholder:"CHARACTER" help:"Delimiter of a CSV file, such as ; or tab. Default: detected from the header."`
 	Encoding  string            `placeholder:"NAME" help:"Encoding of a CSV file, such as windows-1251. Default: detected among UTF-8, UTF-16 and Windows-1252."`
 }

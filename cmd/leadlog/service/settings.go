@@ -22,7 +22,7 @@ import (
 // Database has the settings of where the data are.
 type Database struct {
 	DatabaseURL   string `env:"LEADLOG_DATABASE_URL" placeholder:"URL" help:"PostgreSQL of the views, and of the log unless --eventstore-url is set. Default: the private PostgreSQL of the data directory."`
-	EventstoreURL string `env:"LEADLOG_EVENTSTORE_URL" placeholder:"URL" help:"The log, when it is not in the database of the views: postgres://…, or esdb://… or kurrentdb://… for EventStoreDB."`
+	EventstoreURL string `env:"LEADLOG_EVENTSTORE_URL" placeholder:"URL" help:"Address of the log, if it is not in the database of the views: postgres://…, or esdb://… or kurrentdb://… for EventStoreDB."`
 	DataDir       string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
 }
 
@@ -30,7 +30,7 @@ type Database struct {
 type SealedDatabase struct {
 	Database `embed:""`
 
-	SealKey string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64,…" help:"32 bytes: the key that seals secrets and the keys of persons. After a rotation the earlier ones follow, each after a comma."`
+	SealKey string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64,…" help:"32 bytes: the key that encrypts secrets and the keys of persons. After a rotation, the earlier ones follow, separated by commas."`
 }
 
 // JWT has the settings of which JWTs are accepted.
@@ -40,17 +40,17 @@ type JWT struct {
 	JWTIssuer       string `name:"jwt-issuer" env:"LEADLOG_JWT_ISSUER" placeholder:"TEXT" help:"Issuer that every JWT must name. Required with a key set."`
 	JWTAudience     string `name:"jwt-audience" env:"LEADLOG_JWT_AUDIENCE" placeholder:"TEXT" help:"Audience that every JWT must name. Required with a key set."`
 	JWTAccountClaim string `name:"jwt-account-claim" env:"LEADLOG_JWT_ACCOUNT_CLAIM" default:"account_id" help:"Claim that names the account."`
-	JWTAdminScope   string `name:"jwt-admin-scope" env:"LEADLOG_JWT_ADMIN_SCOPE" default:"admin" help:"Scope that lets a JWT provision accounts, as the issuer names it."`
+	JWTAdminScope   string `name:"jwt-admin-scope" env:"LEADLOG_JWT_ADMIN_SCOPE" default:"admin" help:"Scope with which a JWT may provision accounts."`
 }
 
 // OIDC has the settings of the provider that people sign in to the console at.
 type OIDC struct {
 	OIDCIssuer       string `name:"oidc-issuer" env:"LEADLOG_OIDC_ISSUER" placeholder:"URL" help:"OpenID Connect provider at which people sign in to the console. Default: they sign in by JWTs."`
-	OIDCClientID     string `name:"oidc-client-id" env:"LEADLOG_OIDC_CLIENT_ID" placeholder:"TEXT" help:"What the provider calls this service."`
-	OIDCClientSecret string `name:"oidc-client-secret" env:"LEADLOG_OIDC_CLIENT_SECRET" placeholder:"TEXT" help:"Secret of the client; none for a public one."`
-	OIDCScopes       string `name:"oidc-scopes" env:"LEADLOG_OIDC_SCOPES" placeholder:"TEXT" help:"Scopes to ask for besides openid, separated by spaces, such as those that bring the claims below."`
+	OIDCClientID     string `name:"oidc-client-id" env:"LEADLOG_OIDC_CLIENT_ID" placeholder:"TEXT" help:"Client ID of this service at the provider."`
+	OIDCClientSecret string `name:"oidc-client-secret" env:"LEADLOG_OIDC_CLIENT_SECRET" placeholder:"TEXT" help:"Client secret. Default: none, for a public client."`
+	OIDCScopes       string `name:"oidc-scopes" env:"LEADLOG_OIDC_SCOPES" placeholder:"TEXT" help:"Scopes to request in addition to openid, separated by spaces, for example for the claims below."`
 	OIDCAccountClaim string `name:"oidc-account-claim" env:"LEADLOG_OIDC_ACCOUNT_CLAIM" default:"account_id" help:"Claim of the ID token that names the account."`
-	OIDCRoles        string `name:"oidc-roles" env:"LEADLOG_OIDC_ROLES" placeholder:"ROLE=SCOPES,…" help:"Scopes of each role, separated by spaces; * as a role is everyone, and as a scope all of the console."`
+	OIDCRoles        string `name:"oidc-roles" env:"LEADLOG_OIDC_ROLES" placeholder:"ROLE=SCOPES,…" help:"Scopes of each role, separated by spaces; * as a role means everyone, and as a scope all scopes of the console."`
 }
 
 // service has the settings of serve and dev. They are all strings, so that check can refuse a bad one by the name of its
@@ -62,21 +62,21 @@ type Settings struct {
 
 	Addr                string `env:"LEADLOG_ADDR" default:"127.0.0.1:8080" help:"Listen address."`
 	BasePath            string `env:"LEADLOG_BASE_PATH" placeholder:"PATH" help:"Path prefix of every route."`
-	RateLimit           string `env:"LEADLOG_RATE_LIMIT" default:"10" help:"Captures a second for an account without its own limit, from which its other limits follow; 0 is off."`
+	RateLimit           string `env:"LEADLOG_RATE_LIMIT" default:"10" help:"Captures a second for an account without its own limit. Other limits are derived from it. 0 means no limit."`
 	RateBurst           string `env:"LEADLOG_RATE_BURST" default:"100" help:"Burst of captures for an account without its own limit."`
-	TrustedProxies      string `env:"LEADLOG_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks whose X-Forwarded-For counts."`
-	CORSOrigins         string `name:"cors-origins" env:"LEADLOG_CORS_ORIGINS" placeholder:"ORIGIN,…" help:"Origins whose pages may capture."`
-	WebhookAllowPrivate string `env:"LEADLOG_WEBHOOK_ALLOW_PRIVATE" placeholder:"BOOL" help:"Lets webhook endpoints be http, loopback or private. Default: false, for dev true."`
+	TrustedProxies      string `env:"LEADLOG_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of proxies whose X-Forwarded-For is used."`
+	CORSOrigins         string `name:"cors-origins" env:"LEADLOG_CORS_ORIGINS" placeholder:"ORIGIN,…" help:"Origins of pages that may call the API."`
+	WebhookAllowPrivate string `env:"LEADLOG_WEBHOOK_ALLOW_PRIVATE" placeholder:"BOOL" help:"Allow webhook endpoints with http, loopback and private addresses. Default: false, for dev true."`
 	WebhookSchedule     string `name:"webhook-retry-schedule" env:"LEADLOG_WEBHOOK_RETRY_SCHEDULE" placeholder:"5s,5m,…" help:"Delays between the attempts of a delivery. Default: 5s,5m,30m,2h,5h,10h,14h,20h,24h."`
-	WebhookTimeout      string `env:"LEADLOG_WEBHOOK_TIMEOUT" default:"15s" help:"How long one attempt of a delivery may take."`
-	TurnstileURL        string `name:"turnstile-url" env:"LEADLOG_TURNSTILE_URL" default:"https://challenges.cloudflare.com/turnstile/v0/siteverify" help:"Where Turnstile verifies the challenges of forms."`
-	HCaptchaURL         string `name:"hcaptcha-url" env:"LEADLOG_HCAPTCHA_URL" default:"https://api.hcaptcha.com/siteverify" help:"Where hCaptcha verifies the challenges of forms."`
+	WebhookTimeout      string `env:"LEADLOG_WEBHOOK_TIMEOUT" default:"15s" help:"Timeout of one attempt of a delivery."`
+	TurnstileURL        string `name:"turnstile-url" env:"LEADLOG_TURNSTILE_URL" default:"https://challenges.cloudflare.com/turnstile/v0/siteverify" help:"Address at which Turnstile verifies the challenges of forms."`
+	HCaptchaURL         string `name:"hcaptcha-url" env:"LEADLOG_HCAPTCHA_URL" default:"https://api.hcaptcha.com/siteverify" help:"Address at which hCaptcha verifies the challenges of forms."`
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
 	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads of the audit trail."`
-	LogOrigin           string `env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"What the log is called in its checkpoints, and the name of their key. Default: made once, and kept on the log."`
+	LogOrigin           string `env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"Name of the log in its checkpoints, and of their key. Default: generated once and stored on the log."`
 	Witnesses           string `env:"LEADLOG_WITNESSES" placeholder:"VKEY=URL,…" help:"Witnesses that cosign checkpoints of the log."`
-	WitnessQuorum       string `env:"LEADLOG_WITNESS_QUORUM" placeholder:"N" help:"How many of them must cosign a checkpoint before it is published. Default: all."`
-	Drain               string `env:"LEADLOG_DRAIN" default:"0s" help:"How long requests are still taken after SIGTERM, while /readyz fails, so that balancers send no more."`
+	WitnessQuorum       string `env:"LEADLOG_WITNESS_QUORUM" placeholder:"N" help:"Number of witnesses that must cosign a checkpoint before it is published. Default: all."`
+	Drain               string `env:"LEADLOG_DRAIN" default:"0s" help:"Time after SIGTERM in which requests are still accepted and /readyz fails, until load balancers send no more."`
 	LogLevel            string `env:"LEADLOG_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 	LogFormat           string `env:"LEADLOG_LOG_FORMAT" placeholder:"FORMAT" help:"json or text. Default: json, on a terminal text."`
 }
