@@ -30,15 +30,11 @@ func TestBody_ReadsToEnd(t *testing.T) {
 	a := &api{load: newLoad(Options{BodyBytes: 64 << 20})}
 	for _, length := range []int{0, 1, 511, 512, 513, 64<<10 - 1, 64 << 10, 64<<10 + 1, 320 << 10, maxBody} {
 		want := bytes.Repeat([]byte("lead"), length/4+1)[:length]
-		for reader, body := range map[string]io.Reader{
-			"at once": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)),
-			"EOF with data": iotest.DataErrReader(bytes.NewReader(want)),
+		for reader, read := range map[string]func(io.Reader) io.Reader{
+			"at once": func(r io.Reader) io.Reader { return r }, "in halves": iotest.HalfReader, "EOF with data": iotest.DataErrReader,
 		} {
 			for _, announced := range []int64{int64(length), -1} {
-				r := &http.Request{Body: io.NopCloser(body), ContentLength: announced}
-				if announced < 0 {
-					r.Body = io.NopCloser(bytes.NewReader(want))
-				}
+				r := &http.Request{Body: io.NopCloser(read(bytes.NewReader(want))), ContentLength: announced}
 				x := &exchange{api: a, w: httptest.NewRecorder(), r: r}
 				got, err := x.readBodyUpTo(maxBody, errTooLarge)
 				require.NoError(t, err, "%d bytes %s", length, reader)

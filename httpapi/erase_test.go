@@ -179,6 +179,7 @@ func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)
+	var erased []string
 	for round := range 4 {
 		id := s.leadID(s.captureFull(201, map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}))
 		var group sync.WaitGroup
@@ -205,13 +206,14 @@ func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 		}
 		group.Wait()
 		s.erase(id, 404)
-		last := s.as(http.MethodPost, leads, fullArrival)
-		s.erase(s.leadID(last), 200)
+		last := s.leadID(s.as(http.MethodPost, leads, fullArrival))
+		s.erase(last, 200)
+		erased = append(erased, event.LeadStream(id), event.LeadStream(last))
 		s.requireNoTrace()
 		live := pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.lead`)
 		require.Zero(t, live)
 	}
-	held, err := s.store.HasKeys(t.Context(), event.LeadStream("none"))
+	held, err := s.store.HasKeys(t.Context(), erased...)
 	require.NoError(t, err)
 	require.False(t, held)
 	require.False(t, strings.Contains(s.log.String(), `"level":"ERROR"`), s.log.String())

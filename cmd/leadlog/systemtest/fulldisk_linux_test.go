@@ -38,8 +38,7 @@ func TestFullDisk_Recovers(t *testing.T) {
 	}
 	printed, err := again.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
-		t.Logf("a private disk cannot be mounted: %v", err)
-		return
+		t.Skipf("a private disk cannot be mounted: %v", err)
 	}
 	require.NoError(t, err, "%s", printed)
 }
