@@ -13,7 +13,7 @@ SEQUENTIAL  := ./command/account ./command/claim ./command/intake ./command/lead
 	./command/webhook ./deploy ./eventstore/audit ./eventstore/logcopy ./eventstore/sealbox ./httpapi/client ./httpapi/console \
 	./httpapi/openapi ./httpapi/openapi/generate ./projection/secret ./projection/view ./query ./query/attribution ./query/export ./query/report
 MIXED       := ./httpapi ./projection/verify
-CONCURRENT  := Concurrent|AtOnce|JunkHurtsNoOther|^Test(Load|Fairness|Feed|Export|ConsoleSources)_|^TestBatch_(Bad|Idem|Line)|^TestVerify_(SoundLog|DetectsDamagedTiles)
+CONCURRENT  := Concurrent|AtOnce|JunkDoesNotAffectOthers|^Test(Load|Fairness|Feed|Export|ConsoleSources)_|^TestBatch_(Bad|Idem|Line)|^TestVerify_(SoundLog|DetectsDamagedTiles)
 
 .PHONY: help run test system raced norace bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
 

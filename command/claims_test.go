@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
 )
 
@@ -160,4 +161,15 @@ func TestHolderCache_StaleEntries(t *testing.T) {
 			require.Equal(t, want, again.Lead.ID)
 		})
 	}
+}
+
+func TestFixClaimKey_RefusesOtherKey(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	one, same := start(t, url), start(t, url)
+	for _, err := range concurrently(8, func(i int) error { return []process{one, same}[i%2].FixClaimKey(t.Context()) }) {
+		require.NoError(t, err)
+	}
+	other := command.NewHandlers(command.Options{Store: one.store, Claims: claim.NewNames([]byte("another")), Log: quiet()})
+	require.ErrorIs(t, other.FixClaimKey(t.Context()), command.ErrOtherClaimKey)
 }

@@ -2,12 +2,14 @@ package command_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -152,4 +154,47 @@ func TestUpdateWebhook_NoChange(t *testing.T) {
 	require.Equal(t, head, updated.Position)
 	require.Equal(t, "https://hooks.example.com/in", updated.Endpoint.URL)
 	require.Len(t, p.history(t, id), 1)
+}
+
+// failingSecrets fails to destroy secrets while fails is set.
+type failingSecrets struct {
+	secrets
+	fails bool
+}
+
+func (s *failingSecrets) Destroy(ctx context.Context, id string) error {
+	if s.fails {
+		return errors.New("not now")
+	}
+	return s.secrets.Destroy(ctx, id)
+}
+
+func TestDeleteWebhook_RetriesSecret(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	kept := &failingSecrets{}
+	handlers := command.NewHandlers(command.Options{
+		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: kept, Log: quiet(),
+	})
+	registered, err := handlers.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
+		Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/in"},
+	})
+	require.NoError(t, err)
+	exists := func() bool { _, ok := kept.kept.Load(registered.ID); return ok }
+	require.True(t, exists())
+
+	kept.fails = true
+	del := command.DeleteWebhookEndpoint{Caller: owner, WebhookID: registered.ID}
+	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
+	require.NoError(t, err)
+	require.True(t, exists())
+	kept.fails = false
+	_, err = handlers.DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{
+		Caller: command.Caller{Account: "other"}, WebhookID: registered.ID,
+	})
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	require.True(t, exists(), "another account destroys nothing")
+	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	require.False(t, exists())
 }

@@ -233,7 +233,7 @@ func TestArrive_RateLimit(t *testing.T) {
 }
 
 // The limit of a form is per address.
-func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
+func TestArrive_AddressLimitDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(20)})
@@ -273,7 +273,7 @@ func TestArrive_AddressLeavesFormToOthers(t *testing.T) {
 }
 
 // Wrong proofs count neither against the limit of failed credentials nor against the intake's rate limit.
-func TestArrive_WrongProofsCountApart(t *testing.T) {
+func TestArrive_WrongProofsCountedSeparately(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
 	path, _ := s.createIntake(bearerIntake)

@@ -28,7 +28,7 @@ func (s *service) status(credential string) int {
 
 // A token with a wrong checksum is rejected without a look-up, so it must not count against the limit of look-ups. After a restart every
 // token needs a look-up.
-func TestCredentials_JunkKeepsNoTokenOut(t *testing.T) {
+func TestCredentials_JunkDoesNotBlockTokens(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, value := s.token()
@@ -41,7 +41,7 @@ func TestCredentials_JunkKeepsNoTokenOut(t *testing.T) {
 }
 
 // After failed guesses from an address, existing tokens are accepted from it, and unknown ones are not looked up.
-func TestCredentials_GuessesKeepNoTokenOut(t *testing.T) {
+func TestCredentials_GuessesDoNotBlockTokens(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, value := s.token()

@@ -167,7 +167,7 @@ func TestBatch_LinesOfOnePersonInOrder(t *testing.T) {
 	}
 }
 
-func TestBatch_BadLineFailsAlone(t *testing.T) {
+func TestBatch_BadLineDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	body := "{\"phone\":\"9876543210\"}\r\n" + // 1

@@ -202,7 +202,7 @@ func TestForm_IdempotencyKey(t *testing.T) {
 	require.Len(t, s.leadsOf("9876543211"), 1)
 }
 
-func TestForm_HoneypotLeavesOnlyACount(t *testing.T) {
+func TestForm_HoneypotIsOnlyCounted(t *testing.T) {
 	t.Parallel()
 	var registry *prometheus.Registry
 	s := start(t, func(o *httpapi.Options) { registry = o.Metrics })
@@ -298,7 +298,7 @@ func TestForm_PageViews(t *testing.T) {
 }
 
 // Junk posts to a form do not affect captures of other accounts or other intakes.
-func TestForm_JunkHurtsNoOther(t *testing.T) {
+func TestForm_JunkDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
 	path, _ := s.createIntake(`{"name":"Form","kind":"form","mapping":{"name":"body.list.map(a, a + a)[0]"}}`)

@@ -77,7 +77,7 @@ func TestLoad_RefusalChargesNothing(t *testing.T) {
 }
 
 // Costly mappings of one account do not delay other accounts. Costly mappings of many accounts use a limited number of processors.
-func TestTurns_OfAccountsAndAll(t *testing.T) {
+func TestTurns_LimitPerAccountAndInTotal(t *testing.T) {
 	t.Parallel()
 	load := newLoad(Options{})
 	load.mappings.all = semaphore.NewWeighted(2)

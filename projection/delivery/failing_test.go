@@ -121,7 +121,7 @@ func TestCourier_LostSecret(t *testing.T) {
 	require.Len(t, r.ids(), 1)
 }
 
-func TestCourier_HungEndpointDelaysNoOther(t *testing.T) {
+func TestCourier_HungEndpointDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	release := make(chan struct{})

@@ -275,7 +275,7 @@ func (s *startingPoints) Subscribe(ctx context.Context, after eventstore.Positio
 	return s.Store.Subscribe(ctx, after, filter)
 }
 
-func TestReplay_FailureDelaysNoOther(t *testing.T) {
+func TestReplay_FailureDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	broken, sound := register(t, w, "acme", "https://a.example", "*"), register(t, w, "globex", "https://b.example", "*")

@@ -307,7 +307,7 @@ func TestFetcher_NextProcessContinues(t *testing.T) {
 	require.Equal(t, 2, g.times("41"))
 }
 
-func TestFetcher_HungAPIDelaysNoOther(t *testing.T) {
+func TestFetcher_HungAPIDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	var hanging atomic.Int32

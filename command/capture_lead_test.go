@@ -1,19 +1,14 @@
 package command_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
-	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/field"
-	"github.com/leadlog/leadlog/command/webhook"
 )
 
 func TestCapture_RemovedStageStaysValid(t *testing.T) {
@@ -61,58 +56,4 @@ func TestCapture_LargestArrival(t *testing.T) {
 			syllables[:200*9], strings.Join(fields, ","), syllables[:13_500], strings.Repeat("x", agent))
 		p.captured(t, body)
 	}
-}
-
-// failingSecrets fails to destroy secrets while fails is set.
-type failingSecrets struct {
-	secrets
-	fails bool
-}
-
-func (s *failingSecrets) Destroy(ctx context.Context, id string) error {
-	if s.fails {
-		return errors.New("not now")
-	}
-	return s.secrets.Destroy(ctx, id)
-}
-
-func TestDeleteWebhook_RetriesSecret(t *testing.T) {
-	t.Parallel()
-	p := start(t, database(t))
-	kept := &failingSecrets{}
-	handlers := command.NewHandlers(command.Options{
-		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: kept, Log: quiet(),
-	})
-	registered, err := handlers.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
-		Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/in"},
-	})
-	require.NoError(t, err)
-	exists := func() bool { _, ok := kept.kept.Load(registered.ID); return ok }
-	require.True(t, exists())
-
-	kept.fails = true
-	del := command.DeleteWebhookEndpoint{Caller: owner, WebhookID: registered.ID}
-	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
-	require.NoError(t, err)
-	require.True(t, exists())
-	kept.fails = false
-	_, err = handlers.DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{
-		Caller: command.Caller{Account: "other"}, WebhookID: registered.ID,
-	})
-	require.ErrorIs(t, err, webhook.ErrNotFound)
-	require.True(t, exists(), "another account destroys nothing")
-	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
-	require.ErrorIs(t, err, webhook.ErrNotFound)
-	require.False(t, exists())
-}
-
-func TestFixClaimKey_RefusesOtherKey(t *testing.T) {
-	t.Parallel()
-	url := database(t)
-	one, same := start(t, url), start(t, url)
-	for _, err := range concurrently(8, func(i int) error { return []process{one, same}[i%2].FixClaimKey(t.Context()) }) {
-		require.NoError(t, err)
-	}
-	other := command.NewHandlers(command.Options{Store: one.store, Claims: claim.NewNames([]byte("another")), Log: quiet()})
-	require.ErrorIs(t, other.FixClaimKey(t.Context()), command.ErrOtherClaimKey)
 }
