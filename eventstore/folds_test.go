@@ -3,6 +3,7 @@ package eventstore_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,7 +92,7 @@ func TestFolds_DropsStaleState(t *testing.T) {
 func TestFolds_SkipsLargeState(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
-	h := rotated(t, "a", "b", "c", string(make([]byte, 1000)))
+	h := rotated(t, "a", "b", "c", strings.Repeat("d", 6000))
 	require.Equal(t, 4, reads(t, folds, h))
 	require.Equal(t, 4, reads(t, folds, h))
 }

@@ -226,7 +226,7 @@ func TestSettings_WarnsOfUnknownVariables(t *testing.T) {
 		"LEADLOG_PORTS": "80",
 	}, "serve").exits(t, 2).err.String()
 	var named []string
-	for _, found := range regexp.MustCompile(`no setting of leadlog","variable":"(\w+)"`).FindAllStringSubmatch(printed, -1) {
+	for _, found := range regexp.MustCompile(`not a setting of leadlog","variable":"(\w+)"`).FindAllStringSubmatch(printed, -1) {
 		named = append(named, found[1])
 	}
 	require.Equal(t, []string{"LEADLOG_CLAM_KEY", "LEADLOG_PORTS"}, named)
