@@ -64,7 +64,7 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 		preview.Wrong = nil
 		return preview, nil
 	}
-	defer func() { preview.Asked = settings.Kind == intake.Form && len(correctable(preview.Wrong)) > 0 }()
+	defer func() { preview.Asked = settings.Kind == intake.Form && len(Correctable(preview.Wrong)) > 0 }()
 	if len(preview.Wrong) > 0 {
 		return preview, nil
 	}

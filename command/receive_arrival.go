@@ -223,8 +223,8 @@ type Quarantined struct {
 // Unwrap returns the errors of the fields.
 func (q *Quarantined) Unwrap() error { return q.Errors }
 
-// correctable returns the errors of a form that the person who sends it can correct.
-func correctable(wrong field.Errors) field.Errors {
+// Correctable returns the errors of a form that the person who sends it can correct.
+func Correctable(wrong field.Errors) field.Errors {
 	return slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool { return e.Field != "phone" && e.Field != "email" })
 }
 
@@ -247,7 +247,7 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 		return &Quarantined{Errors: wrong, ArrivalID: c.kept.was.ID} // nothing has changed
 	}
 	if c.kept.askPerson {
-		if correctable := correctable(wrong); len(correctable) > 0 {
+		if correctable := Correctable(wrong); len(correctable) > 0 {
 			return correctable
 		}
 	}

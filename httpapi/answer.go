@@ -152,16 +152,15 @@ var exportFormats = map[string]export.Format{mediaCSV: export.CSV, mediaNDJSON: 
 
 // exported answers with a whole list of personal data, and records that on the log: before the first byte, and how it ended.
 func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
+	if x.r.Method == http.MethodHead { // shows nothing
+		return streamed(x, media, sheet, items)
+	}
 	return answer{recorded: true, stream: func() error {
 		leave, err := x.load.exports.of(x.caller.Account).enter()
 		if err != nil {
 			return err
 		}
 		defer leave()
-		if x.r.Method == http.MethodHead { // shows nothing
-			_, err := writeList(x, media, sheet, items)
-			return err
-		}
 		begun, err := x.Commands.BeginExport(x.ctx, x.caller, what, string(exportFormats[media]), listFilter(x.params().values))
 		if err != nil {
 			return err

@@ -207,13 +207,9 @@ func (x *exchange) raw() event.ArrivalRaw {
 		if raw.Query == nil {
 			raw.Query = make(map[string]string)
 		}
-		raw.Query[clean(name)] = clean(values[0])
+		raw.Query[event.Text(name)] = event.Text(values[0])
 	}
 	return raw
-}
-
-func clean(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }
 
 // arrivalBody reads the body of a post.

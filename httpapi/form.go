@@ -100,13 +100,7 @@ func (f *formPost) correctable(mapped intake.Mapped, wrong field.Errors) error {
 	settings := f.admission.Account.State
 	_, err := lead.ParseArrival(mapped.Body, lead.Rules{Region: settings.Region, Stages: settings.Stages}, lead.Client{})
 	invalid, _ := errors.AsType[field.Errors](err)
-	var correctable field.Errors
-	for _, one := range invalid {
-		if one.Field == "phone" || one.Field == "email" {
-			correctable.Add(one.Field, one.Message)
-		}
-	}
-	return correctable.Err()
+	return command.Correctable(invalid).Err()
 }
 
 // verify verifies the challenge, once for a request, and for repetitions of it: those have one delivery id, and so one effect.

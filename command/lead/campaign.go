@@ -44,17 +44,17 @@ type Origin struct {
 	Referrer    *string           `json:"referrer"`
 }
 
-// PageQuery returns the parameters of a page's URL, each with its first value. Bytes that are not UTF-8 are replaced by U+FFFD, as browsers
-// do, and so is NUL.
+// PageQuery returns the parameters of a page's URL, each with its first value as a text. Parameters whose name is not a text are left out.
 func PageQuery(address string) map[string]string {
 	parsed, err := url.Parse(address)
 	if err != nil {
 		return nil
 	}
-	text := func(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD") }
 	query := map[string]string{}
 	for name, values := range parsed.Query() {
-		query[text(name)] = text(values[0])
+		if name == event.Text(name) {
+			query[name] = event.Text(values[0])
+		}
 	}
 	return query
 }

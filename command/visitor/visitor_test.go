@@ -166,7 +166,7 @@ func TestParseActivity_Campaign(t *testing.T) {
 		"https://example.com/?utm_medium=a%40example.com":                    {Touch: true},
 		"https://example.com/?utm_term=shoes":                                {Touch: true},
 		"https://example.com/?utm_source=caf%E9&utm_medium=a%00b":            {Touch: true, Campaign: event.Campaign{UTMSource: "caf\uFFFD", UTMMedium: "a\uFFFDb"}},
-		"https://example.com/?utm_%00=x":                                     {Touch: true},
+		"https://example.com/?utm_%00=x&utm_%ff=y":                           {},
 		"https://example.com/?utm_source=&x=utm_":                            {},
 		"https://example.com/utm_source=x#utm_source=x":                      {},
 		"https://example.com/":                                               {},

@@ -40,6 +40,11 @@ var ErrUnknownType = errors.New("unknown event type")
 // errNUL means that a text has a NUL, which PostgreSQL cannot store. Commands reject it earlier, with the name of the field.
 var errNUL = errors.New("text contains NUL")
 
+// Text returns a text that facts can have: bytes that are not UTF-8, and NUL, are replaced by U+FFFD.
+func Text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
 // Encode returns a fact's stored name and JSON. Equal facts have equal encodings. It fails for text that views could not store.
 func Encode(data Data) (eventType string, encoded []byte, err error) {
 	eventType = data.EventType()

@@ -23,15 +23,15 @@ const writeTimeout = time.Minute
 // exported sends a whole list of personal data, and records that on the log: before the first byte, and how it ended.
 func exported[T any](v *visit, p *params, what string, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
 	shown, err := sent(v, p, sheet, items)
+	if v.r.Method == http.MethodHead { // shows nothing
+		return shown, err
+	}
 	filter := map[string]string{}
 	for name := range p.values {
 		filter[name] = p.text(name)
 	}
 	send := shown.send
 	shown.send = func() error {
-		if v.r.Method == http.MethodHead { // shows nothing
-			return send()
-		}
 		recorded, err := v.Commands.BeginExport(v.ctx, v.caller, what, v.format(), filter)
 		if err != nil {
 			return err

@@ -124,7 +124,7 @@ func TestCourier_StandardWebhooksSignature(t *testing.T) {
 	send(t, w)
 	lead := w.NewID()
 	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}},
-		event.LeadUpdated{LeadFields: event.LeadFields{Name: "Anna Lee"}}, event.LeadReleased{Field: "phone", Phone: "+919876500001", Name: "Somebody"})
+		event.LeadUpdated{LeadFields: event.LeadFields{Name: "Anna Lee"}}, event.LeadReleased{Field: "phone", Phone: "+919876500001", Name: "Anna Roy"})
 	require.Equal(t, map[string]int{"delivered": 4}, states(t, w, id, 4))
 
 	verifier, err := standardwebhooks.NewWebhook(secret)
@@ -148,7 +148,7 @@ func TestCourier_StandardWebhooksSignature(t *testing.T) {
 		require.NotZero(t, body.Sequence)
 		names[body.Type] = body.Data.Name + " " + body.Data.SourceEntry.Source
 	}
-	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp", "lead.updated": "Anna Lee ", "lead.released": "Somebody "}, names,
+	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp", "lead.updated": "Anna Lee ", "lead.released": "Anna Roy "}, names,
 		"each as of its own event")
 }
 

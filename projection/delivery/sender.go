@@ -20,6 +20,7 @@ import (
 	"code.dny.dev/ssrf"
 
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 const (
@@ -105,8 +106,7 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, tracePar
 // storable truncates a text to the stored length, and replaces what PostgreSQL cannot store: NUL and invalid UTF-8. It is used for errors
 // too, because they may quote the endpoint.
 func storable(text string) string {
-	text = text[:min(len(text), keptResponse)]
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	return event.Text(text[:min(len(text), keptResponse)])
 }
 
 var errSecretForm = errors.New("a signing secret is not of the form whsec_ and base64")

@@ -236,7 +236,7 @@ func TestImport_InvalidArguments(t *testing.T) {
 	}{
 		"no such file":         {1, "no such file", []string{"/nowhere.csv", "--account", "acme"}},
 		"no file":              {1, "must be a file", []string{"/dev/null", "--account", "acme"}},
-		"unknown account":      {2, `--account="nobody": must be an account: there is none`, []string{good, "--account", "nobody"}},
+		"unknown account":      {2, `--account="missing": must be an account: there is none`, []string{good, "--account", "missing"}},
 		"feature not enabled":  {1, "account plain: feature crm_api is not enabled", []string{good, "--account", "plain"}},
 		"a spreadsheet":        {1, "save it as CSV", []string{writeFile(t, "leads.xlsx", "PK\x03\x04\x14\x00"), "--account", "acme"}},
 		"an old spreadsheet":   {1, "save it as CSV", []string{writeFile(t, "leads.csv", "\xd0\xcf\x11\xe0\xa1\xb1"), "--account", "acme"}},

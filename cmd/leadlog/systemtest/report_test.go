@@ -61,7 +61,7 @@ $`, out)
 	for _, args := range [][]string{
 		{"report", "diff", last}, {"report", "diff", last, campaign}, {"report", "diff", last, file(t, dir, "none.json", "{}")}, {"report", "diff", last, "nowhere"},
 		{"report"}, {"report", "attribution", "--account", "acme"}, {"verify", "--heal", last},
-		{"report", "attribution", "--account", "nobody", "--out", last}, {"report", "attribution", "--account", "acme", "--out", last, "--model", "best"},
+		{"report", "attribution", "--account", "missing", "--out", last}, {"report", "attribution", "--account", "acme", "--out", last, "--model", "best"},
 		{"report", "attribution", "--account", "acme", "--out", last, "--window", "366d"}, {"report", "attribution", "--account", "acme", "--out", last, "--as-of", "999999999"},
 	} {
 		outputOf(t, 2, settings, args...)
