@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,13 +26,16 @@ func (d Difference) String() string {
 	return fmt.Sprintf("view %s, row %s: %s", d.Table, d.Key, d.What)
 }
 
-// Compared is the result of comparing one view. With an error the view was not compared: it is of another log (ErrForeignLog,
-// ErrAheadOfLog) or another version (ErrReplayDue), or the log cannot be folded into it.
+// Compared is the result of comparing one view. Err is set if the view is of another log (ErrForeignLog, ErrAheadOfLog) or another version
+// (ErrReplayDue), if the log cannot be folded into it, or if it cannot apply its next events (ErrStopped, after a complete comparison).
 type Compared struct {
 	View  string
 	Found []Difference
 	Err   error
 }
+
+// ErrStopped: a view cannot apply the events after its checkpoint, so it does not get beyond them.
+var ErrStopped = errors.New("the view cannot apply the events after its checkpoint")
 
 // Compare folds the log into copies of the views and returns the rows in which the live views differ, at most limit for each. The live views
 // are updated while it runs: a snapshot of each is compared with the fold up to the snapshot's checkpoint. If it returns an error, no
@@ -92,8 +96,11 @@ func (r Replay) compare(ctx context.Context, limit int) ([]Compared, error) {
 		if all[i].Err != nil {
 			continue
 		}
-		if all[i].Found, all[i].Err = b.differences(ctx, limit); all[i].Err != nil && !stale(all[i].Err) {
-			return nil, all[i].Err
+		if all[i].Found, all[i].Err = b.differences(ctx, limit); all[i].Err == nil {
+			all[i].Err = b.tryNext(ctx)
+		}
+		if err := all[i].Err; err != nil && !stale(err) && !errors.Is(err, ErrStopped) {
+			return nil, err
 		}
 	}
 	return all, nil
@@ -128,22 +135,56 @@ func (b *builder) liveCheckpoint(ctx context.Context, db Querier) (checkpoint, e
 	return c, err
 }
 
+// tryNext applies the next events after those of the copy, and rolls them back. A view that fails retries with one event at a time, so the
+// event that stops it is among them. The error is ErrStopped with the reason, unless the database is unavailable.
+func (b *builder) tryNext(ctx context.Context) error {
+	var err error
+	if b.end, err = b.Store.Head(ctx); err != nil {
+		return err
+	}
+	tx, err := b.conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	applied := errors.New("applied")
+	err = b.fold(ctx, func(ctx context.Context, whole batch) error {
+		next, err := b.cut(whole)
+		if err != nil || len(next.events) == 0 {
+			return err
+		}
+		return cmp.Or(b.projector.Apply(ctx, tx, next.events), applied)
+	})
+	switch {
+	case err == nil || errors.Is(err, applied):
+		return nil
+	case ctx.Err() != nil || errors.Is(schema.Unavailable(err), eventstore.ErrUnavailable):
+		return err
+	}
+	return fmt.Errorf("%w, which is at position %d: %w", ErrStopped, b.checkpoint.position, err)
+}
+
 // differences compares within one snapshot. It first folds the events that the copy lacks up to the snapshot's checkpoint.
 func (b *builder) differences(ctx context.Context, limit int) (found []Difference, err error) {
+	var position eventstore.Position
 	err = pgx.BeginTxFunc(ctx, b.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-		found, err = b.differencesIn(ctx, tx, limit)
+		found, position, err = b.differencesIn(ctx, tx, limit)
 		return err
 	})
+	if err == nil {
+		b.checkpoint.position = position
+	}
 	return found, err
 }
 
-func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, limit int) (found []Difference, err error) {
+// differencesIn also returns the position of the snapshot's checkpoint.
+func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, limit int) (found []Difference, position eventstore.Position, err error) {
 	live, err := b.liveCheckpoint(ctx, tx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if _, err := b.foldWithin(ctx, tx, live.position); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	m, maintains := b.projector.(Maintainer)
 	for _, table := range b.projector.Tables() {
@@ -152,18 +193,18 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, limit int) (foun
 		}
 		more, err := b.compareTable(ctx, tx, table, limit-len(found))
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		found = append(found, more...)
 	}
 	if maintains {
 		more, err := m.CompareDerived(ctx, tx, b.Live, limit-len(found))
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		found = append(found, more...)
 	}
-	return found, nil
+	return found, live.position, nil
 }
 
 func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, limit int) ([]Difference, error) {

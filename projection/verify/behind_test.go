@@ -86,3 +86,18 @@ func TestVerify_ViewsAtDifferentPositions(t *testing.T) {
 	projectiontest.CatchUp(t, w.Runner(t, view.Touch{}))
 	require.Empty(t, run(t, w))
 }
+
+// PostgreSQL cannot store the NUL of the last event, so views that need its name are stuck before it.
+func TestVerify_StuckView(t *testing.T) {
+	t.Parallel()
+	w, first, _ := sound(t)
+	position := w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "M"}})
+	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
+	pgtest.Exec(t, w.Pool, `UPDATE log.event SET data = convert_to(replace(convert_from(data, 'UTF8'), '"M"', '"\u0000"'), 'UTF8') WHERE position = $1`, position)
+	pgtest.Exec(t, w.Pool, `UPDATE views.lead SET status = 'won' WHERE phone = '+911'`)
+	found := run(t, w)
+	stuck := fmt.Sprintf("view lead: the view cannot apply the events after its checkpoint, which is at position %d: ", position-1)
+	require.True(t, anyContains(found, stuck), "%q", found)
+	require.Contains(t, found, "view lead, row "+first+": is not what the log says", "its rows are compared nevertheless")
+	require.False(t, anyContains(found, "view account"), "%q", found)
+}
