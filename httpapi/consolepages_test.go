@@ -392,13 +392,37 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 	require.NotRegexp(t, `<details class="more" open>`, b.get("/console/leads?status=new").body)
 }
 
-func TestConsoleAttribution_UnknownParameters(t *testing.T) {
+// A value that a filter does not have is refused as by the API: an empty list would look like a result.
+func TestConsole_RefusesUnknownFilterValues(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	for _, query := range []string{"model=bogus", "by=bogus"} {
-		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/attribution?"+query).status, query)
+	lead := b.as(http.MethodPost, leads, `{"phone":"9876543210","metadata":{"source":"website"}}`).is(http.StatusCreated)
+	b.as(http.MethodGet, after(leads, lead), "").is(http.StatusOK)
+	hook := b.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`).is(http.StatusCreated)
+	b.as(http.MethodGet, after(endpoints, hook), "").is(http.StatusOK)
+	endpoint := "/console/webhooks/" + hook.at("data", "webhookId").(string)
+	for page, filters := range map[string]map[string]string{
+		"/console/leads":               {"source": "WEBSITE", "leadTemperature": "Hot"},
+		"/console/leads.csv":           {"source": "website", "leadTemperature": "hot"},
+		"/console/sources":             {"interval": "Week", "source": "website"},
+		"/console/sources/attribution": {"model": "Linear", "by": "campaign", "interval": "day"},
+		"/console/audit":               {"type": "token.created"},
+		"/console/arrivals":            {"state": "quarantined"},
+		"/console/leads/" + lead.at("data", "leadId").(string): {"model": "linear"},
+		endpoint: {"state": "failed", "type": "lead.created"},
+	} {
+		for name, value := range filters {
+			require.Equal(t, http.StatusOK, b.get(page+"?"+name+"="+value).status, "%s %s", page, name)
+			require.Equal(t, http.StatusOK, b.get(page+"?"+name+"=").status, "%s %s", page, name)
+			r := b.get(page + "?" + name + "=bogus")
+			require.Equal(t, http.StatusBadRequest, r.status, "%s %s", page, name)
+			if page != "/console/sources/attribution" || name != "interval" {
+				require.Contains(t, r.body, "must be one of", "%s %s", page, name)
+			}
+		}
 	}
-	require.Equal(t, http.StatusOK, b.get("/console/sources/attribution?model=&by=").status)
+	require.Contains(t, b.get("/console/leads?status=NEW").body, "/console/leads/"+lead.at("data", "leadId").(string), "stages are found in any letter case")
+	require.Equal(t, http.StatusOK, b.get("/console/leads?status=former").status, "a lead may be in a stage that the account has no longer")
 }
 
 func TestConsoleAttribution_AsOf(t *testing.T) {

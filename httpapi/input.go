@@ -401,17 +401,7 @@ func (p *params) text(name string) string {
 
 // oneOf reads one of a few values, in any letter case. Any other is an error: an empty list would look like a result.
 func (p *params) oneOf(name string, values ...string) string {
-	value := p.text(name)
-	if value == "" {
-		return ""
-	}
-	for _, one := range values {
-		if strings.EqualFold(value, one) {
-			return one
-		}
-	}
-	p.wrong.Add(name, "must be one of "+strings.Join(values, ", "))
-	return ""
+	return p.wrong.OneOf(name, p.text(name), values...)
 }
 
 func (p *params) source() string { return p.oneOf("source", lead.Sources()...) }

@@ -30,6 +30,20 @@ func (e *Errors) Add(field, message string) {
 	}
 }
 
+// OneOf returns which of some values a text is, in any letter case; empty for an empty text. Any other text is an error.
+func (e *Errors) OneOf(field, text string, values ...string) string {
+	if text == "" {
+		return ""
+	}
+	for _, value := range values {
+		if strings.EqualFold(text, value) {
+			return value
+		}
+	}
+	e.Add(field, "must be one of "+strings.Join(values, ", "))
+	return ""
+}
+
 // Err returns the errors, or nil if there are none.
 func (e Errors) Err() error {
 	if len(e) == 0 {

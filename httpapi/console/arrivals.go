@@ -41,7 +41,7 @@ func (v *visit) arrivals() (screen, error) {
 		MayWrite: v.identity.May("leads:write"),
 	}
 	filter := query.ArrivalFilter{
-		State: p.text("state"), IntakeID: p.text("intakeId"), Reason: p.text("reason"), Since: p.day("since"), Until: p.until("until"),
+		State: p.oneOf("state", arrival.States()...), IntakeID: p.text("intakeId"), Reason: p.text("reason"), Since: p.day("since"), Until: p.until("until"),
 	}
 	page := p.page()
 	if shown.Wrong = p.wrong; shown.Wrong != nil {

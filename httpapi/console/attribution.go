@@ -1,10 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/leadlog/leadlog/command/field"
@@ -54,12 +53,8 @@ func stepBars(steps []attribution.Step, by attribution.Key) (bars []stepBar) {
 func (v *visit) attribution() (screen, error) {
 	p := v.params()
 	span := v.reportFilter(p)
-	model, by, asOf := p.model(), p.text("by"), p.text("asOf")
-	if by == "" {
-		by = string(attribution.BySource)
-	} else if !slices.Contains(attribution.Keys(), by) {
-		p.wrong.Add("by", "must be one of "+strings.Join(attribution.Keys(), ", "))
-	}
+	model, asOf := p.model(), p.text("asOf")
+	by := cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))
 	at, err := query.ParseAsOf(asOf)
 	if err != nil {
 		p.wrong.Add("asOf", err.Error())
@@ -107,12 +102,5 @@ func (v *visit) attribution() (screen, error) {
 
 // model reads a model of attribution, the last touch by default.
 func (p *params) model() attribution.Model {
-	model := p.text("model")
-	switch {
-	case model == "":
-		return attribution.Last
-	case !slices.Contains(attribution.Models(), model):
-		p.wrong.Add("model", "must be one of "+strings.Join(attribution.Models(), ", "))
-	}
-	return attribution.Model(model)
+	return attribution.Model(cmp.Or(p.oneOf("model", attribution.Models()...), string(attribution.Last)))
 }

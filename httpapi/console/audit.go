@@ -97,7 +97,7 @@ func (v *visit) auditCalls(f query.AuditFilter) []call {
 }
 
 func auditFilter(p *params) query.AuditFilter {
-	return query.AuditFilter{Type: p.text("type"), TokenID: p.text("tokenId"), Since: p.day("since"), Until: p.until("until")}
+	return query.AuditFilter{Type: p.oneOf("type", query.TokenEventTypes()...), TokenID: p.text("tokenId"), Since: p.day("since"), Until: p.until("until")}
 }
 
 // prove verifies every shown event against the head of the account's tree, and this head against the last one that this browser saw. It

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"iter"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/command"
-	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
@@ -101,13 +99,13 @@ func (v *visit) exportLeads() (screen, error) {
 		return screen{}, err
 	}
 	p := v.params()
-	filter := leadFilter(p, cmp.Or(settings.State.Region, account.DefaultRegion))
+	filter := leadFilter(p, settings.State)
 	return exported(v, p, "leads", export.Leads(), v.Query.LeadsAll(v.r.Context(), v.identity.Account, filter))
 }
 
 func (v *visit) exportSources() (screen, error) {
 	p := v.params()
-	filter := query.SourceFilter{Source: p.text("source"), Since: p.day("since"), Until: p.until("until")}
+	filter := query.SourceFilter{Source: p.source(), Since: p.day("since"), Until: p.until("until")}
 	return exported(v, p, "sources", export.Sources(), v.Query.SourcesAll(v.r.Context(), v.identity.Account, filter))
 }
 

@@ -185,6 +185,9 @@ func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) e
 	}
 	shown.Cut, shown.Model, shown.Models = list.NextCursor != "", p.model(), attribution.Models()
 	shown.Chosen = p.text("model") != ""
+	if err := p.wrong.Err(); err != nil {
+		return err
+	}
 	sharing := query.AttributionFilter{AsOf: touches.AsOf, Rules: attribution.Rules{
 		Model: shown.Model, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
 	}}

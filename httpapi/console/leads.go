@@ -42,7 +42,7 @@ func (v *visit) leads() (screen, error) {
 	}
 	shown.show("source", words)
 	page := p.page()
-	filter := leadFilter(p, cmp.Or(settings.State.Region, account.DefaultRegion))
+	filter := leadFilter(p, settings.State)
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
 		return screen{name: "leads", title: "Leads", status: http.StatusBadRequest, data: shown}, nil
 	}
@@ -72,11 +72,15 @@ func (v *visit) leadCalls(f query.LeadFilter) []call {
 	return v.calls(list.but("The answer is not masked. Searches by name, phone or email are recorded in the audit log."), file)
 }
 
-// leadFilter reads a phone and an email as a capture of the account would.
-func leadFilter(p *params, region string) query.LeadFilter {
+// leadFilter reads a phone and an email as a capture of the account would. A status may be a former stage of the account.
+func leadFilter(p *params, settings account.State) query.LeadFilter {
+	region := cmp.Or(settings.Region, account.DefaultRegion)
 	f := query.LeadFilter{
-		Q: p.text("q"), Status: p.text("status"), Source: p.text("source"), LeadTemperature: p.text("leadTemperature"),
+		Q: p.text("q"), Status: p.text("status"), Source: p.source(), LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
 		CreatedSince: p.day("createdSince"), CreatedUntil: p.until("createdUntil"), Region: region,
+	}
+	if stage, known := account.Stage(settings.Stages, f.Status); known {
+		f.Status = stage
 	}
 	var err error
 	if phone := p.text("phone"); phone != "" {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -30,6 +31,13 @@ func (p *params) text(name string) string {
 	}
 	return value
 }
+
+// oneOf reads one of a few values, in any letter case. Any other is wrong, as it is for the API: an empty list would look like a result.
+func (p *params) oneOf(name string, values ...string) string {
+	return p.wrong.OneOf(name, p.text(name), values...)
+}
+
+func (p *params) source() string { return p.oneOf("source", lead.Sources()...) }
 
 // day reads the first moment of a day, UTC; a time is good too. The zero time when none is given.
 func (p *params) day(name string) time.Time {

@@ -46,11 +46,14 @@ const (
 	campaignsShown = 50
 )
 
+// intervals are the steps of a report that the page offers.
+var intervals = []string{query.Day, query.Week, query.Month}
+
 func (v *visit) sources() (screen, error) {
 	p := v.params()
 	filter := v.reportFilter(p)
 	shown := sourcePage{
-		Sources: lead.Sources(), Intervals: []string{query.Day, query.Week, query.Month}, filtered: p.filtered("since", "until", "interval", "source"),
+		Sources: lead.Sources(), Intervals: intervals, filtered: p.filtered("since", "until", "interval", "source"),
 	}
 	shown.Wrong, shown.Query = p.wrong, p.with("compare", "")
 	shown.show("source", words)
@@ -150,9 +153,8 @@ func (v *visit) reportCalls(f query.ReportFilter) []call {
 
 // reportFilter reads the filter of a report, by default the last 30 days.
 func (v *visit) reportFilter(p *params) query.ReportFilter {
-	f := query.ReportFilter{Interval: p.text("interval"), Source: p.text("source"), Since: p.day("since"), Until: p.until("until")}
-	if !slices.Contains([]string{query.Day, query.Week, query.Month}, f.Interval) {
-		f.Interval = query.Day
+	f := query.ReportFilter{
+		Interval: cmp.Or(p.oneOf("interval", intervals...), query.Day), Source: p.source(), Since: p.day("since"), Until: p.until("until"),
 	}
 	if f.Until.IsZero() {
 		f.Until = v.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)

@@ -251,9 +251,13 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 	}
 	page := p.page()
 	filter := deliveryFilter(p)
-	list, err := v.Query.Deliveries(v.ctx, v.identity.Account, id, v.caller.ReadsLeads, filter, page)
-	if err != nil {
-		return screen{}, missing(err, webhook.ErrNotFound)
+	var list query.List[query.Delivery]
+	status := http.StatusBadRequest
+	if p.wrong == nil {
+		status = http.StatusOK
+		if list, err = v.Query.Deliveries(v.ctx, v.identity.Account, id, v.caller.ReadsLeads, filter, page); err != nil {
+			return screen{}, missing(err, webhook.ErrNotFound)
+		}
 	}
 	shown := endpointPage{
 		Endpoint: endpoint, Deliveries: list.Items, MayWrite: v.identity.May("webhooks:write"), Secret: secret, Replay: replay,
@@ -262,15 +266,16 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 		parts:     p.parts(page, list.NextCursor),
 		List:      p.filtered("state", "type"), States: query.DeliveryStates(), Types: query.DeliveryTypes(),
 	}
+	shown.List.Wrong = p.wrong
 	shown.List.show("state", words)
 	shown.List.show("type", words)
 	at := "/webhooks/endpoints/" + endpoint.WebhookID
 	calls := v.calls(v.get("webhooks:read", "This endpoint", at), v.get("webhooks:read", "Its deliveries", at+"/deliveries", "state", filter.State, "type", filter.Type))
-	return screen{name: "webhook", title: "Webhook endpoint", data: shown, live: v.reads() && page.Cursor == "", calls: calls}, nil
+	return screen{name: "webhook", title: "Webhook endpoint", status: status, data: shown, live: v.reads() && page.Cursor == "", calls: calls}, nil
 }
 
 func deliveryFilter(p *params) query.DeliveryFilter {
-	return query.DeliveryFilter{State: p.text("state"), Type: p.text("type")}
+	return query.DeliveryFilter{State: p.oneOf("state", query.DeliveryStates()...), Type: p.oneOf("type", query.DeliveryTypes()...)}
 }
 
 // deliveryPage is one delivery and its attempts.
