@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// oldestMajor is the first version with DROP DATABASE … WITH (FORCE), which the tests use.
-const oldestMajor = 13
+// oldestMajor is the first version that accepts the migrations: a SQL function there has a RETURN clause.
+const oldestMajor = 14
 
 // Binaries are the programs of one PostgreSQL installation.
 type Binaries struct {

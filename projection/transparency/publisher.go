@@ -356,6 +356,9 @@ func (s *session) write(ctx context.Context) error {
 	return nil
 }
 
+// errStateDeleted: an operator deleted the tree. The next session builds it again.
+var errStateDeleted = errors.New("the state of the tree was deleted")
+
 // save writes tiles and the state. A signed tile is not truncated while the tree is rebuilt.
 func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 	levels, numbers, hashes := make([]int16, len(changed)), make([]int64, len(changed)), make([][]byte, len(changed))
@@ -366,7 +369,7 @@ func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 			after[i] = new(int64(start))
 		}
 	}
-	_, err := s.conn.Exec(ctx, `
+	written, err := s.conn.Exec(ctx, `
 		WITH tiles AS (
 			INSERT INTO audit.tile AS t (origin, level, number, hashes, after)
 			SELECT $1, level, number, hashes, after FROM unnest($2::smallint[], $3::bigint[], $4::bytea[], $5::bigint[]) AS changed (level, number, hashes, after)
@@ -378,6 +381,9 @@ func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 		UPDATE audit.tree SET position = $7, size = $8, seen_stream = $9, seen_revision = $10, seen_event = $11, updated_at = now() WHERE origin = $1`,
 		s.origin, levels, numbers, hashes, after, s.signed,
 		int64(s.state.position), s.tiles.Size(), s.state.seen.stream, int64(s.state.seen.revision), s.state.seen.event)
+	if err == nil && written.RowsAffected() == 0 {
+		return errStateDeleted
+	}
 	return err
 }
 

@@ -188,6 +188,32 @@ func TestPublisher_FollowsLogOverRestarts(t *testing.T) {
 	require.ErrorIs(t, err, logtree.ErrNotInTree)
 }
 
+// An operator deletes the tree, as the runbook says for damaged tiles, but does not stop the service.
+func TestPublisher_RebuildsTreeDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, statements := range map[string]string{
+		"the state alone": `DELETE FROM audit.tree`,
+		"all of it":       `DELETE FROM audit.tile; DELETE FROM audit.tree`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, log := newScene(t), storetest.Memory()
+			write(t, log, 0, 300)
+			k, _ := s.keep(log)
+			s.await(log, 300)
+			_, err := s.Pool.Exec(t.Context(), statements)
+			require.NoError(t, err)
+			write(t, log, 300, 301)
+			s.await(log, 301)
+			require.Eventually(t, func() bool {
+				status, err := k.Status(t.Context())
+				require.NoError(t, err)
+				return status.Size == 301
+			}, projectiontest.Soon, 5*time.Millisecond, "%s", &s.logged)
+		})
+	}
+}
+
 // After copy-log the tree is rebuilt from the copy and has the same bytes. The published tree stays available while this runs.
 func TestPublisher_SameTreeOfCopy(t *testing.T) {
 	t.Parallel()

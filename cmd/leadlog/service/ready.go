@@ -76,7 +76,7 @@ func projections(views []projection.Status) (components []httpapi.Component) {
 			component.Detail = "built by another version; run leadlog replay " + view.Name
 		}
 		if errors.Is(view.Err, projection.ErrForeignLog) || errors.Is(view.Err, projection.ErrAheadOfLog) {
-			component.Detail = "is of another log, or of a later one than this backup of it; see deploy/docs/runbook.md on restoring"
+			component.Detail = "is of another log, or of a later one than this backup of it; see Backup and recovery in deploy/docs/runbook.md"
 		}
 		components = append(components, component)
 	}
