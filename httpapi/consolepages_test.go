@@ -663,7 +663,7 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	b.post("/console/tokens", "name", "form", "expiresInDays", "30")
 	b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created")
 	for _, file := range [][2]string{ // leads first, because the trail records their export
-		{"/leads", "9876543210"}, {"/sources", "api"}, {"/sources/history", "api"}, {"/tokens", "form"}, {"/audit", "token.created"},
+		{"/leads", "9876543210"}, {"/sources", "api"}, {"/sources/attribution", "1.000000"}, {"/sources/history", "api"}, {"/tokens", "form"}, {"/audit", "token.created"},
 		{"/audit/trail", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "touch"}, {"/usage", "T00:00:00.000Z"},
 	} {
 		page, holds := file[0], file[1]

@@ -17,6 +17,7 @@ type attributionPage struct {
 	Wrong        field.Errors
 	Models, Keys []string
 	Chips        []chip
+	Query        string // of exports
 	Report       query.Attribution
 	Steps        []stepBar
 }
@@ -52,52 +53,58 @@ func stepBars(steps []attribution.Step, by attribution.Key) (bars []stepBar) {
 
 func (v *visit) attribution() (screen, error) {
 	p := v.params()
+	filter, err := v.attributionFilter(p)
+	if err != nil {
+		return screen{}, err
+	}
+	model, by, asOf := string(filter.Model), string(filter.By), p.text("asOf")
+	shown := attributionPage{
+		Wrong: p.wrong, Models: attribution.Models(), Keys: attribution.Keys(), Chips: p.chips("since", "until", "asOf"), Query: p.with("", ""),
+		Filter: map[string]string{
+			"model": model, "by": by, "asOf": asOf, "since": filter.Since.Format(time.DateOnly), "until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
+		},
+	}
+	page := screen{name: "attribution", title: "Attribution"}
+	if shown.Wrong != nil {
+		page.status, page.data = http.StatusBadRequest, shown
+		return page, nil
+	}
+	var steps []attribution.Step
+	if shown.Report, steps, err = v.Query.AttributionPaths(v.ctx, v.identity.Account, filter, stepsShown); err != nil {
+		return screen{}, err
+	}
+	shown.Steps = stepBars(steps, filter.By)
+	page.data = shown
+	since, until := stamp(filter.Since), stamp(filter.Until)
+	page.calls = v.calls(
+		v.get("leads:read", "These credits", "/api/v1/crm/attribution", "model", model, "by", by, "since", since, "until", until, "asOf", asOf),
+		v.program("leads:read", "As a report with its proof", "report attribution", "--model", model, "--by", by, "--since", since, "--until", until, "--as-of", asOf,
+			"--out", "report.json"))
+	return page, nil
+}
+
+// attributionFilter reads the parameters of a report, by default of the last 30 days.
+func (v *visit) attributionFilter(p *params) (query.AttributionFilter, error) {
 	span := v.reportFilter(p)
-	model, asOf := p.model(), p.text("asOf")
-	by := cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))
-	at, err := query.ParseAsOf(asOf)
+	filter := query.AttributionFilter{
+		Rules: attribution.Rules{
+			Model: p.model(), Since: span.Since, Until: span.Until, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
+		},
+		By: attribution.Key(cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))),
+	}
+	at, err := query.ParseAsOf(p.text("asOf"))
 	if err != nil {
 		p.wrong.Add("asOf", err.Error())
 	}
-	shown := attributionPage{
-		Wrong: p.wrong, Models: attribution.Models(), Keys: attribution.Keys(), Chips: p.chips("since", "until", "asOf"),
-		Filter: map[string]string{
-			"model": string(model), "by": by, "asOf": asOf, "since": span.Since.Format(time.DateOnly), "until": span.Until.AddDate(0, 0, -1).Format(time.DateOnly),
-		},
+	if p.wrong != nil {
+		return filter, nil
 	}
-	if shown.Wrong == nil {
-		var filter query.AttributionFilter
-		filter.AsOf, err = v.Query.PositionAsOf(v.ctx, at)
-		if errors.Is(err, query.ErrAsOf) {
-			shown.Wrong.Add("asOf", query.ErrAsOf.Error())
-		} else if err != nil {
-			return screen{}, err
-		}
-		filter.Rules = attribution.Rules{
-			Model: model, Since: span.Since, Until: span.Until, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
-		}
-		filter.By = attribution.Key(by)
-		if shown.Wrong == nil {
-			var steps []attribution.Step
-			if shown.Report, steps, err = v.Query.AttributionPaths(v.ctx, v.identity.Account, filter, stepsShown); err != nil {
-				return screen{}, err
-			}
-			shown.Steps = stepBars(steps, filter.By)
-		}
+	filter.AsOf, err = v.Query.PositionAsOf(v.ctx, at)
+	if errors.Is(err, query.ErrAsOf) {
+		p.wrong.Add("asOf", query.ErrAsOf.Error())
+		err = nil
 	}
-	status := http.StatusOK
-	if shown.Wrong != nil {
-		status = http.StatusBadRequest
-	}
-	page := screen{name: "attribution", title: "Attribution", status: status, data: shown}
-	if shown.Wrong == nil {
-		since, until := stamp(span.Since), stamp(span.Until)
-		page.calls = v.calls(
-			v.get("leads:read", "These credits", "/api/v1/crm/attribution", "model", string(model), "by", by, "since", since, "until", until, "asOf", asOf),
-			v.program("leads:read", "As a report with its proof", "report attribution", "--model", string(model), "--by", by, "--since", since, "--until", until, "--as-of", asOf,
-				"--out", "report.json"))
-	}
-	return page, nil
+	return filter, err
 }
 
 // model reads a model of attribution, the last touch by default.

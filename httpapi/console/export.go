@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"iter"
@@ -115,6 +116,16 @@ func (v *visit) exportReport() (screen, error) {
 	return sent(v, p, export.Report(), query.All(func(page query.Page) (query.List[query.SourceCount], error) {
 		return v.Query.SourceReport(v.r.Context(), v.identity.Account, filter, page)
 	}))
+}
+
+func (v *visit) exportAttribution() (screen, error) {
+	p := v.params()
+	filter, err := v.attributionFilter(p)
+	if err != nil || p.wrong != nil {
+		return screen{}, cmp.Or(err, p.wrong.Err())
+	}
+	report, err := v.Query.Attribution(v.ctx, v.identity.Account, filter)
+	return sent(v, p, export.Attribution(), sequence(report.Rows, err))
 }
 
 func (v *visit) exportTokens() (screen, error) {

@@ -105,6 +105,7 @@ func pages() []page {
 	for _, e := range []page{
 		{get, "/leads", leads, quota.Write, (*visit).exportLeads},
 		{get, "/sources", leads, quota.Read, (*visit).exportReport},
+		{get, "/sources/attribution", leads, quota.Read, (*visit).exportAttribution},
 		{get, "/sources/history", leads, quota.Write, (*visit).exportSources},
 		{get, "/tokens", tokens, quota.Read, (*visit).exportTokens},
 		{get, "/audit", audit, quota.Read, (*visit).exportAudit},

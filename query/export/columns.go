@@ -88,20 +88,20 @@ func Bool[T any](name string, get func(T) bool) Column[T] {
 	}}
 }
 
-// decimals is the scale of columns of amounts, and amountBytes the size of a value. With 38 digits in all, sums of amounts fit too.
-const (
-	decimals    = 4
-	amountBytes = 16
-)
+// decimalBytes is the size of a decimal. With 38 digits in all, sums fit too.
+const decimalBytes = 16
 
-// Amount is a column of exact decimals, given as text. An empty one is null.
-func Amount[T any](name string, get func(T) string) Column[T] {
-	node := parquet.Optional(parquet.Decimal(decimals, 38, parquet.FixedLenByteArrayType(amountBytes)))
+// Amount is a column of amounts of money.
+func Amount[T any](name string, get func(T) string) Column[T] { return Decimal(name, 4, get) }
+
+// Decimal is a column of exact decimals with at most scale digits after the point, given as text. An empty one is null.
+func Decimal[T any](name string, scale int, get func(T) string) Column[T] {
+	node := parquet.Optional(parquet.Decimal(scale, 38, parquet.FixedLenByteArrayType(decimalBytes)))
 	return Column[T]{Name: name, text: get, node: node, add: func(to *cells, item T) {
-		if amount := get(item); amount == "" {
+		if decimal := get(item); decimal == "" {
 			to.null()
 		} else {
-			to.optional().amount(amount)
+			to.optional().decimal(decimal, scale)
 		}
 	}}
 }
@@ -192,10 +192,10 @@ func (c *cells) list(texts []string) {
 	}
 }
 
-// amount adds a decimal such as 1200 or 12.5: the unscaled number, big-endian.
-func (c *cells) amount(text string) {
+// decimal adds a decimal such as 1200 or 12.5: the unscaled number, big-endian.
+func (c *cells) decimal(text string, scale int) {
 	whole, fraction, _ := strings.Cut(text, ".")
-	digits := whole + (fraction + "0000")[:decimals]
+	digits := whole + (fraction + strings.Repeat("0", scale))[:scale]
 	var high, low uint64
 	for i := range len(digits) {
 		carry, product := bits.Mul64(low, 10)

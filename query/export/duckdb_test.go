@@ -76,6 +76,8 @@ func TestParquet_DuckDBReadsLists(t *testing.T) {
 	types := inDuckDB(t, Sources(), entries...).Types
 	require.Contains(t, types, "arrivals BIGINT")
 	require.Contains(t, types, "changed VARCHAR[]")
+	rows := []query.AttributionRow{{Key: "website", Touches: 2, Conversions: "0.333333", Value: "40000.5"}, {Key: "(none)"}}
+	require.Equal(t, []string{"key VARCHAR", "touches BIGINT", "conversions DECIMAL(38,6)", "value DECIMAL(38,4)"}, inDuckDB(t, Attribution(), rows...).Types)
 }
 
 func TestParquet_DuckDBReadsEvents(t *testing.T) {

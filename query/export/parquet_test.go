@@ -115,18 +115,19 @@ func TestParquet_Lists(t *testing.T) {
 	})
 }
 
-func TestParquet_Amounts(t *testing.T) {
+func TestParquet_Decimals(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		integer := rapid.StringMatching(`0|[1-9][0-9]{0,30}`).Draw(rt, "integer")
-		fraction := rapid.StringMatching(`[0-9]{0,4}`).Draw(rt, "fraction")
+		scale := rapid.IntRange(0, 6).Draw(rt, "scale")
+		fraction := rapid.StringMatching(fmt.Sprintf(`[0-9]{0,%d}`, scale)).Draw(rt, "fraction")
 		text := integer
 		if fraction != "" {
 			text += "." + fraction
 		}
 		var c cells
-		c.amount(text)
-		want, _ := new(big.Int).SetString(integer+(fraction + "0000")[:4], 10)
+		c.decimal(text, scale)
+		want, _ := new(big.Int).SetString(integer+(fraction + "000000")[:scale], 10)
 		require.Equal(rt, want.String(), new(big.Int).SetBytes(c.values[0].ByteArray()).String(), text)
 	})
 }

@@ -137,6 +137,17 @@ func Report() Sheet[query.SourceCount] {
 	}}
 }
 
+// Attribution has the rows of an attribution report.
+func Attribution() Sheet[query.AttributionRow] {
+	type item = query.AttributionRow
+	return Sheet[item]{"attribution", []Column[item]{
+		Category("key", func(r item) string { return r.Key }),
+		Integer("touches", func(r item) int64 { return r.Touches }),
+		Decimal("conversions", 6, func(r item) string { return r.Conversions }),
+		Amount("value", func(r item) string { return r.Value }),
+	}}
+}
+
 // Tokens are API tokens, without their values.
 func Tokens() Sheet[query.Token] {
 	type item = query.Token
