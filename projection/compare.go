@@ -43,22 +43,28 @@ var ErrStopped = errors.New("the view cannot apply the events after its checkpoi
 func (r Replay) Compare(ctx context.Context, limit int) ([]Compared, error) {
 	r.Into, r.Until = "", Until{}
 	r = r.withDefaults()
-	all, err := r.compare(ctx, limit)
-	if err == nil || len(r.Projectors) == 1 || ctx.Err() != nil || errors.Is(schema.Unavailable(err), eventstore.ErrUnavailable) {
-		return all, schema.Unavailable(err)
+	all, failed := r.compare(ctx, limit)
+	if failed != nil && (len(r.Projectors) == 1 || ctx.Err() != nil || errors.Is(schema.Unavailable(failed), eventstore.ErrUnavailable)) {
+		return nil, schema.Unavailable(failed)
 	}
-	// The log cannot be folded into one of the views: compare each view alone to find which.
-	all = nil
-	for _, p := range r.Projectors {
-		r.Projectors = []Projector{p}
-		one, err := r.compare(ctx, limit)
+	if failed != nil { // the log cannot be folded into one of the views: compare each view alone to find which
+		all = make([]Compared, len(r.Projectors))
+	}
+	for i, p := range r.Projectors {
+		// A view that has stopped is compared again: events that were erased meanwhile may not apply after those that were read before.
+		if failed == nil && !errors.Is(all[i].Err, ErrStopped) {
+			continue
+		}
+		alone := r
+		alone.Projectors = []Projector{p}
+		one, err := alone.compare(ctx, limit)
 		if unavailable := schema.Unavailable(err); ctx.Err() != nil || errors.Is(unavailable, eventstore.ErrUnavailable) {
 			return nil, unavailable
 		}
 		if err != nil {
 			one = []Compared{{View: p.Name(), Err: err}}
 		}
-		all = append(all, one...)
+		all[i] = one[0]
 	}
 	return all, nil
 }
