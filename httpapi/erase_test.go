@@ -133,7 +133,7 @@ func TestErase_KeepsReleaseOnTrail(t *testing.T) {
 	}.Compare(t.Context(), 5)
 	require.NoError(t, err)
 	require.NoError(t, compared[0].Err)
-	require.Empty(t, compared[0].Found)
+	require.Empty(t, compared[0].Differences)
 }
 
 func TestErase_ForgetsVisitorOfLastLead(t *testing.T) {

@@ -123,7 +123,7 @@ func TestReplay_EndsReadersOfView(t *testing.T) {
 	closed(t, w, superuser)
 	reader := as(t, w, analyst(t, w)) // whose script lets the owner of the views end its session
 	pgtest.Exec(t, reader, `SET idle_in_transaction_session_timeout = 0; BEGIN; SELECT FROM views.account`)
-	require.NoError(t, w.Replay(view.Account{}).EndReadersAtOnce().Run(t.Context()))
+	require.NoError(t, w.Replay(view.Account{}).TerminateReadersAtOnce().Run(t.Context()))
 	_, err := reader.Exec(t.Context(), `SELECT FROM views.account`)
 	require.Error(t, err)
 	require.Equal(t, want, w.Dump(t))

@@ -72,7 +72,6 @@ type Querier interface {
 
 // database is a connection, or a pool of them.
 type database interface {
-	Querier
 	execer
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
@@ -99,7 +98,7 @@ func findCheckpointIn(ctx context.Context, db Querier, table, projector string) 
 
 // on checks that the checkpoint is of the log with that epoch and head. The error is ErrForeignLog or ErrAheadOfLog if it is not.
 func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string, head eventstore.Position) error {
-	there, err := c.seen.onLog(ctx, store)
+	onLog, err := c.seen.onLog(ctx, store)
 	switch {
 	case err != nil:
 		return err
@@ -107,7 +106,7 @@ func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string
 		return fmt.Errorf("%w (it is of %s, the log is %s)", ErrForeignLog, c.epoch, epoch)
 	case c.position > head:
 		return fmt.Errorf("%w (it is at %d, the log ends at %d)", ErrAheadOfLog, c.position, head)
-	case !there:
+	case !onLog:
 		return fmt.Errorf("%w (it has seen event %s at revision %d of stream %s)", ErrAheadOfLog, c.seen.event, c.seen.revision, c.seen.stream)
 	}
 	return nil

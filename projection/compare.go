@@ -26,12 +26,12 @@ func (d Difference) String() string {
 	return fmt.Sprintf("view %s, row %s: %s", d.Table, d.Key, d.What)
 }
 
-// Compared is the result of comparing one view. Err is set if the view is of another log (ErrForeignLog, ErrAheadOfLog) or another version
+// Comparison is the result of comparing one view. Err is set if the view is of another log (ErrForeignLog, ErrAheadOfLog) or another version
 // (ErrReplayDue), if the log cannot be folded into it, or if it cannot apply its next events (ErrStopped, after a complete comparison).
-type Compared struct {
-	View  string
-	Found []Difference
-	Err   error
+type Comparison struct {
+	View        string
+	Differences []Difference
+	Err         error
 }
 
 // ErrStopped: a view cannot apply the events after its checkpoint, so it does not get beyond them.
@@ -40,7 +40,7 @@ var ErrStopped = errors.New("the view cannot apply the events after its checkpoi
 // Compare folds the log into copies of the views and returns the rows in which the live views differ, at most limit for each. The live views
 // are updated while it runs: a snapshot of each is compared with the fold up to the snapshot's checkpoint. If it returns an error, no
 // comparison is valid.
-func (r Replay) Compare(ctx context.Context, limit int) ([]Compared, error) {
+func (r Replay) Compare(ctx context.Context, limit int) ([]Comparison, error) {
 	r.Into, r.Until = "", Until{}
 	r = r.withDefaults()
 	all, failed := r.compare(ctx, limit)
@@ -48,7 +48,7 @@ func (r Replay) Compare(ctx context.Context, limit int) ([]Compared, error) {
 		return nil, schema.Unavailable(failed)
 	}
 	if failed != nil { // the log cannot be folded into one of the views: compare each view alone to find which
-		all = make([]Compared, len(r.Projectors))
+		all = make([]Comparison, len(r.Projectors))
 	}
 	for i, p := range r.Projectors {
 		// A view that has stopped is compared again: events that were erased meanwhile may not apply after those that were read before.
@@ -62,14 +62,14 @@ func (r Replay) Compare(ctx context.Context, limit int) ([]Compared, error) {
 			return nil, unavailable
 		}
 		if err != nil {
-			one = []Compared{{View: p.Name(), Err: err}}
+			one = []Comparison{{View: p.Name(), Err: err}}
 		}
 		all[i] = one[0]
 	}
 	return all, nil
 }
 
-func (r Replay) compare(ctx context.Context, limit int) ([]Compared, error) {
+func (r Replay) compare(ctx context.Context, limit int) ([]Comparison, error) {
 	builders, err := r.open(ctx, verifying)
 	defer func() {
 		for _, b := range builders {
@@ -80,29 +80,29 @@ func (r Replay) compare(ctx context.Context, limit int) ([]Compared, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Compared, len(builders))
-	var sound []*builder
+	all := make([]Comparison, len(builders))
+	var current []*builder
 	for i, b := range builders {
 		all[i].View = b.projector.Name()
 		live, err := b.liveCheckpoint(ctx, b.conn)
 		switch {
 		case err == nil:
 			b.end = live.position
-			sound = append(sound, b)
+			current = append(current, b)
 		case stale(err):
 			all[i].Err = err
 		default:
 			return nil, err
 		}
 	}
-	if err := r.build(ctx, sound); err != nil {
+	if err := r.build(ctx, current); err != nil {
 		return nil, err
 	}
 	for i, b := range builders {
 		if all[i].Err != nil {
 			continue
 		}
-		if all[i].Found, all[i].Err = b.differences(ctx, limit); all[i].Err == nil {
+		if all[i].Differences, all[i].Err = b.differences(ctx, limit); all[i].Err == nil {
 			all[i].Err = b.tryNext(ctx)
 		}
 		if err := all[i].Err; err != nil && !stale(err) && !errors.Is(err, ErrStopped) {

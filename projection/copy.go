@@ -9,8 +9,7 @@ import (
 
 // execer is a connection or a transaction.
 type execer interface {
-	Querier
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	Rows
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
@@ -69,7 +68,7 @@ const (
 		 WHERE n.nspname = $1 AND g.grantee <> n.nspowner AND g.privilege_type = 'USAGE' AND $3::text = ''`
 )
 
-func makeCopy(ctx context.Context, db execer, from, to, table string) error {
+func createLike(ctx context.Context, db execer, from, to, table string) error {
 	return execGenerated(ctx, db, copyTable, from, to, table)
 }
 

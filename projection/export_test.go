@@ -7,19 +7,19 @@ func (r *Runner) ShortenIntervals() {
 	for _, w := range r.workers {
 		w.pace.stall = 50 * time.Millisecond
 		w.pace.takeover, w.pace.stale = 10*time.Millisecond, 10*time.Millisecond
-		w.pace.retry, w.pace.longest = time.Millisecond, 20*time.Millisecond
+		w.pace.retry, w.pace.maxRetry = time.Millisecond, 20*time.Millisecond
 	}
 }
 
 // DisableRetries makes a runner's backoff endless.
 func (r *Runner) DisableRetries() {
 	for _, w := range r.workers {
-		w.pace.longest = 1000 * time.Hour
+		w.pace.maxRetry = 1000 * time.Hour
 	}
 }
 
-// EndReadersAtOnce makes a replay terminate the sessions that read a view at its first attempt to replace it.
-func (r Replay) EndReadersAtOnce() Replay {
-	r.polite = 1
+// TerminateReadersAtOnce makes a replay terminate the sessions that read a view at its first attempt to replace it.
+func (r Replay) TerminateReadersAtOnce() Replay {
+	r.terminateAfter = 1
 	return r
 }

@@ -36,9 +36,9 @@ type logRange struct {
 const forever = eventstore.Position(math.MaxUint64)
 
 // readLog calls each with the decoded batches of a range, in the order of the log. All readers of the log in this package use it. Reading,
-// decoding and each run concurrently. In a range without an end, each batch is a page of the log, and readLog pauses after it for at least
-// rest, so that single appends share a batch.
-func readLog(ctx context.Context, store eventstore.Store, r logRange, rest time.Duration, each func(context.Context, batch) error) error {
+// decoding and each run concurrently. In a range without an end, each batch is a page of the log, and two reads are at least interval apart,
+// so that single appends share a batch.
+func readLog(ctx context.Context, store eventstore.Store, r logRange, interval time.Duration, each func(context.Context, batch) error) error {
 	if r.after >= r.end {
 		return nil
 	}
@@ -46,7 +46,7 @@ func readLog(ctx context.Context, store eventstore.Store, r logRange, rest time.
 	gathered, decoded := make(chan batch), make(chan batch)
 	group.Go(func() error {
 		defer close(gathered)
-		return gather(ctx, store, r, rest, gathered)
+		return gather(ctx, store, r, interval, gathered)
 	})
 	group.Go(func() error {
 		defer close(decoded)
@@ -70,7 +70,7 @@ func readLog(ctx context.Context, store eventstore.Store, r logRange, rest time.
 }
 
 // gather cuts a range into batches of undecoded events. The last batch ends at the end of the range.
-func gather(ctx context.Context, store eventstore.Store, r logRange, rest time.Duration, to chan<- batch) error {
+func gather(ctx context.Context, store eventstore.Store, r logRange, interval time.Duration, to chan<- batch) error {
 	var b batch
 	bytes, began := 0, time.Now()
 	for page, err := range eventstore.ReadTo(ctx, store, r.after, r.end, r.filter) {
@@ -91,7 +91,7 @@ func gather(ctx context.Context, store eventstore.Store, r logRange, rest time.D
 			return err
 		}
 		if follows {
-			if err := eventstore.Sleep(ctx, time.Until(began.Add(pauseAfter(rest, len(b.events))))); err != nil {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(pauseAfter(interval, len(b.events))))); err != nil {
 				return err
 			}
 			began = time.Now()

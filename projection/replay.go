@@ -27,8 +27,8 @@ var (
 	// ErrSchemaTaken: the schema exists and is not a copy of the views that are to be built there.
 	ErrSchemaTaken = errors.New("the schema exists already")
 
-	// ErrBuiltUpon: the live table cannot be dropped because other objects depend on it.
-	ErrBuiltUpon = errors.New("other objects in the database depend on the live table")
+	// ErrHasDependents: the live table cannot be dropped because other objects depend on it, such as a view of an operator.
+	ErrHasDependents = errors.New("other objects in the database depend on the live table")
 
 	// ErrMigrated: the live table was migrated after the copy was begun, and the copy would undo this.
 	ErrMigrated = errors.New("the tables of the views were migrated during the replay; run leadlog replay again, with the version that migrated them")
@@ -71,8 +71,8 @@ type Replay struct {
 	// Built is called with each completed view and its position.
 	Built func(p Projector, position eventstore.Position)
 
-	indexing *pgxpool.Pool // builds indexes, of all copies
-	polite   int           // attempts to replace a view before sessions that read it are ended; 0: swapPoliteAttempts
+	indexing       *pgxpool.Pool // builds indexes, of all copies
+	terminateAfter int           // attempts to replace a view before sessions that read it are terminated; 0: swapTerminateAfter
 }
 
 // Run builds the views. When the context is done, the returned error wraps its error, whichever statement it cancelled.
@@ -134,7 +134,7 @@ func (r Replay) withDefaults() Replay {
 	if r.Built == nil {
 		r.Built = func(Projector, eventstore.Position) {}
 	}
-	r.polite = cmp.Or(r.polite, swapPoliteAttempts)
+	r.terminateAfter = cmp.Or(r.terminateAfter, swapTerminateAfter)
 	return r
 }
 
@@ -189,33 +189,33 @@ func (r Replay) end(ctx context.Context) (eventstore.Position, error) {
 // build folds the events that each copy lacks, up to its end. The copies are built concurrently, and none is more than two batches ahead of
 // another.
 func (r Replay) build(ctx context.Context, builders []*builder) error {
-	whole := r.missing(builders)
-	if whole.after >= whole.end {
+	missing := r.missing(builders)
+	if missing.after >= missing.end {
 		return nil
 	}
-	r.Progress(whole.after, whole.end)
+	r.Progress(missing.after, missing.end)
 	group, ctx := errgroup.WithContext(ctx)
-	lanes := make([]chan batch, len(builders))
+	inputs := make([]chan batch, len(builders))
 	for i, b := range builders {
-		lanes[i] = make(chan batch)
+		inputs[i] = make(chan batch)
 		b.from = b.checkpoint.position
-		group.Go(func() error { return b.follow(ctx, lanes[i]) })
+		group.Go(func() error { return b.follow(ctx, inputs[i]) })
 	}
 	group.Go(func() error {
 		defer func() {
-			for _, lane := range lanes {
-				close(lane)
+			for _, input := range inputs {
+				close(input)
 			}
 		}()
 		var done, next eventstore.Position // of all copies: a builder takes a batch after preparing the one before and saving all earlier ones
-		return readLog(ctx, r.Store, whole, 0, func(ctx context.Context, b batch) error {
-			for _, lane := range lanes {
-				if err := send(ctx, b, lane); err != nil {
+		return readLog(ctx, r.Store, missing, 0, func(ctx context.Context, b batch) error {
+			for _, input := range inputs {
+				if err := send(ctx, b, input); err != nil {
 					return err
 				}
 			}
 			if done > 0 {
-				r.Progress(done, whole.end)
+				r.Progress(done, missing.end)
 			}
 			done, next = next, b.position
 			return nil
@@ -224,23 +224,23 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	r.Progress(whole.end, whole.end)
+	r.Progress(missing.end, missing.end)
 	return nil
 }
 
 // missing returns the range of the log that at least one copy lacks.
 func (r Replay) missing(builders []*builder) logRange {
-	s := logRange{filter: union(r.Projectors)}
+	missing := logRange{filter: union(r.Projectors)}
 	for _, b := range builders {
-		s.end = max(s.end, b.end)
+		missing.end = max(missing.end, b.end)
 	}
-	s.after = s.end
+	missing.after = missing.end
 	for _, b := range builders {
 		if b.checkpoint.position < b.end {
-			s.after = min(s.after, b.checkpoint.position)
+			missing.after = min(missing.after, b.checkpoint.position)
 		}
 	}
-	return s
+	return missing
 }
 
 // complete finishes a copy. It replaces the live view with it, or grants the roles of the live view access to a copy that is kept.
@@ -279,15 +279,16 @@ type builder struct {
 	filter     eventstore.Filter
 	conn       *pgx.Conn
 	schema     string
-	madeAs     string // marker of the copy
+	marker     string // of the copy, as of when it was opened
 	checkpoint checkpoint
 	from, end  eventstore.Position // of the range that is being folded: after from, up to end
 	temporary  bool                // the copy is for a comparison and is dropped afterwards
-	moved      time.Time           // when the checkpoint was last written
+	savedAt    time.Time           // when the checkpoint was last written
 }
 
-// idle is how long a checkpoint is not written while its view gets no events. An interrupted replay reads that part of the log again.
-const idle = time.Second
+// emptyInterval is the least time between two batches without events that move a checkpoint. An interrupted replay reads the skipped part of
+// the log again.
+const emptyInterval = time.Second
 
 // newBuilder connects to the database and takes the lease of the copy.
 func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) (*builder, error) {
@@ -321,8 +322,8 @@ func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 func (b *builder) lease(ctx context.Context) error {
 	const attempts, pause = 20, 250 * time.Millisecond
 	for range attempts {
-		mine, err := schema.TakeLease(ctx, b.conn, schema.ReplayLease(b.schema, b.projector.Name()))
-		if err != nil || mine {
+		taken, err := schema.TakeLease(ctx, b.conn, schema.ReplayLease(b.schema, b.projector.Name()))
+		if err != nil || taken {
 			return err
 		}
 		if err := eventstore.Sleep(ctx, pause); err != nil {
@@ -344,12 +345,12 @@ type prepared struct {
 	write Write
 }
 
-func (b *builder) prepare(whole batch) (prepared, error) {
-	part, err := b.cut(whole)
+func (b *builder) prepare(shared batch) (prepared, error) {
+	own, err := b.cut(shared)
 	if err != nil {
 		return prepared{}, fmt.Errorf("view %s: %w", b.projector.Name(), err)
 	}
-	return prepared{part, prepare(b.projector, part.events)}, nil
+	return prepared{own, prepare(b.projector, own.events)}, nil
 }
 
 // follow folds batches in order. While one is written, the next is prepared.
@@ -358,10 +359,10 @@ func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 	ready := make(chan prepared)
 	group.Go(func() error {
 		defer close(ready)
-		for whole := range batches {
-			part, err := b.prepare(whole)
+		for shared := range batches {
+			own, err := b.prepare(shared)
 			if err == nil {
-				err = send(ctx, part, ready)
+				err = send(ctx, own, ready)
 			}
 			if err != nil {
 				return err
@@ -370,8 +371,8 @@ func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 		return nil
 	})
 	group.Go(func() error {
-		for part := range ready {
-			if err := b.save(ctx, part); err != nil {
+		for own := range ready {
+			if err := b.save(ctx, own); err != nil {
 				return fmt.Errorf("view %s: %w", b.projector.Name(), err)
 			}
 		}
@@ -380,48 +381,48 @@ func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 	return group.Wait()
 }
 
-// take folds a batch.
-func (b *builder) take(ctx context.Context, whole batch) error {
-	part, err := b.prepare(whole)
+// saveOwn prepares a batch and saves it.
+func (b *builder) saveOwn(ctx context.Context, shared batch) error {
+	own, err := b.prepare(shared)
 	if err != nil {
 		return err
 	}
-	return b.save(ctx, part)
+	return b.save(ctx, own)
 }
 
 // save writes a batch and the checkpoint in one transaction.
-func (b *builder) save(ctx context.Context, part prepared) error {
-	if part.position <= b.checkpoint.position {
+func (b *builder) save(ctx context.Context, own prepared) error {
+	if own.position <= b.checkpoint.position {
 		return nil
 	}
-	if len(part.events) == 0 && part.position < b.end && time.Since(b.moved) < idle {
+	if len(own.events) == 0 && own.position < b.end && time.Since(b.savedAt) < emptyInterval {
 		return nil
 	}
-	next, err := b.checkpoint.apply(ctx, b.conn, part.batch, part.write)
+	next, err := b.checkpoint.apply(ctx, b.conn, own.batch, own.write)
 	if err != nil {
 		return err
 	}
-	b.checkpoint, b.moved = next, time.Now()
+	b.checkpoint, b.savedAt = next, time.Now()
 	return nil
 }
 
-// cut returns the events that the copy lacks, up to Until. Times never decrease within a folded stream, so the events of a stream that are
+// cut returns the events of a batch that the copy lacks, up to Until. The batch is shared by all copies. Times never decrease within a folded stream, so the events of a stream that are
 // kept are its first ones.
-func (b *builder) cut(whole batch) (part batch, err error) {
-	part.position = min(whole.position, b.end)
-	for i := range whole.events {
-		if !b.selects(&whole.events[i]) {
+func (b *builder) cut(shared batch) (own batch, err error) {
+	own.position = min(shared.position, b.end)
+	for i := range shared.events {
+		if !b.selects(&shared.events[i]) {
 			continue
 		}
-		if err := whole.events[i].err; err != nil {
-			return part, err
+		if err := shared.events[i].err; err != nil {
+			return own, err
 		}
-		if part.events == nil {
-			part.events = make([]Event, 0, len(whole.events)-i)
+		if own.events == nil {
+			own.events = make([]Event, 0, len(shared.events)-i)
 		}
-		part.events = append(part.events, whole.events[i])
+		own.events = append(own.events, shared.events[i])
 	}
-	return part, nil
+	return own, nil
 }
 
 func (b *builder) selects(e *Event) bool {
@@ -429,8 +430,8 @@ func (b *builder) selects(e *Event) bool {
 		(b.Until.Time.IsZero() || !e.At.After(b.Until.Time))
 }
 
-// marker returns the schema comment that identifies a copy, so that no other schema is ever dropped.
-func (b *builder) marker(ctx context.Context) (string, error) {
+// currentMarker returns the schema comment that identifies a copy, so that no other schema is ever dropped.
+func (b *builder) currentMarker(ctx context.Context) (string, error) {
 	var migration int64
 	err := b.conn.QueryRow(ctx, `SELECT max(version_id) FROM views.migration WHERE is_applied`).Scan(&migration)
 	marker := fmt.Sprintf("%sof views at migration %d, as of %s", schema.CopyMarker, migration, b.Until)
@@ -443,7 +444,7 @@ func (b *builder) marker(ctx context.Context) (string, error) {
 // openCopy creates the copy's tables, or opens those of an earlier attempt.
 func (b *builder) openCopy(ctx context.Context) error {
 	var err error
-	if b.madeAs, err = b.marker(ctx); err != nil {
+	if b.marker, err = b.currentMarker(ctx); err != nil {
 		return err
 	}
 	epoch, err := b.Store.Epoch(ctx)
@@ -455,23 +456,23 @@ func (b *builder) openCopy(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `LOCK TABLE lease.session IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
 			return err
 		}
-		if err := b.openSchema(ctx, tx, b.madeAs); err != nil {
+		if err := b.openSchema(ctx, tx); err != nil {
 			return err
 		}
 		c, found, err := findCheckpoint(ctx, tx, b.projector.Name())
 		if err != nil {
 			return err
 		}
-		there, err := c.seen.onLog(ctx, b.Store)
+		onLog, err := c.seen.onLog(ctx, b.Store)
 		if err != nil {
 			return err
 		}
-		if found && there && c.epoch == epoch && c.version == b.projector.Version() {
+		if found && onLog && c.epoch == epoch && c.version == b.projector.Version() {
 			b.checkpoint = c
 			return nil
 		}
 		for _, table := range b.projector.Tables() {
-			if err := b.makeTable(ctx, tx, table); err != nil {
+			if err := b.createTable(ctx, tx, table); err != nil {
 				return err
 			}
 		}
@@ -486,17 +487,17 @@ func (b *builder) openCopy(ctx context.Context) error {
 }
 
 // openSchema creates the copy's schema. It drops an outdated copy of an earlier attempt, unless that copy is one that is kept.
-func (b *builder) openSchema(ctx context.Context, tx pgx.Tx, marker string) error {
+func (b *builder) openSchema(ctx context.Context, tx pgx.Tx) error {
 	var comment string
 	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1`,
 		b.schema).Scan(&comment)
 	switch {
-	case err == nil && comment == marker:
+	case err == nil && comment == b.marker:
 		return nil
 	case err == nil && !strings.HasPrefix(comment, schema.CopyMarker):
 		return fmt.Errorf("schema %s: %w: it is not a copy of views", b.schema, ErrSchemaTaken)
 	case err == nil && b.Into != "":
-		return fmt.Errorf("schema %s: %w: it is a %s, not a %s", b.schema, ErrSchemaTaken, comment, marker)
+		return fmt.Errorf("schema %s: %w: it is a %s, not a %s", b.schema, ErrSchemaTaken, comment, b.marker)
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}
@@ -504,19 +505,19 @@ func (b *builder) openSchema(ctx context.Context, tx pgx.Tx, marker string) erro
 	for _, statement := range []string{
 		`DROP SCHEMA IF EXISTS ` + quoted + ` CASCADE`,
 		`CREATE SCHEMA ` + quoted,
-		`COMMENT ON SCHEMA ` + quoted + ` IS '` + marker + `'`, // the marker has no quotes
+		`COMMENT ON SCHEMA ` + quoted + ` IS '` + b.marker + `'`, // the marker has no quotes
 	} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err
 		}
 	}
-	return b.makeTable(ctx, tx, "checkpoint")
+	return b.createTable(ctx, tx, "checkpoint")
 }
 
-// makeTable creates a table of the copy. Tables of a temporary copy need no write-ahead log: after a crash PostgreSQL truncates them, and
+// createTable creates a table of the copy. Tables of a temporary copy need no write-ahead log: after a crash PostgreSQL truncates them, and
 // the checkpoint with them.
-func (b *builder) makeTable(ctx context.Context, tx pgx.Tx, table string) error {
-	err := makeCopy(ctx, tx, b.Live, b.schema, table)
+func (b *builder) createTable(ctx context.Context, tx pgx.Tx, table string) error {
+	err := createLike(ctx, tx, b.Live, b.schema, table)
 	if err == nil && b.temporary {
 		_, err = tx.Exec(ctx, `ALTER TABLE `+pgx.Identifier{b.schema, table}.Sanitize()+` SET UNLOGGED`)
 	}

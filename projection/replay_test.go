@@ -240,7 +240,7 @@ func TestReplay_NamesDependentObjects(t *testing.T) {
 	w.Project(t)
 	pgtest.Exec(t, w.Pool, `CREATE SCHEMA reporting; CREATE VIEW reporting.hot AS SELECT lead_id FROM views.lead WHERE temperature = 'hot'`)
 	err := w.Replay(view.Lead{}).Run(t.Context())
-	require.ErrorIs(t, err, projection.ErrBuiltUpon)
+	require.ErrorIs(t, err, projection.ErrHasDependents)
 	require.ErrorContains(t, err, "view reporting.hot depends on table views.lead")
 	pgtest.Exec(t, w.Pool, `DROP VIEW reporting.hot`)
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))

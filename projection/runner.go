@@ -21,8 +21,8 @@ import (
 
 // Options configure a Runner. URL, Store and Projectors are required.
 type Options struct {
-	// URL is the address of the read models' database. Its connections must be sessions of the server: a pooler in transaction mode would not
-	// keep a lease.
+	// URL is the address of the views' database. Its connections must be sessions of the server: a pooler in transaction mode would not keep a
+	// lease.
 	URL        string
 	Store      eventstore.Store
 	Projectors []Projector
@@ -32,8 +32,8 @@ type Options struct {
 	Tail *Tail
 	// Leases is shared within a process and closed by the caller after Run; nil means leases of its own.
 	Leases *schema.Leases
-	// MinInterval is the least time between two transactions of a projector that keeps up, so that single appends share a transaction; 0 means 20 ms.
-	// A view lags by this time, and by up to five times as much under load.
+	// MinInterval is the least time between two transactions of a projector that keeps up, so that single appends share a transaction. A view
+	// lags by this time, and by up to five times as much under load. 0 means 20 ms.
 	MinInterval time.Duration
 	// Batch is the maximum number of events in a transaction; 0 means 1000.
 	Batch int
@@ -57,14 +57,14 @@ const maxSessions = 4
 
 // pace holds the batch size and the intervals of a runner.
 type pace struct {
-	batch    int           // maximum number of events in a transaction
-	rest     time.Duration // least time between the starts of two transactions, while the view keeps up
-	marks    time.Duration // least time between two transactions that only move a checkpoint
-	takeover time.Duration // how often a standby tries to take the lease
-	retry    time.Duration // first pause after a failure
-	longest  time.Duration // longest pause after failures
-	stall    time.Duration // how long a view may lag without progress
-	stale    time.Duration // pause before a stale view is checked again, short because an operator waits for it after a replay
+	batch       int           // maximum number of events in a transaction
+	minInterval time.Duration // least time between the starts of two transactions, while the view keeps up
+	checkpoints time.Duration // least time between two transactions that only move a checkpoint
+	takeover    time.Duration // how often a standby tries to take the lease
+	retry       time.Duration // first pause after a failure
+	maxRetry    time.Duration // longest pause after failures
+	stall       time.Duration // how long a view may lag without progress
+	stale       time.Duration // pause before a stale view is checked again, short because an operator waits for it after a replay
 }
 
 // New prepares a runner. It connects in Run.
@@ -99,7 +99,10 @@ func New(o Options) (*Runner, error) {
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, leases: r.leases,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
-			pace:   pace{batch: o.Batch, rest: o.MinInterval, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
+			pace: pace{
+				batch: o.Batch, minInterval: o.MinInterval, checkpoints: 100 * time.Millisecond, takeover: time.Second,
+				retry: 100 * time.Millisecond, maxRetry: 30 * time.Second, stall: time.Minute, stale: 3 * time.Second,
+			},
 			status: Status{Name: p.Name(), State: Standby},
 		})
 	}
@@ -199,18 +202,18 @@ type worker struct {
 
 	// limit is the maximum number of events in the next transaction. It falls to one after a failure and doubles with every success, so that
 	// all events before a failing one are applied, and the error names that event.
-	limit int
-	pause time.Duration // after the next failure
+	limit   int
+	backoff time.Duration // after the next failure
 
 	mu       sync.Mutex
 	status   Status
-	behindAt eventstore.Position // position of the view when the status was read last
-	behind   time.Time           // since when the view has lagged at that position; zero when it does not lag
+	lagAt    eventstore.Position // position of the view when the status was read last
+	lagSince time.Time           // since when the view has lagged at that position; zero when it does not lag
 }
 
 // run calls serve in a loop until the context is done.
 func (w *worker) run(ctx context.Context, pool *pgxpool.Pool) {
-	w.limit, w.pause = w.pace.batch, w.pace.retry
+	w.limit, w.backoff = w.pace.batch, w.pace.retry
 	for {
 		err := w.serve(ctx, pool)
 		if ctx.Err() != nil {
@@ -231,8 +234,8 @@ func (w *worker) failed(err error) time.Duration {
 	}
 	err = schema.Unavailable(err)
 	w.limit = 1
-	pause := w.pause/2 + rand.N(w.pause/2+1)
-	w.pause = min(2*w.pause, w.pace.longest)
+	pause := w.backoff/2 + rand.N(w.backoff/2+1)
+	w.backoff = min(2*w.backoff, w.pace.maxRetry)
 	state := Failed
 	if stale(err) {
 		state, pause = Stale, w.pace.stale
@@ -270,7 +273,7 @@ func (w *worker) opened(position, head eventstore.Position) {
 
 // applied records a success and resets the backoff.
 func (w *worker) applied(position eventstore.Position) {
-	w.limit, w.pause = min(2*w.limit, w.pace.batch), w.pace.retry
+	w.limit, w.backoff = min(2*w.limit, w.pace.batch), w.pace.retry
 	w.update(func(s *Status) { s.State, s.Position, s.Err = Running, position, nil })
 }
 
@@ -296,12 +299,12 @@ func (w *worker) stalled(s Status) bool {
 	defer w.mu.Unlock()
 	switch {
 	case s.Lag == 0:
-		w.behind = time.Time{}
+		w.lagSince = time.Time{}
 		return false
-	case w.behind.IsZero() || s.Position != w.behindAt:
-		w.behindAt, w.behind = s.Position, time.Now()
+	case w.lagSince.IsZero() || s.Position != w.lagAt:
+		w.lagAt, w.lagSince = s.Position, time.Now()
 	}
-	return time.Since(w.behind) >= w.pace.stall
+	return time.Since(w.lagSince) >= w.pace.stall
 }
 
 // session is the time in which this process has the lease: it applies events until an error. When the lease is lost, another process may
@@ -310,7 +313,7 @@ type session struct {
 	*worker
 	pool        *pgxpool.Pool
 	checkpoint  checkpoint
-	chosen      func(Event) bool // nil: all events are
+	chosen      func(Event) bool // whether the projector needs an event; nil: it needs all
 	maintenance Maintenance      // nil: the projector has none
 	maintainAt  time.Time        // maintenance is due no earlier
 	events      []Event          // of the latest batch; the next one uses the same memory
@@ -379,7 +382,7 @@ func (s *session) follow(ctx context.Context) error {
 		if err := s.maintain(ctx, f, behind); err != nil {
 			return err
 		}
-		batch, err := s.collect(ctx, f, written.Add(s.pace.marks))
+		batch, err := s.collect(ctx, f, written.Add(s.pace.checkpoints))
 		if err != nil {
 			return err
 		}
@@ -399,7 +402,7 @@ func (s *session) follow(ctx context.Context) error {
 			s.maintenance.Note(batch.events)
 		}
 		if behind = len(batch.events) >= s.limit; !behind {
-			if err := eventstore.Sleep(ctx, time.Until(began.Add(pauseAfter(s.pace.rest, len(batch.events))))); err != nil {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(pauseAfter(s.pace.minInterval, len(batch.events))))); err != nil {
 				return err
 			}
 		}
@@ -411,7 +414,7 @@ func (s *session) follow(ctx context.Context) error {
 // maintenance. A batch is valid until the next call.
 func (s *session) collect(ctx context.Context, f *follower, quiet time.Time) (b batch, err error) {
 	clear(s.events) // an idle session keeps no events in memory
-	due, moved := s.wake(), false
+	due, moved := s.maintenanceTimer(), false
 	for {
 		next, err := f.next(ctx, s.events[:0], s.limit, due)
 		if err != nil || next.position == 0 {
@@ -458,19 +461,19 @@ func (s *session) maintain(ctx context.Context, f *follower, behind bool) error 
 	return nil
 }
 
-// wake returns a channel that fires when maintenance is due before the next event; nil when none is pending.
-func (s *session) wake() <-chan time.Time {
+// maintenanceTimer returns a channel that fires when maintenance is due before the next event; nil when none is pending.
+func (s *session) maintenanceTimer() <-chan time.Time {
 	if s.maintenance == nil || !s.maintenance.Pending() {
 		return nil
 	}
 	return time.After(max(MaintenancePause, time.Until(s.maintainAt)))
 }
 
-// pauseAfter returns the pause after a batch of so many events: up to five times rest. A read or a transaction costs about the same for any
-// number of events, so a few events are applied soon, and many are applied together, later.
-func pauseAfter(rest time.Duration, events int) time.Duration {
-	const crowd = 20
-	return rest * time.Duration(min(1+events/crowd, 5))
+// pauseAfter returns the pause after a batch, which grows with its number of events up to five times the interval. A read or a transaction
+// costs about the same for any number of events, so a few events are applied soon, and many are applied together, later.
+func pauseAfter(interval time.Duration, events int) time.Duration {
+	const eventsPerInterval = 20
+	return interval * time.Duration(min(1+events/eventsPerInterval, 5))
 }
 
 // Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status. If the tail does not

@@ -24,10 +24,12 @@ func TestRunner_StalledAfterQuietTime(t *testing.T) {
 	})
 }
 
-func TestCrowded_RestUpToALimit(t *testing.T) {
+func TestPauseAfter_GrowsUpToALimit(t *testing.T) {
 	t.Parallel()
-	const rest = 20 * time.Millisecond
-	for events, want := range map[int]time.Duration{0: rest, 1: rest, 19: rest, 20: 2 * rest, 60: 4 * rest, 80: 5 * rest, 100_000: 5 * rest} {
-		require.Equal(t, want, pauseAfter(rest, events), "%d events", events)
+	const interval = 20 * time.Millisecond
+	for events, want := range map[int]time.Duration{
+		0: interval, 1: interval, 19: interval, 20: 2 * interval, 60: 4 * interval, 80: 5 * interval, 100_000: 5 * interval,
+	} {
+		require.Equal(t, want, pauseAfter(interval, events), "%d events", events)
 	}
 }

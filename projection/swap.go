@@ -16,7 +16,7 @@ import (
 const (
 	swapTimeout        = `2s` // for each lock; other sessions queue behind the request
 	swapAttempts       = 30
-	swapPoliteAttempts = 24 // attempts, about a minute, before sessions that read the view are terminated
+	swapTerminateAfter = 24 // attempts, about a minute, before sessions that read the view are terminated
 	swapPause          = 500 * time.Millisecond
 )
 
@@ -27,7 +27,7 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 		if b.end, err = b.Store.Head(ctx); err != nil {
 			return 0, err
 		}
-		if err = b.fold(ctx, b.take); err != nil {
+		if err = b.fold(ctx, b.saveOwn); err != nil {
 			return 0, err
 		}
 		err = pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
@@ -37,8 +37,8 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 		if !retryable(err) {
 			return position, err
 		}
-		if attempt+1 >= b.polite {
-			b.endReaders(ctx)
+		if attempt+1 >= b.terminateAfter {
+			b.terminateReaders(ctx)
 		}
 		if err := eventstore.Sleep(ctx, swapPause); err != nil {
 			return 0, err
@@ -47,9 +47,9 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 	return 0, err
 }
 
-// endReaders terminates the sessions that hold locks on the live tables, of roles that are neither superusers nor members of the views'
+// terminateReaders terminates the sessions that hold locks on the live tables, of roles that are neither superusers nor members of the views'
 // owner. It needs the role pg_signal_backend. Without that role the replay fails and can be run again.
-func (b *builder) endReaders(ctx context.Context) {
+func (b *builder) terminateReaders(ctx context.Context) {
 	_, _ = b.conn.Exec(ctx, `
 		SELECT pg_terminate_backend(a.pid)
 		  FROM pg_stat_activity a, pg_namespace n
@@ -69,13 +69,13 @@ func (b *builder) fold(ctx context.Context, each func(context.Context, batch) er
 func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Position) (seen, error) {
 	b.end = end
 	last := b.checkpoint.seen
-	err := b.fold(ctx, func(ctx context.Context, whole batch) error {
-		part, err := b.cut(whole)
-		if err != nil || len(part.events) == 0 {
+	err := b.fold(ctx, func(ctx context.Context, shared batch) error {
+		own, err := b.cut(shared)
+		if err != nil || len(own.events) == 0 {
 			return err
 		}
-		last = seenLast(part.events)
-		return b.projector.Apply(ctx, tx, part.events)
+		last = seenLast(own.events)
+		return b.projector.Apply(ctx, tx, own.events)
 	})
 	return last, err
 }
@@ -91,7 +91,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapTimeout+`'`); err != nil {
 		return 0, err
 	}
-	there, err := b.lockLive(ctx, tx, live)
+	current, err := b.lockLive(ctx, tx, live)
 	if err != nil {
 		return 0, err
 	}
@@ -100,11 +100,11 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if err != nil {
 		return 0, err
 	}
-	if there.position > position && there.position <= head { // otherwise the live view is of another log, or of one that has lost events
-		if last, err = b.foldWithin(ctx, tx, there.position); err != nil {
+	if current.position > position && current.position <= head { // otherwise the live view is of another log, or of one that has lost events
+		if last, err = b.foldWithin(ctx, tx, current.position); err != nil {
 			return 0, err
 		}
-		position = there.position
+		position = current.position
 	}
 	quoted := pgx.Identifier{b.schema}.Sanitize()
 	for _, table := range b.projector.Tables() {
@@ -113,14 +113,14 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 		}
 		name := pgx.Identifier{table}.Sanitize()
 		if _, err := tx.Exec(ctx, `DROP TABLE `+live+`.`+name); err != nil {
-			return 0, builtUpon(err)
+			return 0, dependentsError(err)
 		}
 		if _, err := tx.Exec(ctx, `ALTER TABLE `+quoted+`.`+name+` SET SCHEMA `+live); err != nil {
 			return 0, err
 		}
 	}
 	// A migration that has committed changed the dropped tables. A later one waits for the locks and changes the new tables.
-	if marker, err := b.marker(ctx); err != nil || marker != b.madeAs {
+	if marker, err := b.currentMarker(ctx); err != nil || marker != b.marker {
 		return 0, cmp.Or(err, ErrMigrated)
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now(),
@@ -151,10 +151,10 @@ func (b *builder) lockLive(ctx context.Context, tx pgx.Tx, live string) (c check
 	return c, err
 }
 
-// builtUpon maps a dependent-objects error to ErrBuiltUpon.
-func builtUpon(err error) error {
+// dependentsError maps PostgreSQL's error about dependent objects to ErrHasDependents.
+func dependentsError(err error) error {
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == "2BP01" {
-		return fmt.Errorf("%w: %s", ErrBuiltUpon, answer.Detail)
+		return fmt.Errorf("%w: %s", ErrHasDependents, answer.Detail)
 	}
 	return err
 }

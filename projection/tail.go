@@ -57,8 +57,8 @@ type follower struct {
 
 	catchUpTo eventstore.Position // position up to which it reads the log, even if the tail has the events
 	own       chan batch          // batches that it reads by itself; nil: it takes them from the tail
-	rest      batch               // events of own that were not taken yet
-	ended     error               // error of own
+	pending   batch               // of own: events that were not taken yet
+	err       error               // error of own
 	stop      context.CancelFunc  // of own
 }
 
@@ -91,7 +91,7 @@ func (f *follower) stopReading() {
 	f.stop()
 	for range f.own {
 	}
-	f.own, f.rest = nil, batch{}
+	f.own, f.pending = nil, batch{}
 }
 
 // next appends the next events, at most limit, and returns the position that they reach. It waits for events, for a position without
@@ -104,13 +104,13 @@ func (f *follower) next(ctx context.Context, events []Event, limit int, due <-ch
 		}
 		f.read(ctx)
 	}
-	if f.rest.position == 0 {
+	if f.pending.position == 0 {
 		select {
 		case b, more := <-f.own:
 			if !more {
-				return batch{}, f.ended
+				return batch{}, f.err
 			}
-			f.rest = b
+			f.pending = b
 		case <-due:
 			return batch{}, nil
 		case <-ctx.Done():
@@ -118,12 +118,12 @@ func (f *follower) next(ctx context.Context, events []Event, limit int, due <-ch
 		}
 	}
 	b := batch{events: events}
-	taken, err := b.take(f.rest, f.after, f.filter, limit)
+	taken, err := b.take(f.pending, f.after, f.filter, limit)
 	if err != nil {
 		return b, err
 	}
 	if taken {
-		f.rest = batch{}
+		f.pending = batch{}
 	}
 	if f.tail.moved(f, b.position) && taken && b.position >= f.catchUpTo {
 		f.stopReading()
@@ -139,7 +139,7 @@ func (f *follower) read(ctx context.Context) {
 	r := logRange{after: f.after, end: forever, filter: f.filter}
 	go func() {
 		defer close(own)
-		f.ended = readLog(ctx, f.tail.store, r, 0, func(ctx context.Context, b batch) error { return send(ctx, b, own) })
+		f.err = readLog(ctx, f.tail.store, r, 0, func(ctx context.Context, b batch) error { return send(ctx, b, own) })
 	}()
 }
 

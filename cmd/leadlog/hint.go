@@ -40,7 +40,7 @@ func hint(err error) string {
 		return "an empty database or server as --to, or the log that this one was moved from"
 	case errors.Is(err, projection.ErrSchemaTaken):
 		return "another name as --into; or, if it is an old copy of views, DROP SCHEMA NAME CASCADE in psql, and again"
-	case errors.Is(err, projection.ErrBuiltUpon):
+	case errors.Is(err, projection.ErrHasDependents):
 		return "DROP VIEW in psql, again, and CREATE VIEW as it was: the copy is ready"
 	case errors.Is(err, projection.ErrReplayRuns):
 		return "again, once the other has ended"

@@ -115,7 +115,7 @@ func (v Verification) views(ctx context.Context, report func(done, end eventstor
 		if view.Err != nil { // it is stale, or the log cannot be folded into it
 			findings = append(findings, fmt.Sprintf("view %s: %v", view.View, view.Err))
 		}
-		for _, d := range view.Found {
+		for _, d := range view.Differences {
 			findings = append(findings, d.String())
 		}
 	}
@@ -131,7 +131,7 @@ func (v Verification) deliveries(ctx context.Context) (findings []string, err er
 		if of.Err != nil {
 			findings = append(findings, fmt.Sprintf("deliveries: %v", of.Err))
 		}
-		for _, d := range of.Found {
+		for _, d := range of.Differences {
 			findings = append(findings, fmt.Sprintf("deliveries, %s %s: %s", d.Table, d.Key, d.What))
 		}
 	}

@@ -46,7 +46,7 @@ func differences(t *testing.T, w *projectiontest.World) (found []string) {
 	require.NoError(t, err)
 	for _, c := range compared {
 		require.NoError(t, c.Err)
-		for _, d := range c.Found {
+		for _, d := range c.Differences {
 			found = append(found, d.String())
 		}
 	}

@@ -168,14 +168,14 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 			require.NotZero(t, counted)
 			compared, err := w.Replay(view.Touch{}).Compare(t.Context(), 5)
 			require.NoError(t, err)
-			require.Empty(t, compared[0].Found)
+			require.Empty(t, compared[0].Differences)
 			require.NoError(t, compared[0].Err)
 
 			pgtest.Exec(t, w.Pool, `UPDATE views.conversion SET value = '77.0000' WHERE (lead_id, since) = (SELECT lead_id, since FROM views.conversion LIMIT 1)`)
 			compared, err = w.Replay(view.Touch{}).Compare(t.Context(), 5)
 			require.NoError(t, err)
-			require.Len(t, compared[0].Found, 1)
-			require.Equal(t, "does not match its touches", compared[0].Found[0].What)
+			require.Len(t, compared[0].Differences, 1)
+			require.Equal(t, "does not match its touches", compared[0].Differences[0].What)
 		})
 	}
 }
