@@ -233,8 +233,8 @@ func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, lim
 	}
 	rows, err = tx.Query(ctx, `
 		SELECT concat_ws(' ', `+key+`),
-		       CASE WHEN l.whole IS NULL THEN 'is missing' WHEN c.whole IS NULL THEN 'is not of the log'
-		            ELSE 'is not what the log says' END
+		       CASE WHEN l.whole IS NULL THEN 'is missing' WHEN c.whole IS NULL THEN 'is not from the log'
+		            ELSE 'differs from the log' END
 		  FROM (SELECT `+key+`, t AS whole FROM `+live+` t) l
 		  FULL JOIN (SELECT `+key+`, t AS whole FROM `+copied+` t) c USING (`+key+`)
 		 WHERE l.whole IS NULL OR c.whole IS NULL OR l.whole *<> c.whole AND l.whole::text <> c.whole::text

@@ -75,9 +75,9 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	v.note(c, found.left)
+	v.note(c, found.unfinished)
 	if v.Heal {
-		if err := heal(ctx, c, h, keys, found.left); err != nil {
+		if err := heal(ctx, c, h, keys, found.unfinished); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func (v *verifyCommand) validate() (keys service.Keys, err error) {
 // verified is the result of verifying.
 type verified struct {
 	differences []string
-	left        []verify.Leftover
+	unfinished  []verify.UnfinishedErasure
 	head        audit.Head // of the whole log
 }
 
@@ -125,7 +125,7 @@ func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Sto
 	found.differences, err = verify.Verification{
 		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Origin: origin, Limit: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
-		Unerased: func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Eraser().Unfinished, HasKeys: h.Store.HasKeys,
+		Unerased: func(e verify.UnfinishedErasure) { found.unfinished = append(found.unfinished, e) }, Unfinished: h.Eraser().Unfinished, HasKeys: h.Store.HasKeys,
 		BrokenSecrets: h.BrokenSecrets(), BrokenIntakes: h.BrokenIntakes(), LogHead: func(head audit.Head) { found.head = head },
 	}.Run(ctx)
 	return found, err
@@ -257,24 +257,24 @@ func (v *verifyCommand) openHeads(c cli.Output) (heads []audit.Head, err error) 
 }
 
 // note prints which erasures are not finished. These are no differences.
-func (v *verifyCommand) note(c cli.Output, left []verify.Leftover) {
-	for _, l := range left[:min(v.Most, len(left))] {
-		fmt.Fprintln(c.Out, "note:", l.Message)
+func (v *verifyCommand) note(c cli.Output, unfinished []verify.UnfinishedErasure) {
+	for _, e := range unfinished[:min(v.Most, len(unfinished))] {
+		fmt.Fprintln(c.Out, "note:", e.Message)
 	}
-	if more := len(left) - v.Most; more > 0 {
+	if more := len(unfinished) - v.Most; more > 0 {
 		fmt.Fprintf(c.Out, "note: %d more like these\n", more)
 	}
-	if len(left) > 0 && !v.Heal {
+	if len(unfinished) > 0 && !v.Heal {
 		fmt.Fprintln(c.Out, "note: an erasure in progress looks the same; leadlog verify --heal finishes those left by killed processes")
 	}
 }
 
 // heal finishes the unfinished erasures, and prints each. It refuses a claim key that is not the log's.
-func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Keys, left []verify.Leftover) error {
+func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Keys, unfinished []verify.UnfinishedErasure) error {
 	if err := projection.CheckLog(ctx, h.Pool, h.Store); err != nil {
 		return err
 	}
-	if len(left) == 0 {
+	if len(unfinished) == 0 {
 		return nil
 	}
 	handlers := command.NewHandlers(command.Options{
@@ -283,8 +283,8 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
 	}
-	for _, l := range left {
-		if err := finishErasure(ctx, c, h, handlers, l); err != nil {
+	for _, e := range unfinished {
+		if err := finishErasure(ctx, c, h, handlers, e); err != nil {
 			return err
 		}
 	}
@@ -292,30 +292,30 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 }
 
 // finishErasure completes the erasure of a lead, a visitor or an arrival that a process began and did not finish.
-func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, left verify.Leftover) error {
+func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, e verify.UnfinishedErasure) error {
 	leave, err := h.KeepUp(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	caller := command.Caller{Account: left.Account, Actor: "system:claims"}
-	if left.Visitor != "" {
-		if _, err := h.Eraser().ForgetVisitor(ctx, handlers.Erasure(caller), left.Visitor, true); err != nil {
-			return fmt.Errorf("forget %s: %w", left.Visitor, err)
+	caller := command.Caller{Account: e.Account, Actor: "system:claims"}
+	if e.Visitor != "" {
+		if _, err := h.Eraser().ForgetVisitor(ctx, handlers.Erasure(caller), e.Visitor, true); err != nil {
+			return fmt.Errorf("forget %s: %w", e.Visitor, err)
 		}
-		fmt.Fprintf(c.Out, "healed: %s: its erasure is finished\n", left.Visitor)
+		fmt.Fprintf(c.Out, "healed: %s: its erasure is finished\n", e.Visitor)
 		return nil
 	}
-	if left.Arrival != "" {
-		if err := h.Eraser().ExpireArrival(ctx, handlers.Erasure(caller), left.Arrival); err != nil {
-			return fmt.Errorf("delete arrival %s: %w", left.Arrival, err)
+	if e.Arrival != "" {
+		if err := h.Eraser().ExpireArrival(ctx, handlers.Erasure(caller), e.Arrival); err != nil {
+			return fmt.Errorf("delete arrival %s: %w", e.Arrival, err)
 		}
-		fmt.Fprintf(c.Out, "healed: arrival-%s: its erasure is finished\n", left.Arrival)
+		fmt.Fprintf(c.Out, "healed: arrival-%s: its erasure is finished\n", e.Arrival)
 		return nil
 	}
-	if _, err := h.Eraser().EraseLead(ctx, handlers.Erasure(caller), left.Lead); err != nil {
-		return fmt.Errorf("erase lead %s: %w", left.Lead, err)
+	if _, err := h.Eraser().EraseLead(ctx, handlers.Erasure(caller), e.Lead); err != nil {
+		return fmt.Errorf("erase lead %s: %w", e.Lead, err)
 	}
-	fmt.Fprintf(c.Out, "healed: lead-%s: its erasure is finished\n", left.Lead)
+	fmt.Fprintf(c.Out, "healed: lead-%s: its erasure is finished\n", e.Lead)
 	return nil
 }

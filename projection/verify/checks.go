@@ -68,14 +68,14 @@ var checks = []string{
 	  ORDER BY position LIMIT $2`,
 
 	// Sealed data can be opened only in its own stream, but at any revision: a copy of an event has the same id.
-	`SELECT format('event at position %s of stream %s is the one at position %s once more', c.position, c.stream, o.position)
+	`SELECT format('event at position %s of stream %s repeats the event at position %s', c.position, c.stream, o.position)
 	   FROM (SELECT event_id, min(position) AS position FROM seen GROUP BY event_id HAVING count(*) > 1) o
 	   JOIN seen c ON c.event_id = o.event_id AND c.position > o.position
 	  WHERE $1::bigint >= 0
 	  ORDER BY c.position LIMIT $2`,
 
 	// Sealed data is not bound to a revision either. But the times of a lead's events never decrease.
-	`SELECT format('event at position %s of stream %s is of before the one that it follows', position, stream)
+	`SELECT format('event at position %s of stream %s is older than the event that it follows', position, stream)
 	   FROM (SELECT *, lag(at) OVER (PARTITION BY hash, stream ORDER BY position) AS before FROM seen
 	          WHERE at IS NOT NULL AND hash IN (SELECT hash FROM seen WHERE at IS NOT NULL AND revision > 0)) s
 	  WHERE at < before AND $1::bigint >= 0
@@ -95,13 +95,13 @@ var checks = []string{
 	    AND lead_id NOT IN (SELECT substr(stream, 6) FROM seen WHERE position > $1 AND stream ^@ 'lead-')
 	  ORDER BY 1 LIMIT $2`,
 
-	`SELECT format('lead %s was joined into lead %s, and did not depart before', j.from_id, j.lead_id)
+	`SELECT format('lead %s was joined into lead %s, but its stream has no earlier event of that', j.from_id, j.lead_id)
 	   FROM joined j LEFT JOIN joined_into d ON d.lead_id = j.from_id AND d.position < j.position
 	  WHERE d.lead_id IS NULL AND $1::bigint >= 0
 	  ORDER BY j.position LIMIT $2`,
 
 	// A claim and its holder are appended together. A lead that was erased while it could not be read keeps its claims.
-	`SELECT format('%s: the %s is claimed for %s, which is not there', stream, kind, holding)
+	`SELECT format('%s: the %s is claimed for %s, which does not exist', stream, kind, holding)
 	   FROM (SELECT *, CASE kind WHEN 'token-slot' THEN 'token-' WHEN 'webhook-slot' THEN 'webhook-' WHEN 'intake-slot' THEN 'intake-' ELSE 'lead-' END || holder AS holding
 	           FROM claimed WHERE holder <> '' AND kind IN ('phone', 'email', 'token-slot', 'webhook-slot', 'intake-slot')) c
 	   LEFT JOIN (SELECT stream AS holding, bool_or(lives) AS lived, bool_and(lives) AS lives FROM lived GROUP BY stream) h USING (holding)

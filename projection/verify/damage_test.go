@@ -34,13 +34,13 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 	}.Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{says(0), says(3)}, findings[:2])
-	require.Contains(t, findings, "view lead, row "+event.LeadID(streams[5])+": is not what the log says")
-	require.False(t, anyContains(findings, "cannot be read: its key is not there"), "%q", findings)
+	require.Contains(t, findings, "view lead, row "+event.LeadID(streams[5])+": differs from the log")
+	require.False(t, anyContains(findings, "cannot be read: its key is missing"), "%q", findings)
 
 	spoil(`UPDATE person.key SET sealed = '\x00' WHERE stream = ANY ($1)`, streams[4])
 	findings = found()
 	require.Equal(t, []string{says(0), says(3), says(4)}, findings[:3], "a key that is damaged ends nothing either")
-	require.False(t, anyContains(findings, "cannot be read: its key is not there"), "%q", findings)
+	require.False(t, anyContains(findings, "cannot be read: its key is missing"), "%q", findings)
 
 	spoil(damage, streams[1], streams[2], streams[5]) // the last one is the event that the views have seen last
 	findings = found()
@@ -65,7 +65,7 @@ func TestVerify_LeadWithoutKey(t *testing.T) {
 		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Limit: 3, Progress: func(_, _ eventstore.Position) {},
 	}.Run(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " of account acme cannot be read: its key is not there, and it was not erased"}, findings)
+	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " of account acme cannot be read: its key is missing, and it was not erased"}, findings)
 }
 
 // TestVerify_DetectsRepeatedEvent: a copy of an event at the end of its stream can be opened like the original, and resets the lead to an
@@ -77,7 +77,7 @@ func TestVerify_DetectsRepeatedEvent(t *testing.T) {
 		SELECT 1 + (SELECT max(position) FROM log.event), recorded_at, revision + 1, event_id, stream, type, data, metadata
 		  FROM log.event WHERE stream = $1`, w.leads[0])
 	findings, _ := w.verify(t)
-	require.Contains(t, findings, "event at position 5 of stream "+w.leads[0]+" is the one at position 1 once more")
+	require.Contains(t, findings, "event at position 5 of stream "+w.leads[0]+" repeats the event at position 1")
 }
 
 // Each event can be opened at any revision of its stream, and the order of events decides which of two values a lead has.
@@ -101,7 +101,7 @@ func TestVerify_DetectsReorderedEvents(t *testing.T) {
 		  FROM log.event o WHERE e.stream = $1 AND o.stream = e.stream AND e.revision + o.revision = 3 AND e.revision > 0 AND o.revision > 0`, p.leads[0])
 	p.project(t, ofLog...)
 	findings, _ = p.verify(t)
-	require.Equal(t, []string{"event at position 6 of stream " + p.leads[0] + " is of before the one that it follows"}, findings)
+	require.Equal(t, []string{"event at position 6 of stream " + p.leads[0] + " is older than the event that it follows"}, findings)
 }
 
 // act appends an activity of a visitor by a new process.
@@ -120,7 +120,7 @@ func (p *people) act(t *testing.T, store *sealed.Store, visitor string) error {
 func (p *people) unread(t *testing.T, visitor string) bool {
 	t.Helper()
 	findings, _ := p.verify(t)
-	return anyContains(findings, visitor+" of account acme cannot be read: its key is not there, and it was not erased")
+	return anyContains(findings, visitor+" of account acme cannot be read: its key is missing, and it was not erased")
 }
 
 // loses deletes all keys of a visitor, and returns their ids.

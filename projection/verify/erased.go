@@ -19,58 +19,58 @@ type erasure struct {
 	fact     event.LeadErased
 }
 
-// forgotten is a visitor who was forgotten without a lead: all activities before a position, or some of them.
-type forgotten struct {
+// forgottenVisitor is a visitor who was forgotten without a lead: all activities before a position, or some of them.
+type forgottenVisitor struct {
 	account  string
 	position eventstore.Position
 	all      bool
 }
 
 // noteErasure records the erased leads, and the leads and visitors with events that cannot be opened.
-func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
+func (r *logReader) noteErasure(e eventstore.Recorded, data event.Data) {
 	if d, ok := data.(event.LeadErased); ok {
 		r.erased[event.LeadID(e.Stream)] = erasure{e.Metadata.Account, e.Position, d}
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	}
 	if e.Erased && !e.Damaged {
-		r.noteClosed(e)
+		r.noteUnreadable(e)
 	} else if _, ok := data.(event.ArrivalReceived); ok {
-		r.kept[e.Stream] = struct{}{}
+		r.readableArrivals[e.Stream] = struct{}{}
 	}
-	r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
+	r.noteErasedStreams(e.Stream, e.Metadata.Account, e.Position, data)
 }
 
-// closed is a stream with events that cannot be opened.
-type closed struct {
+// unreadableStream is a stream with events that cannot be opened.
+type unreadableStream struct {
 	account string
 	visitor.Loss
 }
 
-func (r *reading) noteClosed(e eventstore.Recorded) {
-	of, known := r.closed[e.Stream]
-	if !known && !(r.gone[e.Stream] && strings.HasPrefix(e.Stream, event.LeadPrefix)) {
-		of = &closed{account: e.Metadata.Account}
-		r.closed[e.Stream] = of
+func (r *logReader) noteUnreadable(e eventstore.Recorded) {
+	of, known := r.unreadable[e.Stream]
+	if !known && !(r.erasedStreams[e.Stream] && strings.HasPrefix(e.Stream, event.LeadPrefix)) {
+		of = &unreadableStream{account: e.Metadata.Account}
+		r.unreadable[e.Stream] = of
 	}
 	if of != nil {
 		of.Unread(e.LostKey)
 	}
 }
 
-// noteGone records the subjects of an erasure. The key of a visitor that the erasure names is destroyed before visitor.forgotten is
+// noteErasedStreams records the streams that an event erases. The key of a visitor that the erasure names is destroyed before visitor.forgotten is
 // appended. Later activities have a new key.
-func (r *reading) noteGone(stream, account string, position eventstore.Position, data event.Data) {
+func (r *logReader) noteErasedStreams(stream, account string, position eventstore.Position, data event.Data) {
 	switch d := data.(type) {
 	case event.LeadErased:
 		streams := append([]string{stream}, d.Visitors...)
 		for _, id := range d.Leads {
 			streams = append(streams, event.LeadStream(id))
 		}
-		for _, gone := range streams {
-			if strings.HasPrefix(gone, event.LeadPrefix) {
-				delete(r.closed, gone)
+		for _, erased := range streams {
+			if strings.HasPrefix(erased, event.LeadPrefix) {
+				delete(r.unreadable, erased)
 			}
-			r.gone[gone] = true
+			r.erasedStreams[erased] = true
 		}
 	case event.ArrivalDiscarded:
 		if d.Reason == event.DiscardedByOwner || d.Reason == event.DiscardedErased {
@@ -79,29 +79,29 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 	case event.ArrivalExpired:
 		r.noteDeleted(stream, account)
 	case event.VisitorForgotten:
-		if of := r.closed[stream]; of != nil {
+		if of := r.unreadable[stream]; of != nil {
 			of.Forgotten(d)
 		}
-		if !r.gone[stream] { // otherwise it is part of the lead's erasure
-			r.forgotten[stream] = forgotten{account, position, len(d.Keys) == 0}
+		if !r.erasedStreams[stream] { // otherwise it is part of the lead's erasure
+			r.forgotten[stream] = forgottenVisitor{account, position, len(d.Keys) == 0}
 		}
-		delete(r.gone, stream)
+		delete(r.erasedStreams, stream)
 	}
 }
 
 // noteDeleted records that the content of an arrival was deleted. Its key is destroyed before the fact, and no personal data follows.
-func (r *reading) noteDeleted(stream, account string) {
-	delete(r.closed, stream)
-	if _, kept := r.kept[stream]; kept {
-		delete(r.kept, stream)
-		r.returned[stream] = account
+func (r *logReader) noteDeleted(stream, account string) {
+	delete(r.unreadable, stream)
+	if _, readable := r.readableArrivals[stream]; readable {
+		delete(r.readableArrivals, stream)
+		r.restoredArrivals[stream] = account
 	}
 }
 
-// unread returns the streams that cannot be opened although they were not erased.
-func (r *reading) unread() (streams []string) {
-	for stream, of := range r.closed {
-		if len(of.Keys) > 0 && !r.gone[stream] {
+// lostStreams returns the streams that cannot be opened although they were not erased.
+func (r *logReader) lostStreams() (streams []string) {
+	for stream, of := range r.unreadable {
+		if len(of.Keys) > 0 && !r.erasedStreams[stream] {
 			streams = append(streams, stream)
 		}
 	}
@@ -109,9 +109,9 @@ func (r *reading) unread() (streams []string) {
 	return streams
 }
 
-// lost reports leads and visitors whose key is missing although they were not erased, neither before nor while the log was read.
-func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []string, err error) {
-	if len(r.unread()) == 0 {
+// lostKeys reports leads and visitors whose key is missing although they were not erased, neither before nor while the log was read.
+func (r *logReader) lostKeys(ctx context.Context, store eventstore.Store) (findings []string, err error) {
+	if len(r.lostStreams()) == 0 {
 		return nil, nil
 	}
 	head, err := store.Head(ctx)
@@ -128,10 +128,10 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 			if err != nil {
 				return nil, err
 			}
-			r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
+			r.noteErasedStreams(e.Stream, e.Metadata.Account, e.Position, data)
 		}
 	}
-	for _, stream := range r.unread() {
+	for _, stream := range r.lostStreams() {
 		if len(findings) == r.limit {
 			break
 		}
@@ -139,13 +139,13 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 		if id, isLead := strings.CutPrefix(stream, event.LeadPrefix); isLead {
 			who = "lead " + id
 		}
-		findings = append(findings, fmt.Sprintf("%s of account %s cannot be read: its key is not there, and it was not erased", who, r.closed[stream].account))
+		findings = append(findings, fmt.Sprintf("%s of account %s cannot be read: its key is missing, and it was not erased", who, r.unreadable[stream].account))
 	}
 	return findings, nil
 }
 
 // unerased reports erasures that a killed process left unfinished.
-func (v Verification) unerased(ctx context.Context, r reading) error {
+func (v Verification) unerased(ctx context.Context, r logReader) error {
 	if v.Unerased == nil || v.Unfinished == nil || v.HasKeys == nil {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 			return err
 		}
 		if unfinished {
-			v.Unerased(Leftover{Lead: id, Account: e.account, Message: fmt.Sprintf("lead-%s was erased, but rows derived from it remain", id)})
+			v.Unerased(UnfinishedErasure{Lead: id, Account: e.account, Message: fmt.Sprintf("lead-%s was erased, but rows derived from it remain", id)})
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.forgotten)) {
@@ -171,16 +171,16 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 			return err
 		}
 		if unfinished {
-			v.Unerased(Leftover{Visitor: stream, Account: f.account, Message: fmt.Sprintf("%s was forgotten, but rows derived from it remain", stream)})
+			v.Unerased(UnfinishedErasure{Visitor: stream, Account: f.account, Message: fmt.Sprintf("%s was forgotten, but rows derived from it remain", stream)})
 		}
 	}
-	for _, stream := range slices.Sorted(maps.Keys(r.returned)) {
+	for _, stream := range slices.Sorted(maps.Keys(r.restoredArrivals)) {
 		held, err := v.HasKeys(ctx, stream)
 		if err != nil {
 			return err
 		}
 		if held {
-			v.Unerased(Leftover{Arrival: event.ArrivalID(stream), Account: r.returned[stream], Message: stream + " was deleted, but its key is there again"})
+			v.Unerased(UnfinishedErasure{Arrival: event.ArrivalID(stream), Account: r.restoredArrivals[stream], Message: stream + " was deleted, but its key was restored"})
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ type storedTree struct {
 }
 
 // open reads the size of the stored tree, and adds the signed checkpoints to heads.
-func (w *whole) open(ctx context.Context, tx pgx.Tx, origin string) error {
+func (w *logTree) open(ctx context.Context, tx pgx.Tx, origin string) error {
 	w.stored.origin = origin
 	err := tx.QueryRow(ctx, `SELECT size FROM audit.tree WHERE origin = $1`, origin).Scan(&w.stored.size)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {

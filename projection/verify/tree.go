@@ -16,7 +16,7 @@ import (
 
 // noteLeaf records the hash of an event that is a leaf of its account's tree. An unreadable event, for which data is nil, still counts as a
 // leaf.
-func (r *reading) noteLeaf(e eventstore.Recorded, data event.Data) error {
+func (r *logReader) noteLeaf(e eventstore.Recorded, data event.Data) error {
 	if !audit.IsLeaf(e.Type) {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (r *reading) noteLeaf(e eventstore.Recorded, data event.Data) error {
 	return nil
 }
 
-func (r *reading) flushLeaves(ctx context.Context) error {
+func (r *logReader) flushLeaves(ctx context.Context) error {
 	_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "leaf"},
 		[]string{"position", "stream", "account", "ordinal", "hash"}, pgx.CopyFromRows(r.leaf))
 	r.leaf = r.leaf[:0]
@@ -48,14 +48,14 @@ func (r *reading) flushLeaves(ctx context.Context) error {
 // checkTree returns the events of the log that do not match the leaves of the stored trees. The comparison of the view with a fresh fold
 // shows whether the trees are complete.
 func checkTree(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) {
-	view := view.TokenEvent{}
+	projector := view.TokenEvent{}
 	rows, err := tx.Query(ctx, `
 		SELECT format('audit tree of account %s: event at position %s of stream %s is not the one that the tree was made of',
 		              account, position, stream)
 		  FROM leaf LEFT JOIN views.token_tree t USING (account, ordinal)
 		 WHERE t.hash IS DISTINCT FROM leaf.hash
 		   AND position <= (SELECT position FROM views.checkpoint WHERE projector = $1 AND version = $2)
-		 ORDER BY position LIMIT $3`, view.Name(), view.Version(), limit)
+		 ORDER BY position LIMIT $3`, projector.Name(), projector.Version(), limit)
 	if err != nil {
 		return nil, err
 	}

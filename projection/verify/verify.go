@@ -41,22 +41,22 @@ type Verification struct {
 	LogHead func(audit.Head)
 	// Unerased, if not nil, is called with each unfinished erasure. These are not findings, because an erasure that is still running looks the
 	// same.
-	Unerased func(Leftover)
+	Unerased func(UnfinishedErasure)
 	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and HasKeys whether a stream has a key.
 	// Incomplete erasures are only searched for with both.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
 	HasKeys    func(ctx context.Context, streams ...string) (bool, error)
-	// BrokenSecrets, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, with the reason. Some of them may have
-	// been deleted since the view was updated.
+	// BrokenSecrets, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, with the reason. Some of them may
+	// have been deleted since the view was updated.
 	BrokenSecrets func(ctx context.Context) (map[string]error, error)
 	// BrokenIntakes, if not nil, returns the intakes whose secrets are missing or cannot be opened, with the reason. Some of them may have been
 	// changed or deleted since the view was updated.
 	BrokenIntakes func(ctx context.Context) (map[string]error, error)
 }
 
-// Leftover is an unfinished erasure, or one that was undone by restoring keys from a backup: of a lead or an arrival, by id, or of a
+// UnfinishedErasure is an unfinished erasure, or one that was undone by restoring keys from a backup: of a lead or an arrival, by id, or of a
 // visitor, by its stream.
-type Leftover struct {
+type UnfinishedErasure struct {
 	Lead, Visitor, Arrival, Account string
 	Message                         string // without personal data
 }
@@ -66,17 +66,17 @@ type Leftover struct {
 // The log itself and the views are verified concurrently: while one of them waits for PostgreSQL, the other reads.
 func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 	var ofViews, ofDeliveries []string
-	var r reading
-	both := &progress{report: v.Progress}
+	var r logReader
+	shown := &progress{report: v.Progress}
 	group, parts := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		defer both.finish(0)
-		r, findings, err = v.log(parts, both.of(0))
+		defer shown.finish(0)
+		r, findings, err = v.log(parts, shown.of(0))
 		return schema.Unavailable(err)
 	})
 	group.Go(func() (err error) {
-		defer both.finish(1)
-		ofViews, err = v.views(parts, both.of(1))
+		defer shown.finish(1)
+		ofViews, err = v.views(parts, shown.of(1))
 		return err
 	})
 	group.Go(func() (err error) {
@@ -111,11 +111,11 @@ func (p *progress) finish(part int) { p.of(part)(math.MaxInt64, 0) }
 // views verifies that each view equals a fresh fold of the log.
 func (v Verification) views(ctx context.Context, report func(done, end eventstore.Position)) (findings []string, err error) {
 	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: view.All(), Progress: report}.Compare(ctx, v.Limit)
-	for _, view := range compared {
-		if view.Err != nil { // it is stale, or the log cannot be folded into it
-			findings = append(findings, fmt.Sprintf("view %s: %v", view.View, view.Err))
+	for _, c := range compared {
+		if c.Err != nil { // the view is stale, or the log cannot be folded into it
+			findings = append(findings, fmt.Sprintf("view %s: %v", c.View, c.Err))
 		}
-		for _, d := range view.Differences {
+		for _, d := range c.Differences {
 			findings = append(findings, d.String())
 		}
 	}
@@ -127,11 +127,11 @@ func (v Verification) deliveries(ctx context.Context) (findings []string, err er
 	compared, err := projection.Replay{
 		URL: v.URL, Store: v.Store, Live: schema.Deliveries, Projectors: []projection.Projector{delivery.Endpoints{}},
 	}.Compare(ctx, v.Limit)
-	for _, of := range compared {
-		if of.Err != nil {
-			findings = append(findings, fmt.Sprintf("deliveries: %v", of.Err))
+	for _, c := range compared {
+		if c.Err != nil {
+			findings = append(findings, fmt.Sprintf("deliveries: %v", c.Err))
 		}
-		for _, d := range of.Differences {
+		for _, d := range c.Differences {
 			findings = append(findings, fmt.Sprintf("deliveries, %s %s: %s", d.Table, d.Key, d.What))
 		}
 	}
@@ -140,30 +140,30 @@ func (v Verification) deliveries(ctx context.Context) (findings []string, err er
 
 // log verifies the log alone, and its claims against the leads. It runs in one transaction, whose snapshot of the leads is taken before the
 // log is read, so that the log is never behind them.
-func (v Verification) log(ctx context.Context, report func(done, end eventstore.Position)) (r reading, findings []string, err error) {
+func (v Verification) log(ctx context.Context, report func(done, end eventstore.Position)) (r logReader, findings []string, err error) {
 	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		var position int64 // of the leads
 		err := tx.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM views.checkpoint WHERE projector = $1`, schema.Lead).Scan(&position)
 		if err != nil {
 			return err
 		}
-		whole, heads := newWhole(v.Heads)
-		if err := whole.open(ctx, tx, v.Origin); err != nil {
+		tree, heads := newLogTree(v.Heads)
+		if err := tree.open(ctx, tx, v.Origin); err != nil {
 			return err
 		}
-		if r, err = v.read(ctx, tx, whole, report); err != nil {
+		if r, err = v.read(ctx, tx, tree, report); err != nil {
 			return err
 		}
 		if findings, err = v.conclude(ctx, tx, &r, heads, position); err != nil {
 			return err
 		}
-		wrong, err := r.whole.stored.findings(ctx, tx, v.Limit)
+		wrong, err := r.tree.stored.findings(ctx, tx, v.Limit)
 		if err != nil {
 			return err
 		}
 		findings = append(findings, wrong...)
 		if v.LogHead != nil {
-			head, err := r.whole.head()
+			head, err := r.tree.head()
 			if err != nil {
 				return err
 			}
@@ -175,38 +175,38 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 }
 
 // read reads the log, and fills the temporary tables for the checks.
-func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, report func(done, end eventstore.Position)) (r reading, err error) {
+func (v Verification) read(ctx context.Context, tx pgx.Tx, tree logTree, report func(done, end eventstore.Position)) (r logReader, err error) {
 	for _, statements := range []string{settings, temporary} {
 		if _, err := tx.Exec(ctx, statements); err != nil {
 			return r, err
 		}
 	}
-	var broken map[string]error
-	if v.BrokenSecrets != nil { // before the log is read: a secret is destroyed after its deletion is on the log
-		if broken, err = v.BrokenSecrets(ctx); err != nil {
+	// These are read before the log, because a secret is destroyed after its deletion is on the log.
+	var brokenEndpoints, brokenIntakes map[string]error
+	if v.BrokenSecrets != nil {
+		if brokenEndpoints, err = v.BrokenSecrets(ctx); err != nil {
 			return r, err
 		}
 	}
-	var brokenIntakes map[string]error
 	if v.BrokenIntakes != nil {
 		if brokenIntakes, err = v.BrokenIntakes(ctx); err != nil {
 			return r, err
 		}
 	}
-	r = reading{
-		tx: tx, whole: whole, broken: broken, brokenIntakes: brokenIntakes, intakes: map[string]int{}, limit: v.Limit, seed: maphash.MakeSeed(), sparse: v.Sparse,
-		tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
-		owed: map[string]owed{}, owing: map[ulid.ULID]string{},
-		erased: map[string]erasure{}, closed: map[string]*closed{}, gone: map[string]bool{},
-		kept: map[string]struct{}{}, returned: map[string]string{},
-		forgotten: map[string]forgotten{},
+	r = logReader{
+		tx: tx, limit: v.Limit, seed: maphash.MakeSeed(), sparse: v.Sparse, tree: tree,
+		tokens: map[string]int{}, endpoints: map[string]int{}, intakes: map[string]int{},
+		brokenEndpoints: brokenEndpoints, brokenIntakes: brokenIntakes, leaves: map[string]int64{},
+		pending: map[string]pendingOutcome{}, pendingClaims: map[ulid.ULID]string{},
+		erased: map[string]erasure{}, erasedStreams: map[string]bool{}, forgotten: map[string]forgottenVisitor{},
+		unreadable: map[string]*unreadableStream{}, readableArrivals: map[string]struct{}{}, restoredArrivals: map[string]string{},
 	}
 	err = r.all(ctx, v.Store, report)
 	return r, err
 }
 
 // conclude runs the checks on the data read from the log, and returns their findings. With an error, the result is incomplete.
-func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads []audit.Head, position int64) (findings []string, err error) {
+func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, heads []audit.Head, position int64) (findings []string, err error) {
 	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, joined_into, joined`); err != nil {
 		return nil, err
 	}
@@ -216,10 +216,10 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads
 		}
 	}
 	// A lead without its key seems to have no values. Its claims are valid nevertheless, because the key may be found again.
-	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.closed))); err != nil {
+	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.unreadable))); err != nil {
 		return nil, err
 	}
-	findings = slices.Concat(r.findings, r.whole.findings(), r.unsigned(), r.unbound())
+	findings = slices.Concat(r.findings, r.tree.findings(), r.brokenFindings(), r.pendingFindings())
 	var steps []func() ([]string, error)
 	for _, check := range checks {
 		steps = append(steps, func() ([]string, error) { return runCheck(ctx, tx, check, position, v.Limit) })
@@ -227,7 +227,7 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads
 	steps = append(steps,
 		func() ([]string, error) { return checkTree(ctx, tx, v.Limit) },
 		func() ([]string, error) { return compareHeads(ctx, tx, heads) },
-		func() ([]string, error) { return r.lost(ctx, v.Store) },
+		func() ([]string, error) { return r.lostKeys(ctx, v.Store) },
 	)
 	for _, step := range steps {
 		more, err := step()

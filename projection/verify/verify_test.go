@@ -87,24 +87,24 @@ func TestVerify_DetectsDifferences(t *testing.T) {
 		says  string
 	}{
 		"rows": {
-			{"a row was changed", `UPDATE views.lead SET status = 'won' WHERE phone = '+911'`, "view lead, row LEAD: is not what the log says"},
-			{"a row was made up", `UPDATE views.account SET account_id = 'other'`, "view account, row other: is not of the log"},
-			{"a sum is wrong", `INSERT INTO views.won_day VALUES ('acme', '2026-03-01', 'api', 1, 1)`, "view won_day, row acme 2026-03-01 api: is not of the log"},
-			{"a count is wrong", `UPDATE views.source_day SET created = 7`, "view source_day, row acme 2026-03-01 api: is not what the log says"},
-			{"a refusal was changed", `UPDATE views.refused SET code = 'X'`, "view refused, row 6: is not what the log says"},
-			{"an activity was changed", `UPDATE views.visitor_activity SET visitor_id = 'w'`, "view visitor_activity, row 7: is not what the log says"},
+			{"a row was changed", `UPDATE views.lead SET status = 'won' WHERE phone = '+911'`, "view lead, row LEAD: differs from the log"},
+			{"a row was made up", `UPDATE views.account SET account_id = 'other'`, "view account, row other: is not from the log"},
+			{"a sum is wrong", `INSERT INTO views.won_day VALUES ('acme', '2026-03-01', 'api', 1, 1)`, "view won_day, row acme 2026-03-01 api: is not from the log"},
+			{"a count is wrong", `UPDATE views.source_day SET created = 7`, "view source_day, row acme 2026-03-01 api: differs from the log"},
+			{"a refusal was changed", `UPDATE views.refused SET code = 'X'`, "view refused, row 6: differs from the log"},
+			{"an activity was changed", `UPDATE views.visitor_activity SET visitor_id = 'w'`, "view visitor_activity, row 7: differs from the log"},
 		},
 		"missing rows": {
 			{"a row was deleted", `DELETE FROM views.lead`, "view lead, row LEAD: is missing"},
 			{"a refusal was deleted", `DELETE FROM views.refused`, "view refused, row 6: is missing"},
-			{"an activity was made up", `UPDATE views.visitor_activity SET position = 70`, "view visitor_activity, row 70: is not of the log"},
+			{"an activity was made up", `UPDATE views.visitor_activity SET position = 70`, "view visitor_activity, row 70: is not from the log"},
 			{"another version's view", `UPDATE views.checkpoint SET version = 9 WHERE projector = 'token'`, "view token: the view was built by another version"},
 		},
 		"gone":      {{"an event is gone", `DELETE FROM log.event WHERE position = 2`, "position 3 follows position 1"}},
 		"last gone": {{"the last event is gone", `DELETE FROM log.event WHERE position = 7`, "view lead: the view has events that the log does not have"}},
 		"gap":       {{"a stream has a gap", `UPDATE log.event SET revision = 4 WHERE position = 5`, "has revision 4, not 0"}},
 		"changed": {{"an event was changed", `UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"N"', '"M"')::bytea WHERE position = 3`,
-			"view lead, row LEAD: is not what the log says"}},
+			"view lead, row LEAD: differs from the log"}},
 		"not readable": {{"an event is not readable", `UPDATE log.event SET type = 'x.v1' WHERE position = 4`, "event at position 4 of stream claim-"}},
 		"restored": {{"another log was restored", `UPDATE views.checkpoint SET seen_event = 'other' WHERE projector = 'lead'`,
 			"view lead: the view has events that the log does not have"}},
@@ -146,7 +146,7 @@ func TestVerify_DeliveryEndpointDiffers(t *testing.T) {
 	require.Empty(t, run(t, w))
 
 	for _, c := range []struct{ spoil, says string }{
-		{`UPDATE delivery.endpoint SET url = 'https://elsewhere.example' WHERE webhook_id = $1`, "is not what the log says"},
+		{`UPDATE delivery.endpoint SET url = 'https://elsewhere.example' WHERE webhook_id = $1`, "differs from the log"},
 		{`DELETE FROM delivery.endpoint WHERE webhook_id = $1`, "is missing"},
 	} {
 		pgtest.Exec(t, w.Pool, c.spoil, id)
@@ -182,7 +182,7 @@ func TestVerify_JoinedLeads(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second, Was: was})
 	project(t, w)
 	findings := runLog(t, w)
-	require.True(t, anyContains(findings, "the phone is claimed for lead-"+second+", which is not there"), findings)
+	require.True(t, anyContains(findings, "the phone is claimed for lead-"+second+", which does not exist"), findings)
 	w.Append(t, "acme", claimed, event.ClaimTaken{Kind: "phone", Holder: first})
 	project(t, w)
 	require.Empty(t, runLog(t, w))
@@ -190,7 +190,7 @@ func TestVerify_JoinedLeads(t *testing.T) {
 	other := w.NewID()
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: other})
 	project(t, w)
-	require.Equal(t, []string{"lead " + other + " was joined into lead " + first + ", and did not depart before"}, runLog(t, w))
+	require.Equal(t, []string{"lead " + other + " was joined into lead " + first + ", but its stream has no earlier event of that"}, runLog(t, w))
 }
 
 func TestVerify_ClaimsWithoutHolder(t *testing.T) {
@@ -210,9 +210,9 @@ func TestVerify_ClaimsWithoutHolder(t *testing.T) {
 	w.Append(t, "acme", event.IntakeStream(intakeID), event.IntakeCreated{IntakeSettings: event.IntakeSettings{Name: "Site", Kind: "form"}})
 	none := w.NewID()
 	want := []string{
-		claim(event.ClaimTaken{Kind: "email", Holder: none}) + ": the email is claimed for lead-" + none + ", which is not there",
-		claim(event.ClaimTaken{Kind: "token-slot", Holder: deletedToken}) + ": the token-slot is claimed for token-" + deletedToken + ", which is not there",
-		claim(event.ClaimTaken{Kind: "webhook-slot", Holder: none}) + ": the webhook-slot is claimed for webhook-" + none + ", which is not there",
+		claim(event.ClaimTaken{Kind: "email", Holder: none}) + ": the email is claimed for lead-" + none + ", which does not exist",
+		claim(event.ClaimTaken{Kind: "token-slot", Holder: deletedToken}) + ": the token-slot is claimed for token-" + deletedToken + ", which does not exist",
+		claim(event.ClaimTaken{Kind: "webhook-slot", Holder: none}) + ": the webhook-slot is claimed for webhook-" + none + ", which does not exist",
 		claim(event.ClaimBound{Kind: "idempotency", Digest: []byte("d"), Stream: event.LeadStream(first), EventID: w.NewID()}) +
 			": the idempotency key is bound to lead-" + first + ", which does not hold the outcome",
 		"lead-" + first + " has 0 values of kind email, and claims on 1: " + claim(event.ClaimTaken{Kind: "email", Holder: first}),
@@ -277,7 +277,7 @@ func TestVerify_LeadErasedMeanwhile(t *testing.T) {
 		require.NoError(t, err)
 		return findings
 	}
-	const says = "its key is not there, and it was not erased"
+	const says = "its key is missing, and it was not erased"
 	require.True(t, anyContains(verified(func() {}), says))
 	findings := verified(func() { w.Append(t, "acme", event.LeadStream(second), event.LeadErased{Leads: []string{first}}) })
 	require.False(t, anyContains(findings, says), findings)

@@ -282,7 +282,7 @@ func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit i
 	}
 	rows, err := tx.Query(ctx, `
 		WITH changed AS (`+schema.ChangedSince(place)+`)
-		SELECT lead_id, since, CASE WHEN l.lead_id IS NULL THEN 'is missing' WHEN m.lead_id IS NULL THEN 'should not be there' ELSE 'does not match its touches' END
+		SELECT lead_id, since, CASE WHEN l.lead_id IS NULL THEN 'is missing' WHEN m.lead_id IS NULL THEN 'is not from the log' ELSE 'does not match its touches' END
 		  FROM `+place+`conversion l FULL JOIN made_conversion m USING (lead_id, since)
 		 WHERE l IS DISTINCT FROM m AND lead_id NOT IN (SELECT lead_id FROM changed)
 		   AND coalesce(l.account, m.account) NOT IN (SELECT account FROM (`+schema.WonSince(place)+`) AS settings UNION ALL SELECT $5::text)

@@ -268,7 +268,7 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 	}
 	findings, err := verify.Verification{
 		URL: w.URL, Pool: w.Pool, Store: store, Limit: 3, Progress: func(_, _ eventstore.Position) {},
-		Unerased: func(verify.Leftover) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, HasKeys: store.HasKeys,
+		Unerased: func(verify.UnfinishedErasure) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, HasKeys: store.HasKeys,
 	}.Run(t.Context())
 	require.NoError(t, err)
 	for _, finding := range findings {

@@ -126,7 +126,7 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 	for of, note := range map[string]string{ // EventStoreDB keeps unused keys of leads whose creation was refused
 		"lead-" + id: "lead-" + id + " was erased, but rows derived from it remain",
 		"visitor-":   "lead-" + id + " was erased, but rows derived from it remain",
-		"arrival-":   " was deleted, but its key is there again",
+		"arrival-":   " was deleted, but its key was restored",
 	} {
 		restored, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
 		require.NoError(t, err)
@@ -197,7 +197,7 @@ func (s site) activity(lead, position string) (titles []string) {
 	return titles
 }
 
-var lostVisitor = regexp.MustCompile(`(visitor-acme-[0-9a-f]+) of account acme cannot be read: its key is not there`)
+var lostVisitor = regexp.MustCompile(`(visitor-acme-[0-9a-f]+) of account acme cannot be read: its key is missing`)
 
 // A log is restored with keys that lack those of three visitors. Two of the visitors return before verify runs.
 func TestForget_VisitorWithLostKey(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// whole is the tree over the log that was read so far, and the trees and heads that it is compared with.
-type whole struct {
+// logTree is the tree over the log that was read so far, and the trees and heads that it is compared with.
+type logTree struct {
 	tree    audit.Tiles
 	stored  storedTree
 	heads   []audit.Head // signed earlier, in the order of their sizes; without those that the tree has reached
@@ -18,8 +18,8 @@ type whole struct {
 	finding string       // about the first head that does not match
 }
 
-// newWhole takes the heads of the whole log, and returns the others.
-func newWhole(heads []audit.Head) (w whole, others []audit.Head) {
+// newLogTree takes the heads of the whole log, and returns the others.
+func newLogTree(heads []audit.Head) (w logTree, others []audit.Head) {
 	for _, head := range heads {
 		if head.Account == audit.WholeLog {
 			w.heads = append(w.heads, head)
@@ -31,11 +31,11 @@ func newWhole(heads []audit.Head) (w whole, others []audit.Head) {
 	return w, others
 }
 
-func (w *whole) sort() {
+func (w *logTree) sort() {
 	slices.SortFunc(w.heads, func(a, b audit.Head) int { return cmp.Compare(a.Size, b.Size) })
 }
 
-func (w *whole) add(e eventstore.Recorded) error {
+func (w *logTree) add(e eventstore.Recorded) error {
 	if e.Stored != nil {
 		e.Event = *e.Stored
 	}
@@ -48,13 +48,13 @@ func (w *whole) add(e eventstore.Recorded) error {
 	return w.compare()
 }
 
-func (w *whole) head() (audit.Head, error) {
+func (w *logTree) head() (audit.Head, error) {
 	root, err := w.tree.Root()
 	return audit.Head{Account: audit.WholeLog, Size: w.tree.Size(), Root: root}, err
 }
 
 // compare compares the tree with the heads of its size.
-func (w *whole) compare() error {
+func (w *logTree) compare() error {
 	for len(w.heads) > 0 && w.heads[0].Size == w.tree.Size() {
 		now, err := w.head()
 		if err != nil {
@@ -75,7 +75,7 @@ func (w *whole) compare() error {
 }
 
 // findings returns the findings after the end of the log.
-func (w *whole) findings() (findings []string) {
+func (w *logTree) findings() (findings []string) {
 	if w.finding != "" {
 		findings = append(findings, w.finding)
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// reading reads the log once. It keeps in memory the number of tokens and endpoints of each account, the size of its tree, and the
+// logReader reads the log once. It keeps in memory the number of tokens and endpoints of each account, the size of its tree, and the
 // idempotency keys that still lack their outcome.
-type reading struct {
+type logReader struct {
 	tx       pgx.Tx
 	limit    int
 	seed     maphash.Seed // of the hashes of streams
@@ -29,32 +29,29 @@ type reading struct {
 	findings []string
 	found    map[string]int // findings, by kind
 
-	last          eventstore.Position
-	whole         whole
-	tokens        map[string]int
-	endpoints     map[string]int
-	intakes       map[string]int
-	brokenIntakes map[string]error     // why senders cannot be authenticated, by intake
-	broken        map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
-	leaves        map[string]int64     // by account
-	owed          map[string]owed      // by the claim of the idempotency key
-	owing         map[ulid.ULID]string // the claim that lacks an outcome, by the outcome's id
-	erased        map[string]erasure   // by lead
-	closed        map[string]*closed   // streams that cannot be opened, those of leads until they are erased
-	forgotten     map[string]forgotten // visitors, by their streams
-	kept          map[string]struct{}  // streams of arrivals whose content can be read
-	returned      map[string]string    // accounts of deleted arrivals whose content can still be read, by stream
-	gone          map[string]bool      // streams of erased leads, of leads that were joined into them, and of their visitors
-	seen          [][]any
-	leaf          [][]any
-	claimed       [][]any
-	lived         [][]any
-	joinedInto    [][]any
-	joined        [][]any
+	last             eventstore.Position
+	tree             logTree
+	tokens           map[string]int               // live ones, by account
+	endpoints        map[string]int               // live ones, by account
+	intakes          map[string]int               // live ones, by account
+	brokenEndpoints  map[string]error             // why deliveries to an endpoint cannot be signed
+	brokenIntakes    map[string]error             // why senders to an intake cannot be authenticated
+	leaves           map[string]int64             // number of leaves of each account's tree
+	pending          map[string]pendingOutcome    // by the claim of the idempotency key
+	pendingClaims    map[ulid.ULID]string         // keys of pending, by the id of the outcome
+	erased           map[string]erasure           // by lead
+	erasedStreams    map[string]bool              // of erased leads, of leads that were joined into them, and of their visitors
+	forgotten        map[string]forgottenVisitor  // by stream
+	unreadable       map[string]*unreadableStream // by stream; that of a lead until the lead is erased
+	readableArrivals map[string]struct{}          // streams of arrivals whose content can be read
+	restoredArrivals map[string]string            // accounts of deleted arrivals whose content can still be read, by stream
+
+	// Rows of the temporary tables that are not written yet.
+	seen, leaf, claimed, lived, joinedInto, joined [][]any
 }
 
-// owed is an outcome that a key is bound to and that was not read yet. It usually is one of the next events.
-type owed struct {
+// pendingOutcome is an outcome that an idempotency key is bound to and that was not read yet. It usually is one of the next events.
+type pendingOutcome struct {
 	stream string
 	id     ulid.ULID
 }
@@ -63,10 +60,10 @@ type owed struct {
 const rowsAtOnce = 5000
 
 // all reads the log up to its present end.
-func (r *reading) all(ctx context.Context, store eventstore.Store, progress func(done, end eventstore.Position)) error {
+func (r *logReader) all(ctx context.Context, store eventstore.Store, progress func(done, end eventstore.Position)) error {
 	head, err := store.Head(ctx)
 	if err == nil {
-		err = r.whole.compare()
+		err = r.tree.compare()
 	}
 	if err != nil || head == 0 {
 		return err
@@ -88,7 +85,7 @@ func (r *reading) all(ctx context.Context, store eventstore.Store, progress func
 	return r.flush(ctx)
 }
 
-func (r *reading) find(kind, format string, args ...any) {
+func (r *logReader) find(kind, format string, args ...any) {
 	if r.found == nil {
 		r.found = map[string]int{}
 	}
@@ -97,26 +94,26 @@ func (r *reading) find(kind, format string, args ...any) {
 	}
 }
 
-// unsigned reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot be authenticated.
-func (r *reading) unsigned() (findings []string) {
+// brokenFindings reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot be authenticated.
+func (r *logReader) brokenFindings() (findings []string) {
 	for _, id := range slices.Sorted(maps.Keys(r.brokenIntakes)) {
 		findings = append(findings, fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.brokenIntakes[id]))
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.broken)) {
-		findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.broken[id]))
+	for _, id := range slices.Sorted(maps.Keys(r.brokenEndpoints)) {
+		findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.brokenEndpoints[id]))
 	}
 	return findings[:min(len(findings), r.limit)]
 }
 
-// unbound reports idempotency keys whose outcome is missing.
-func (r *reading) unbound() (findings []string) {
-	for _, claim := range slices.Sorted(maps.Keys(r.owed)) {
-		findings = append(findings, fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, r.owed[claim].stream))
+// pendingFindings reports idempotency keys whose outcome is missing.
+func (r *logReader) pendingFindings() (findings []string) {
+	for _, claim := range slices.Sorted(maps.Keys(r.pending)) {
+		findings = append(findings, fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, r.pending[claim].stream))
 	}
 	return findings[:min(len(findings), r.limit)]
 }
 
-func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
+func (r *logReader) note(ctx context.Context, e eventstore.Recorded) error {
 	if e.Position != r.last+1 && !r.sparse {
 		r.find("gap", "position %d follows position %d", e.Position, r.last)
 	}
@@ -134,7 +131,7 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 	if err != nil {
 		r.find("event", "event at position %d of stream %s is not readable as %s", e.Position, e.Stream, e.Type)
 	}
-	if err := r.whole.add(e); err != nil {
+	if err := r.tree.add(e); err != nil {
 		return err
 	}
 	if err := r.noteLeaf(e, data); err != nil {
@@ -150,7 +147,7 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 }
 
 // count checks the limits of accounts.
-func (r *reading) count(e eventstore.Recorded, data event.Data) {
+func (r *logReader) count(e eventstore.Recorded, data event.Data) {
 	account := e.Metadata.Account
 	switch data.(type) {
 	case event.TokenCreated:
@@ -165,7 +162,7 @@ func (r *reading) count(e eventstore.Recorded, data event.Data) {
 		}
 	case event.WebhookDeleted:
 		r.endpoints[account]--
-		delete(r.broken, event.WebhookID(e.Stream))
+		delete(r.brokenEndpoints, event.WebhookID(e.Stream))
 	case event.IntakeCreated:
 		if r.intakes[account]++; r.intakes[account] > intake.MaxPerAccount {
 			r.find("intake", "account %s has %d intakes from position %d on", account, r.intakes[account], e.Position)
@@ -177,8 +174,8 @@ func (r *reading) count(e eventstore.Recorded, data event.Data) {
 }
 
 // claims records the claims, and which holders exist.
-func (r *reading) claims(e eventstore.Recorded, data event.Data) {
-	if claim, came := r.owing[e.ID]; came && r.owed[claim].stream == e.Stream {
+func (r *logReader) claims(e eventstore.Recorded, data event.Data) {
+	if claim, known := r.pendingClaims[e.ID]; known && r.pending[claim].stream == e.Stream {
 		r.resolve(claim)
 	}
 	switch d := data.(type) {
@@ -190,7 +187,7 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	case event.ClaimBound:
 		r.resolve(e.Stream)
 		if id, err := ulid.ParseStrict(d.EventID); err == nil {
-			r.owed[e.Stream], r.owing[id] = owed{d.Stream, id}, e.Stream
+			r.pending[e.Stream], r.pendingClaims[id] = pendingOutcome{d.Stream, id}, e.Stream
 		}
 	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered, event.IntakeCreated:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
@@ -204,12 +201,12 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	}
 }
 
-func (r *reading) resolve(claim string) {
-	delete(r.owing, r.owed[claim].id)
-	delete(r.owed, claim)
+func (r *logReader) resolve(claim string) {
+	delete(r.pendingClaims, r.pending[claim].id)
+	delete(r.pending, claim)
 }
 
-func (r *reading) flush(ctx context.Context) error {
+func (r *logReader) flush(ctx context.Context) error {
 	for _, table := range []struct {
 		name    string
 		columns []string
