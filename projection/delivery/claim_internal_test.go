@@ -26,15 +26,15 @@ func TestSession_ReopenKeepsReturnedRows(t *testing.T) {
 			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, $2)`, id, lease)
 	}
 	back := row{id: "back", webhookID: "w"}
-	require.Len(t, courier.lanes.take([]row{back, {id: "held", webhookID: "w"}}), 2)
+	require.Len(t, courier.windows.take([]row{back, {id: "held", webhookID: "w"}}), 2)
 	given := result{row: back, state: queued, wait: time.Hour}
-	courier.lanes.done(given)
+	courier.windows.done(given)
 	_, err := courier.save(t.Context(), []result{given})
 	require.NoError(t, err)
 	s, err := courier.open(t.Context())
 	require.NoError(t, err)
 	defer s.close(t.Context())
-	again, _ := courier.lanes.saved([]result{given})
+	again, _ := courier.windows.saved([]result{given})
 	require.Empty(t, again)
 	require.Equal(t, map[string]int32{"back": 0, "held": s.id, "another's": -2}, leases(t, w))
 }
@@ -94,7 +94,7 @@ func TestClaim_DueRowsWithoutLease(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), projectiontest.Soon)
 	defer cancel()
 	claim := func() (ids []string) {
-		rows, err := s.claim(ctx, courier.lanes)
+		rows, err := s.claim(ctx, courier.windows)
 		require.NoError(t, err)
 		for _, r := range rows {
 			require.Equal(t, "https://example.com/"+r.webhookID, r.url)
@@ -102,7 +102,7 @@ func TestClaim_DueRowsWithoutLease(t *testing.T) {
 		}
 		return ids
 	}
-	require.ElementsMatch(t, []string{"0", "1", "2", "3", "one"}, claim(), "of each endpoint as many as its lane has free")
+	require.ElementsMatch(t, []string{"0", "1", "2", "3", "one"}, claim(), "of each endpoint as many as its window has free")
 	require.NoError(t, s.reclaim(ctx))
 	require.Equal(t, map[string]int32{
 		"another's": another.id, "of one who is gone": 0, "later": 0, "about to be taken": 0,
@@ -121,7 +121,7 @@ func TestClaim_WaitsForFanOut(t *testing.T) {
 	defer s.close(t.Context())
 	claimed := func(after string) int {
 		pgtest.Exec(t, w.Pool, after)
-		rows, err := s.claim(t.Context(), courier.lanes)
+		rows, err := s.claim(t.Context(), courier.windows)
 		require.NoError(t, err)
 		return len(rows)
 	}

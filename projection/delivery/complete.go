@@ -45,7 +45,7 @@ func (c *Courier) saveAll(ctx context.Context) {
 		}
 		for len(batch) > 0 {
 			c.saveWithRetry(ctx, batch, &disabling)
-			again, wanted := c.lanes.saved(batch)
+			again, wanted := c.windows.saved(batch)
 			if wanted {
 				c.wakeUp()
 			}
@@ -84,7 +84,7 @@ func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *s
 	r := batch[0]
 	c.log.Error("result of a delivery rejected by the database", slog.String("deliveryId", r.id), slog.Any("error", why))
 	if r.attempted || r.recorded {
-		r.attempts, r.attempted, r.recorded = int(made(r)), false, false
+		r.attempts, r.attempted, r.recorded = int(attemptsMade(r)), false, false
 		only := []result{r}
 		c.saveWithRetry(ctx, only, disabling)
 		batch[0].state, batch[0].wait = only[0].state, only[0].wait
@@ -94,11 +94,11 @@ func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *s
 // save saves results in one round trip and one transaction. It can be repeated if its outcome is unknown. A success counts even if another
 // courier has claimed the row since; a failure does not change a finished delivery. A result is set to queued if the owner requested a
 // retry during the attempt. It returns the endpoints that have failed for too long.
-func (c *Courier) save(ctx context.Context, results []result) (failing []Verdict, err error) {
+func (c *Courier) save(ctx context.Context, results []result) (failing []EndpointFailure, err error) {
 	batch := &pgx.Batch{}
 	// Plans are cached, and mostly made while the queue is empty, when a sequential scan looks cheap.
 	batch.Queue(`SELECT set_config('enable_seqscan', 'off', true)`)
-	webhooks, lanes := laned(results)
+	webhooks, lanes := finishedLanes(results)
 	if len(lanes) > 0 {
 		lockLanes(batch, webhooks)
 	}
@@ -109,8 +109,8 @@ func (c *Courier) save(ctx context.Context, results []result) (failing []Verdict
 	if len(lanes) > 0 {
 		batch.Queue(`SELECT delivery.advance($1, $2)`, webhooks, lanes)
 	}
-	emptyResponses(batch, results)
-	saveHealth(batch, results, func(v Verdict) { failing = append(failing, v) })
+	clearResponses(batch, results)
+	saveHealth(batch, results, func(f EndpointFailure) { failing = append(failing, f) })
 	if err := c.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return failing, err
 	}
@@ -122,8 +122,8 @@ func (c *Courier) save(ctx context.Context, results []result) (failing []Verdict
 	return failing, nil
 }
 
-// laned returns the lanes of finished deliveries, with their endpoints.
-func laned(results []result) (webhooks, lanes []string) {
+// finishedLanes returns the lanes of finished deliveries, with their endpoints.
+func finishedLanes(results []result) (webhooks, lanes []string) {
 	for _, r := range results {
 		if r.lane != nil && r.state != queued {
 			webhooks, lanes = append(webhooks, r.webhookID), append(lanes, *r.lane)
@@ -185,7 +185,7 @@ func requeue(batch *pgx.Batch, results []result) {
 	var waits, claimed []int64
 	for _, r := range results {
 		if r.state == queued {
-			ids, attempts, waits = append(ids, r.id), append(attempts, made(r)), append(waits, r.wait.Microseconds())
+			ids, attempts, waits = append(ids, r.id), append(attempts, attemptsMade(r)), append(waits, r.wait.Microseconds())
 			claimed = append(claimed, r.retried)
 		}
 	}
@@ -202,8 +202,8 @@ func requeue(batch *pgx.Batch, results []result) {
 		 WHERE q.delivery_id = u.id`, ids, attempts, waits, claimed)
 }
 
-// made returns the number of attempts including this one. An increment in the database would count twice when save is repeated.
-func made(r result) int32 {
+// attemptsMade returns the number of attempts including this one. An increment in the database would count twice when save is repeated.
+func attemptsMade(r result) int32 {
 	if r.attempted {
 		return int32(r.attempts) + 1
 	}
@@ -243,9 +243,9 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		ids, at, statuses, durations, responses, errs)
 }
 
-// emptyResponses deletes the responses to deliveries whose lead turned out to be erased. The erasure has done this already, except for a
+// clearResponses deletes the responses to deliveries whose lead turned out to be erased. The erasure has done this already, except for a
 // delivery that was retried later, while an earlier attempt was in flight.
-func emptyResponses(batch *pgx.Batch, results []result) {
+func clearResponses(batch *pgx.Batch, results []result) {
 	var ids []string
 	for _, r := range results {
 		if r.forgotten {
@@ -261,20 +261,20 @@ func emptyResponses(batch *pgx.Batch, results []result) {
 // the endpoint.
 const disableAfter = 5 * 24 * time.Hour
 
-// Verdict is a decision to disable an endpoint because of failures at its URL since a time.
-type Verdict struct {
+// EndpointFailure is why an endpoint is to be disabled: failures at its URL since a time.
+type EndpointFailure struct {
 	WebhookID, URL string
 	Reason         string // webhook.Gone or webhook.Failing
 	SeenFrom       time.Time
 }
 
-// disableEndpoint executes a verdict, and reports whether that succeeded.
-func (c *Courier) disableEndpoint(ctx context.Context, v Verdict) bool {
+// disableEndpoint disables an endpoint, and reports whether that succeeded.
+func (c *Courier) disableEndpoint(ctx context.Context, f EndpointFailure) bool {
 	if c.disable == nil {
 		return true
 	}
-	log := c.log.With(slog.String("webhookId", v.WebhookID), slog.String("reason", v.Reason))
-	if err := c.disable(ctx, v); err != nil {
+	log := c.log.With(slog.String("webhookId", f.WebhookID), slog.String("reason", f.Reason))
+	if err := c.disable(ctx, f); err != nil {
 		log.Warn("endpoint not disabled", slog.Any("error", err))
 		return false
 	}
@@ -282,16 +282,16 @@ func (c *Courier) disableEndpoint(ctx context.Context, v Verdict) bool {
 	return true
 }
 
-// disableAll executes verdicts in the background. If one fails, the endpoint's next failure leads to another verdict.
-func (c *Courier) disableAll(ctx context.Context, running *sync.WaitGroup, verdicts []Verdict) {
-	for _, v := range verdicts {
-		running.Go(func() { c.disableEndpoint(ctx, v) })
+// disableAll disables endpoints in the background. If that fails, the endpoint's next failed attempt repeats it.
+func (c *Courier) disableAll(ctx context.Context, running *sync.WaitGroup, failing []EndpointFailure) {
+	for _, f := range failing {
+		running.Go(func() { c.disableEndpoint(ctx, f) })
 	}
 }
 
-// saveHealth records the last success and the last failure of each endpoint, and calls judge with those that have failed for too long. It
+// saveHealth records the last success and the last failure of each endpoint, and reports those that have failed for too long. It
 // updates rows in the order of their ids, so that couriers do not deadlock.
-func saveHealth(batch *pgx.Batch, results []result, judge func(Verdict)) {
+func saveHealth(batch *pgx.Batch, results []result, report func(EndpointFailure)) {
 	var ids, urls []string
 	var good, bad []*time.Time
 	for _, r := range results {
@@ -332,9 +332,9 @@ func saveHealth(batch *pgx.Batch, results []result, judge func(Verdict)) {
 		SELECT id, url, failing_since FROM saved JOIN seen ON id = webhook_id
 		 WHERE bad IS NOT NULL AND last_failure_at - failing_since >= $5::bigint * interval '1 microsecond'`,
 		ids, urls, good, bad, disableAfter.Microseconds()).Query(func(rows pgx.Rows) error {
-		v := Verdict{Reason: webhook.Failing}
-		_, err := pgx.ForEachRow(rows, []any{&v.WebhookID, &v.URL, &v.SeenFrom}, func() error {
-			judge(v)
+		f := EndpointFailure{Reason: webhook.Failing}
+		_, err := pgx.ForEachRow(rows, []any{&f.WebhookID, &f.URL, &f.SeenFrom}, func() error {
+			report(f)
 			return nil
 		})
 		return err

@@ -49,7 +49,7 @@ type CourierOptions struct {
 	Bodies  *Bodies // shared with the fan-out in this process; nil: none
 	Watcher Watcher
 	// Disable disables an endpoint; nil leaves it enabled.
-	Disable func(context.Context, Verdict) error
+	Disable func(context.Context, EndpointFailure) error
 	// Pace takes up to the wanted number of attempts from the rate limit of an endpoint, in attempts per second, with a burst of one second's
 	// worth. It returns how many were granted. Nil: no limits.
 	Pace func(ctx context.Context, webhookID string, rate float64, wanted int) (granted int, err error)
@@ -68,14 +68,14 @@ type Courier struct {
 	store    eventstore.Store
 	secrets  *Secrets
 	bodies   *Bodies
-	disable  func(context.Context, Verdict) error
+	disable  func(context.Context, EndpointFailure) error
 	pace     func(ctx context.Context, webhookID string, rate float64, wanted int) (int, error)
 	log      *slog.Logger
 	client   *http.Client
 	schedule []time.Duration
 	grace    time.Duration
 	watcher  Watcher
-	lanes    *lanes
+	windows  *windows
 	results  chan result
 	wake     chan struct{}
 
@@ -110,7 +110,7 @@ func NewCourier(o CourierOptions) *Courier {
 		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies,
 		disable: o.Disable, pace: o.Pace, log: o.Log,
 		client: NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
-		lanes: newLanes(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
+		windows: newWindows(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
 	}
 }
 
@@ -158,7 +158,7 @@ func (c *Courier) Run(ctx context.Context) {
 		s.close(ctx)
 		_ = eventstore.Sleep(ctx, wait)
 	}
-	for _, r := range c.lanes.stop() {
+	for _, r := range c.windows.stop() {
 		c.results <- result{row: r, state: queued}
 	}
 	attempts.Wait()
@@ -178,14 +178,14 @@ func (c *Courier) serve(ctx context.Context, s *session, attempting context.Cont
 			}
 			reclaimed = time.Now()
 		}
-		for _, r := range c.lanes.resume() {
+		for _, r := range c.windows.resume() {
 			attempts.Go(func() { c.work(attempting, r, attempts) })
 		}
 		rows, err := c.claim(ctx, s)
 		if err != nil {
 			return err
 		}
-		for _, r := range c.lanes.take(rows) {
+		for _, r := range c.windows.take(rows) {
 			attempts.Go(func() { c.work(attempting, r, attempts) })
 		}
 		if len(rows) > 0 {
@@ -197,7 +197,7 @@ func (c *Courier) serve(ctx context.Context, s *session, attempting context.Cont
 	}
 }
 
-// idle waits for a notification, for a lane with free slots, or for the next poll.
+// idle waits for a notification, for a window with free slots, or for the next poll.
 func (c *Courier) idle(ctx context.Context, s *session) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	defer cancel()
@@ -240,7 +240,7 @@ func (c *Courier) wakeUp() {
 func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 	for {
 		done := c.attempt(ctx, r)
-		start, back, wanted := c.lanes.done(done)
+		start, back, wanted := c.windows.done(done)
 		if wanted {
 			c.wakeUp()
 		}
@@ -281,8 +281,8 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	s.conn = conn
 	err = conn.QueryRow(ctx, `SELECT nextval('delivery.courier')::integer`).Scan(&s.id)
 	if err == nil {
-		var mine bool
-		if mine, err = schema.TakeLease(ctx, conn, schema.CourierLease(s.id)); err == nil && !mine {
+		var taken bool
+		if taken, err = schema.TakeLease(ctx, conn, schema.CourierLease(s.id)); err == nil && !taken {
 			err = errTaken
 		}
 	}
@@ -291,7 +291,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	}
 	if err == nil {
 		// A row without a lease was returned to the queue, and no courier holds it.
-		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.lanes.heldIDs())
+		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.windows.heldIDs())
 	}
 	if err != nil {
 		s.close(ctx)
@@ -337,7 +337,7 @@ const endpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.
 // claim claims due rows and reads the secrets of their endpoints. The secrets are read after the claim, so deliveries that are claimed
 // after a completed rotation are signed with the new secret.
 func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
-	rows, err := s.claim(ctx, c.lanes)
+	rows, err := s.claim(ctx, c.windows)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -381,7 +381,7 @@ func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 				return nil, err // the session ends and releases the rows
 			}
 			if granted[r.webhookID] < n {
-				c.lanes.pause(r.webhookID, r.rateLimit, refill(r.rateLimit))
+				c.windows.pause(r.webhookID, r.rateLimit, refill(r.rateLimit))
 			}
 		}
 		if granted[r.webhookID]--; granted[r.webhookID] >= 0 {
@@ -398,11 +398,11 @@ func refill(rate float64) time.Duration {
 	return time.Duration(float64(paced(rate)) / rate * float64(time.Second))
 }
 
-// claim claims due rows, of each endpoint at most as many as its lane has free, in log order. It visits the endpoints by index, so that a
+// claim claims due rows, of each endpoint at most as many as its window has free, in log order. It visits the endpoints by index, so that a
 // long queue of one endpoint costs the others nothing, and updates rows by their ctid.
-func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
+func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 	s.claimed = time.Now()
-	total, ids, free, other := l.quota()
+	total, ids, free, other := ws.quota()
 	if total == 0 {
 		return nil, nil
 	}
@@ -466,7 +466,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		return result{row: r, state: queued, outcome: outcome}
 	}
 	c.watcher.attempted(outcome)
-	return c.judge(ctx, result{row: r, attempted: true, outcome: outcome})
+	return c.conclude(ctx, result{row: r, attempted: true, outcome: outcome})
 }
 
 // maxClaimAge is how long an attempt may use the endpoint's URL, state and secrets that were read with the claim. A replaced secret may
@@ -541,14 +541,14 @@ func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 	return result{row: r, state: queued, wait: c.schedule[0]}
 }
 
-// judge sets the state of a row after an attempt.
-func (c *Courier) judge(ctx context.Context, done result) result {
+// conclude sets the state of a row after an attempt.
+func (c *Courier) conclude(ctx context.Context, done result) result {
 	r := done.row
 	if done.outcome.success() {
 		done.state = delivered
 		return done
 	}
-	if done.outcome.status == http.StatusGone && !c.disableEndpoint(ctx, Verdict{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
+	if done.outcome.status == http.StatusGone && !c.disableEndpoint(ctx, EndpointFailure{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
 		done.state, done.wait = queued, c.schedule[0] // the retry will get the same response
 		return done
 	}
@@ -623,7 +623,7 @@ func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 }
 
 // InFlight returns the number of attempts that this process is making.
-func (c *Courier) InFlight() int { return c.lanes.attempting() }
+func (c *Courier) InFlight() int { return c.windows.attempting() }
 
 // Watcher has functions that a courier calls for metrics and traces. They must not block.
 type Watcher struct {

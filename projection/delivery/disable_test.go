@@ -16,16 +16,16 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// verdicts appends the decisions of a courier, like the command.
-type verdicts struct {
+// reportedFailures collects what a courier reports, and disables the first endpoint like the command.
+type reportedFailures struct {
 	mu   sync.Mutex
-	all  []delivery.Verdict
+	all  []delivery.EndpointFailure
 	errs []error // returned first
 }
 
-func (v *verdicts) option(t *testing.T, w *projectiontest.World) func(*delivery.CourierOptions) {
+func (v *reportedFailures) option(t *testing.T, w *projectiontest.World) func(*delivery.CourierOptions) {
 	return func(o *delivery.CourierOptions) {
-		o.Disable = func(_ context.Context, verdict delivery.Verdict) error {
+		o.Disable = func(_ context.Context, failure delivery.EndpointFailure) error {
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			if len(v.errs) > 0 {
@@ -33,18 +33,18 @@ func (v *verdicts) option(t *testing.T, w *projectiontest.World) func(*delivery.
 				v.errs = v.errs[1:]
 				return err
 			}
-			if v.all = append(v.all, verdict); len(v.all) == 1 {
-				w.Append(t, "acme", event.WebhookStream(verdict.WebhookID), event.WebhookDisabled{Reason: verdict.Reason})
+			if v.all = append(v.all, failure); len(v.all) == 1 {
+				w.Append(t, "acme", event.WebhookStream(failure.WebhookID), event.WebhookDisabled{Reason: failure.Reason})
 			}
 			return nil
 		}
 	}
 }
 
-func (v *verdicts) list() []delivery.Verdict {
+func (v *reportedFailures) list() []delivery.EndpointFailure {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return append([]delivery.Verdict(nil), v.all...)
+	return append([]delivery.EndpointFailure(nil), v.all...)
 }
 
 func TestDisable_Gone(t *testing.T) {
@@ -52,7 +52,7 @@ func TestDisable_Gone(t *testing.T) {
 	w := begun(t)
 	r := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusGone) })
 	id := target(t, w, r.URL)
-	v := &verdicts{errs: []error{errors.New("the log is out of reach")}}
+	v := &reportedFailures{errs: []error{errors.New("the log is out of reach")}}
 	send(t, w, v.option(t, w))
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
@@ -98,17 +98,17 @@ func TestDisable_AfterFiveDays(t *testing.T) {
 	fresh, young, old := target(t, w, r.URL), target(t, w, r.URL), target(t, w, r.URL)
 	failingSince(t, w, young, "4 days 23 hours")
 	failingSince(t, w, old, "5 days 1 second")
-	v := &verdicts{}
+	v := &reportedFailures{}
 	send(t, w, v.option(t, w))
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, fresh, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, young, 1))
 	require.Eventually(t, func() bool { return len(v.list()) > 0 }, projectiontest.Soon, time.Millisecond)
-	for _, verdict := range v.list() {
-		require.Equal(t, old, verdict.WebhookID)
-		require.Equal(t, "failing", verdict.Reason)
-		require.Equal(t, r.URL, verdict.URL)
-		require.WithinDuration(t, time.Now().Add(-5*24*time.Hour), verdict.SeenFrom, time.Hour)
+	for _, failure := range v.list() {
+		require.Equal(t, old, failure.WebhookID)
+		require.Equal(t, "failing", failure.Reason)
+		require.Equal(t, r.URL, failure.URL)
+		require.WithinDuration(t, time.Now().Add(-5*24*time.Hour), failure.SeenFrom, time.Hour)
 	}
 	require.Len(t, states(t, w, old, 1), 1, "failed, or cancelled before the schedule was over")
 }
@@ -126,7 +126,7 @@ func TestHealth_Reset(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(moved), event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: broken.URL, Events: []string{"*"}}, Changed: []string{"url"}})
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
-	v := &verdicts{}
+	v := &reportedFailures{}
 	send(t, w, v.option(t, w))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, succeeds, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, enabled, 1))

@@ -2,7 +2,7 @@
 //
 // [FanOut] reads the log and writes a row for each event and subscribed endpoint, in the transaction that moves its checkpoint. A [Courier]
 // claims due rows and sends them, signed as in the Standard Webhooks specification. Failed attempts are retried on a schedule. Each
-// endpoint has a lane of its own, so that none waits for another. A [Replayer] queues past events again at the request of owners, and
+// endpoint has a window of concurrent attempts, so that none waits for another. A [Replayer] queues past events again at the request of owners, and
 // [Days] drops old partitions of the records.
 package delivery
 
@@ -118,7 +118,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err := o.counts.save(ctx, tx, o.refiltered); err != nil {
 		return err
 	}
-	if err := o.asked.save(ctx, tx); err != nil {
+	if err := o.requests.save(ctx, tx); err != nil {
 		return err
 	}
 	return forget.EraseDeliveries(ctx, tx, o.forgotten)
@@ -131,7 +131,7 @@ type changes struct {
 	endpoints, changed map[string]endpoint
 	ids                []string // of endpoints, in order; nil: not sorted yet
 	rows               queue
-	asked              requests
+	requests           requests
 	ordered            []string // endpoints whose lanes have changed
 	refiltered         []string // endpoints whose filter has changed
 	counts             filterCounts
@@ -143,7 +143,7 @@ func (o *changes) evolve(id string, e projection.Event) {
 	before := o.endpoints[id]
 	if now, ok := before.evolve(e); ok {
 		o.endpoints[id], o.changed[id], o.ids = now, now, nil
-		if now.lanes() != before.lanes() {
+		if now.activeOrdering() != before.activeOrdering() {
 			o.ordered = append(o.ordered, id)
 		}
 		if now.Filter != before.Filter {
@@ -152,9 +152,9 @@ func (o *changes) evolve(id string, e projection.Event) {
 		}
 	}
 	if e.Position > o.origin {
-		o.asked.add(id, o.endpoints[id], e, &o.rows)
+		o.requests.add(id, o.endpoints[id], e, &o.rows)
 	} else {
-		o.asked.addEarlier(id, o.endpoints[id], e)
+		o.requests.addEarlier(id, o.endpoints[id], e)
 	}
 }
 
@@ -185,7 +185,7 @@ func (o *changes) queue(ctx context.Context, e projection.Event) error {
 			o.rows.add(e.ID, id, name, 0, e)
 		}
 	}
-	if len(o.rows.deliveries) > wanted && !c.made {
+	if len(o.rows.deliveries) > wanted && !c.rendered {
 		o.Bodies.add(name, e)
 	}
 	return nil
@@ -341,8 +341,8 @@ type requests struct {
 	retries []retry
 	replays []replay
 	healthy []string      // endpoints whose earlier failures no longer count
-	ended   []ending      // all replays of an endpoint end
-	over    []EndedReplay // by their events on the log
+	endings []ending      // all replays of an endpoint end
+	ended   []EndedReplay // according to their events on the log
 }
 
 type retry struct {
@@ -353,8 +353,8 @@ type retry struct {
 
 // ending is the end of an endpoint's replays, because it was disabled or deleted.
 type ending struct {
-	webhookID, why string
-	position       eventstore.Position
+	webhookID, reason string
+	position          eventstore.Position
 }
 
 // replay is a request to send the events of a time range again.
@@ -383,9 +383,9 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 			r.healthy = append(r.healthy, webhookID)
 		}
 	case event.WebhookDisabled:
-		r.ended = append(r.ended, ending{webhookID, "the endpoint was disabled", e.Position})
+		r.endings = append(r.endings, ending{webhookID, "the endpoint was disabled", e.Position})
 	case event.WebhookDeleted:
-		r.ended = append(r.ended, ending{webhookID, "the endpoint was deleted", e.Position})
+		r.endings = append(r.endings, ending{webhookID, "the endpoint was deleted", e.Position})
 	case event.WebhookTested:
 		rows.add(e.ID, webhookID, testType, 0, e)
 	case event.WebhookRetried:
@@ -397,7 +397,7 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 	case event.WebhookReplayed:
 		r.replays = append(r.replays, newReplay(webhookID, now, e, data))
 	case event.WebhookReplayEnded:
-		r.over = append(r.over, EndedReplay{webhookID, data.Generation, data.Error})
+		r.ended = append(r.ended, EndedReplay{webhookID, data.Generation, data.Error})
 	}
 }
 
@@ -409,7 +409,7 @@ func (r *requests) addEarlier(webhookID string, now endpoint, e projection.Event
 		p.reached, p.failure = &p.requested, "deliveries began after it was asked for"
 		r.replays = append(r.replays, p)
 	case event.WebhookReplayEnded:
-		r.over = append(r.over, EndedReplay{webhookID, data.Generation, data.Error})
+		r.ended = append(r.ended, EndedReplay{webhookID, data.Generation, data.Error})
 	}
 }
 
@@ -436,14 +436,14 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, nullif($11, '')) ON CONFLICT DO NOTHING`,
 			p.webhookID, p.generation, p.requestID.String(), p.account, p.events, p.filter, p.since, p.until, int64(p.requested), p.reached, p.failure)
 	}
-	for _, e := range r.over {
+	for _, e := range r.ended {
 		batch.Queue(`
 			UPDATE replay SET finished_at = coalesce(finished_at, now()), error = nullif($3, '') WHERE webhook_id = $1 AND generation = $2`,
 			e.WebhookID, e.Generation, e.Failure)
 	}
-	for _, e := range r.ended {
+	for _, e := range r.endings {
 		batch.Queue(`UPDATE replay SET finished_at = now(), error = $2 WHERE webhook_id = $1 AND finished_at IS NULL AND requested < $3`,
-			e.webhookID, e.why, int64(e.position))
+			e.webhookID, e.reason, int64(e.position))
 	}
 	if len(r.healthy) > 0 {
 		batch.Queue(`UPDATE health SET failing_since = NULL WHERE webhook_id = ANY ($1)`, r.healthy)
@@ -506,8 +506,8 @@ type endpoint struct {
 	disabled bool
 }
 
-// lanes returns the ordering of the endpoint's queue.
-func (e endpoint) lanes() string {
+// activeOrdering returns the ordering of the endpoint's queue: none while it is deleted or disabled.
+func (e endpoint) activeOrdering() string {
 	if e.deleted || e.disabled {
 		return ""
 	}

@@ -55,10 +55,10 @@ type candidate struct {
 	revision, position int64
 	first              *projection.Event // the event, if it is the first of its stream; nil: it is not, or unknown
 
-	made  bool
-	body  []byte
-	input map[string]any
-	err   error
+	rendered bool // the fields below are set
+	body     []byte
+	input    map[string]any
+	err      error
 }
 
 // candidate returns an event that may be delivered under a name.
@@ -75,7 +75,7 @@ func (c *candidate) decide(ctx context.Context, source string) (verdict, error) 
 	if source == "" {
 		return matching, nil
 	}
-	if err := c.make(ctx); err != nil {
+	if err := c.render(ctx); err != nil {
 		switch {
 		case errors.Is(err, errForgotten):
 			return withdrawn, nil
@@ -102,12 +102,12 @@ func (c *candidate) decide(ctx context.Context, source string) (verdict, error) 
 	return matching, nil
 }
 
-// make renders the body.
-func (c *candidate) make(ctx context.Context) error {
-	if c.made {
+// render renders the body, once.
+func (c *candidate) render(ctx context.Context) error {
+	if c.rendered {
 		return c.err
 	}
-	c.made = true
+	c.rendered = true
 	r := row{kind: c.kind, stream: c.stream, revision: c.revision, position: c.position, renderer: rendererVersion}
 	known, ok := c.filters.bodies.get(r)
 	if !ok {
@@ -191,7 +191,7 @@ func (f *Filters) Preview(ctx context.Context, events []Place, source string, tu
 		if e.Type == event.PublicName(event.LeadJoined{}.EventType()) {
 			c.kind, _ = webhook.SentAs(event.LeadJoined{})
 		}
-		if err := c.make(ctx); errors.Is(err, errForgotten) || errors.Is(err, errNotOnLog) {
+		if err := c.render(ctx); errors.Is(err, errForgotten) || errors.Is(err, errNotOnLog) {
 			continue
 		}
 		end, err := turn(ctx)

@@ -116,9 +116,9 @@ type intakeData struct {
 }
 
 func newIntakeData(id string, s intake.State) intakeData {
-	data := intakeData{Record: s.Record(id), CreatedAt: written(s.CreatedAt)}
+	data := intakeData{Record: s.Record(id), CreatedAt: formatTime(s.CreatedAt)}
 	if !s.ArrivedAt.IsZero() {
-		data.LastArrivalAt = new(written(s.ArrivedAt))
+		data.LastArrivalAt = new(formatTime(s.ArrivedAt))
 	}
 	return data
 }
@@ -194,7 +194,7 @@ func renderFirst(r row, e projection.Event) (rendered, error) {
 func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
 	leadState, tokenState := about.Lead, about.Token
 	out := envelope{
-		Type: r.kind, Timestamp: written(fact.At), ID: fact.ID.String(), Sequence: r.position,
+		Type: r.kind, Timestamp: formatTime(fact.At), ID: fact.ID.String(), Sequence: r.position,
 	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
@@ -221,7 +221,7 @@ func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
 		out.Data = newIntakeData(event.IntakeID(r.stream), about.Intake)
 		return json.Marshal(out, json.Deterministic(true))
 	default:
-		out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, written(tokenState.ExpiresAt)}
+		out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, formatTime(tokenState.ExpiresAt)}
 		return json.Marshal(out, json.Deterministic(true))
 	}
 }
@@ -274,7 +274,7 @@ func (r row) touch(
 	fact *event.Fact, kind, source string, campaign event.Campaign, metadata map[string]jsontext.Value, kept event.KeptArrival,
 ) *touchData {
 	t := &touchData{
-		TouchID: fact.ID.String(), LeadID: event.LeadID(fact.Stream), At: written(kept.SeenAt(fact.At)), Source: source, Kind: kind,
+		TouchID: fact.ID.String(), LeadID: event.LeadID(fact.Stream), At: formatTime(kept.SeenAt(fact.At)), Source: source, Kind: kind,
 		Origin: lead.NewOrigin(campaign, metadata), Credential: attribution.TouchCredential(fact.Metadata.Credential),
 		Position: eventstore.Position(r.position),
 	}
@@ -288,7 +288,7 @@ func (r row) touch(
 }
 
 func newLeadData(s lead.State) leadData {
-	data := leadData{Record: s.Record(), CreatedAt: written(s.CreatedAt), UpdatedAt: written(s.UpdatedAt)}
+	data := leadData{Record: s.Record(), CreatedAt: formatTime(s.CreatedAt), UpdatedAt: formatTime(s.UpdatedAt)}
 	data.Metadata = s.Metadata
 	return data
 }
@@ -305,7 +305,7 @@ func newSourceData(s lead.State, source string) *sourceData {
 		entry.Metadata = map[string]jsontext.Value{}
 	}
 	return &sourceData{
-		LeadID: s.ID, Source: entry.Source, FirstSeenAt: written(entry.FirstSeenAt), LastSeenAt: written(entry.LastSeenAt),
+		LeadID: s.ID, Source: entry.Source, FirstSeenAt: formatTime(entry.FirstSeenAt), LastSeenAt: formatTime(entry.LastSeenAt),
 		Arrivals: entry.Arrivals, Credential: credentialData{kind, id}, Metadata: entry.Metadata, IP: entry.IP,
 		UserAgent: entry.UserAgent, RequestID: entry.RequestID, Changed: entry.Changed,
 	}
@@ -336,7 +336,7 @@ func encodeLead(out envelope, data leadData, changes []changeData) ([]byte, erro
 	return json.Marshal(out, json.Deterministic(true))
 }
 
-func written(t time.Time) string { return t.UTC().Format(timeFormat) }
+func formatTime(t time.Time) string { return t.UTC().Format(timeFormat) }
 
 const (
 	maxBodies     = 8192

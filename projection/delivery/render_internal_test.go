@@ -187,8 +187,8 @@ func TestBody_Intake(t *testing.T) {
 	w.Append(t, "acme", event.IntakeStream(id), event.IntakeCreated{IntakeSettings: settings, Slot: 1},
 		event.IntakeSilent{Since: projectiontest.Start.Add(time.Hour)}, event.IntakeResumed{ArrivedAt: projectiontest.Start.Add(3 * time.Hour)})
 	for revision, c := range map[int64]struct{ kind, state, arrived string }{
-		1: {"intake.silent", "silent", written(projectiontest.Start.Add(time.Hour))},
-		2: {"intake.resumed", "active", written(projectiontest.Start.Add(3 * time.Hour))},
+		1: {"intake.silent", "silent", formatTime(projectiontest.Start.Add(time.Hour))},
+		2: {"intake.resumed", "active", formatTime(projectiontest.Start.Add(3 * time.Hour))},
 	} {
 		r := row{kind: c.kind, stream: event.IntakeStream(id), revision: revision, position: revision + 1, renderer: rendererVersion}
 		body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)

@@ -79,8 +79,8 @@ func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	if err != nil || len(open) == 0 {
 		return false, schema.Unavailable(err)
 	}
-	mine, err := schema.TakeLease(ctx, conn, replayLease)
-	if err != nil || !mine {
+	taken, err := schema.TakeLease(ctx, conn, replayLease)
+	if err != nil || !taken {
 		return false, schema.Unavailable(err)
 	}
 	defer func() {

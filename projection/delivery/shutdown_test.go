@@ -39,7 +39,7 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	})
 	t.Cleanup(release) // otherwise a failed test would wait for the hanging request
 	id := target(t, w, hung.URL)
-	for range 30 { // more than the slots of a lane
+	for range 30 { // more than the slots of a window
 		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	}
 	spread(t, w)

@@ -270,9 +270,9 @@ func (a *App) finishArrival(ctx context.Context, f fetch.Finished) error {
 }
 
 // disableEndpoint runs the command for a courier that has decided to disable an endpoint: package delivery imports no commands.
-func (a *App) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
+func (a *App) disableEndpoint(ctx context.Context, f delivery.EndpointFailure) error {
 	return a.Handlers.DisableWebhookEndpoint(ctx, command.DisableWebhookEndpoint{
-		WebhookID: v.WebhookID, Reason: v.Reason, URL: v.URL, SeenFrom: v.SeenFrom,
+		WebhookID: f.WebhookID, Reason: f.Reason, URL: f.URL, SeenFrom: f.SeenFrom,
 	})
 }
 

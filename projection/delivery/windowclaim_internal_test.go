@@ -8,8 +8,8 @@ import (
 )
 
 // claim claims rows like the database when every endpoint has any number of due rows: in the order of the endpoints.
-func claim(l *lanes, webhookIDs []string) {
-	total, ids, each, other := l.quota()
+func claim(ws *windows, webhookIDs []string) {
+	total, ids, each, other := ws.quota()
 	free := map[string]int32{}
 	for i, id := range ids {
 		free[id] = each[i]
@@ -22,62 +22,62 @@ func claim(l *lanes, webhookIDs []string) {
 		}
 		for range rows {
 			if len(claimed) < total {
-				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(l.held), "-", len(claimed)), webhookID: id})
+				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(ws.held), "-", len(claimed)), webhookID: id})
 			}
 		}
 	}
-	l.take(claimed)
+	ws.take(claimed)
 }
 
 // Endpoints that hang or fail do not use up the slots of endpoints that respond.
-func TestLanes_HungEndpointsClaimFew(t *testing.T) {
+func TestWindows_HungEndpointsClaimFew(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ fail, hang int }{
 		"hang": {0, 2 * maxHeld}, "fail": {2 * maxHeld, 0}, "fail, and others hang": {maxHeld, maxHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLanes()
-			well := l.take(rowsOf("well", 1))
-			l.take([]row{{id: "keeps", webhookID: "well"}}) // keeps the lane
-			l.done(succeeded(well[0]))
+			ws := newWindows()
+			well := ws.take(rowsOf("well", 1))
+			ws.take([]row{{id: "keeps", webhookID: "well"}}) // keeps the window
+			ws.done(succeeded(well[0]))
 			var failing, hanging []string
 			for n := range c.fail {
 				id := fmt.Sprintf("fails-%05d", n)
 				bad := hasFailed(row{id: "first", webhookID: id})
-				require.Len(t, l.take([]row{bad.row}), 1)
-				l.done(bad)
-				l.saved([]result{bad})
+				require.Len(t, ws.take([]row{bad.row}), 1)
+				ws.done(bad)
+				ws.saved([]result{bad})
 				failing = append(failing, id)
 			}
 			for n := range c.hang {
 				hanging = append(hanging, fmt.Sprintf("hangs-%05d", n))
 			}
 			for range 10 {
-				claim(l, failing)
+				claim(ws, failing)
 			}
 			for range 10 {
-				claim(l, hanging)
+				claim(ws, hanging)
 			}
-			total, _, _, _ := l.quota()
+			total, _, _, _ := ws.quota()
 			require.Equal(t, maxClaimed, total)
-			require.Positive(t, freeOf(l, "well"))
+			require.Positive(t, freeOf(ws, "well"))
 		})
 	}
 }
 
-func TestLanes_WakesWhenNotFull(t *testing.T) {
+func TestWindows_WakesWhenNotFull(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
-	first := l.take(rowsOf("w", maxHeld))[0]
-	_, wanted := l.saved(nil)
+	ws := newWindows()
+	first := ws.take(rowsOf("w", maxHeld))[0]
+	_, wanted := ws.saved(nil)
 	require.False(t, wanted, "no claim has waited yet")
-	total, _, _, _ := l.quota()
+	total, _, _, _ := ws.quota()
 	require.Zero(t, total)
 	good := succeeded(first)
-	l.done(good)
-	_, wanted = l.saved([]result{good})
+	ws.done(good)
+	_, wanted = ws.saved([]result{good})
 	require.True(t, wanted)
-	total, _, _, _ = l.quota()
+	total, _, _, _ = ws.quota()
 	require.Equal(t, 1, total)
 }
