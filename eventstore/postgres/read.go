@@ -33,15 +33,18 @@ const (
 	queryTimeout = 30 * time.Second
 )
 
-const selectEvents = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event `
+const (
+	eventColumns = `position, recorded_at, revision, event_id, stream, type, data, metadata`
+	selectEvents = `SELECT ` + eventColumns + ` FROM log.event `
+)
 
 // Read implements eventstore.Store. A stream of less than 50 small events takes one round trip, which concurrent reads share. The next page
 // of a longer stream is read while the consumer processes the current one. For the first page this starts after three quarters of its
 // events, since the consumer may stop there.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
-		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
-			return // no stream can have that name
+		if !validStream(stream) {
+			return
 		}
 		limit, wanted := firstPage, firstPage*3/4
 		page, err := s.first(ctx, stream, from)
@@ -79,6 +82,11 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
+// validStream reports whether a stream can have a name: the database stores neither NUL nor invalid UTF-8.
+func validStream(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsRune(name, 0)
+}
+
 // Concurrent reads of streams share a query for their first pages. Most streams are short: leads, claims, tokens. Later pages are read
 // separately.
 const (
@@ -111,24 +119,21 @@ func (s *Store) first(ctx context.Context, stream string, from eventstore.Revisi
 	return p, nil
 }
 
-const selectFirst = `SELECT e.*, asked.place
-  FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS asked (stream, revision, place)
- CROSS JOIN LATERAL (
-       SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM (
+// joinPage joins each requested stream with its first events, up to a size of their data.
+const joinPage = ` CROSS JOIN LATERAL (
+       SELECT ` + eventColumns + ` FROM (
               SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS before
                 FROM log.event WHERE stream = asked.stream COLLATE "C" AND revision >= asked.revision
-               ORDER BY revision LIMIT $3) AS all_of_it
+               ORDER BY revision LIMIT $3) AS page
         WHERE before < $4) AS e`
+
+// selectFirst selects the first pages of streams.
+const selectFirst = `SELECT e.*, asked.place
+  FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS asked (stream, revision, place)` + joinPage
 
 // selectKeyed is selectFirst with a key of each stream in $5, in the row of its first event.
 const selectKeyed = `SELECT e.*, asked.place, k.*
-  FROM unnest($1::text[], $2::bigint[], $5::text[]) WITH ORDINALITY AS asked (stream, revision, keyed, place)
- CROSS JOIN LATERAL (
-       SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM (
-              SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS before
-                FROM log.event WHERE stream = asked.stream COLLATE "C" AND revision >= asked.revision
-               ORDER BY revision LIMIT $3) AS all_of_it
-        WHERE before < $4) AS e
+  FROM unnest($1::text[], $2::bigint[], $5::text[]) WITH ORDINALITY AS asked (stream, revision, keyed, place)` + joinPage + `
   LEFT JOIN LATERAL (
        SELECT id, sealed_by, sealed FROM person.key
         WHERE stream = asked.keyed COLLATE "C" AND e.revision = asked.revision LIMIT 1) AS k ON true`
@@ -169,7 +174,7 @@ func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, erro
 
 // selectPage selects events of a stream up to a size of their data. So the server ends a page of large events, and the connection can be
 // reused.
-const selectPage = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM (
+const selectPage = `SELECT ` + eventColumns + ` FROM (
        SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS before
          FROM log.event WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3) AS e
  WHERE before < $4 ORDER BY revision`
@@ -182,8 +187,8 @@ func (s *Store) streamPage(ctx context.Context, capacity int, stream string, fro
 
 // Last implements eventstore.Store.
 func (s *Store) Last(ctx context.Context, stream string) (eventstore.Recorded, error) {
-	if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
-		return eventstore.Recorded{}, nil // no stream can have that name
+	if !validStream(stream) {
+		return eventstore.Recorded{}, nil
 	}
 	p, err := s.page(ctx, 1, selectEvents+`WHERE stream = $1 ORDER BY revision DESC LIMIT 1`, stream)
 	if err != nil || len(p.events) == 0 {
@@ -231,14 +236,14 @@ type page struct {
 
 // next returns how many events to read after this page: after a cut as many as fitted, and otherwise twice as many each time while events
 // are small.
-func (p page) next(asked, fitted, most int) int {
+func (p page) next(limit, fitted, maxLimit int) int {
 	switch {
 	case p.cut:
 		return fitted
 	case p.bytes < maxPageBytes/4:
-		return min(2*asked, most)
+		return min(2*limit, maxLimit)
 	}
-	return asked
+	return limit
 }
 
 // page reads the events of a query. Capacity is the number of events that the caller expects.
@@ -281,21 +286,21 @@ func (s *Store) confirm(ctx context.Context, known eventstore.Position, newest m
 
 // query passes each row of a query to a function. The rows start with the columns of selectEvents. All rows are passed before it returns,
 // so that no connection is held while a consumer processes them. It returns the bytes of payload, and whether the result was cut because it
-// exceeded most.
+// exceeded maxBytes.
 func (s *Store) query(
-	ctx context.Context, d *decoder, most int, query string, arguments []any, each func(recorded eventstore.Recorded, row [][]byte),
+	ctx context.Context, d *decoder, maxBytes int, query string, arguments []any, each func(recorded eventstore.Recorded, row [][]byte),
 ) (size int, cut bool, err error) {
-	asking, cancel := context.WithTimeout(ctx, queryTimeout)
+	querying, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	// Binary columns are read without the driver's conversions, because decoding dominates the cost of reading a log.
 	arguments = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, arguments...)
-	rows, err := s.pool.Query(asking, query, arguments...)
+	rows, err := s.pool.Query(querying, query, arguments...)
 	if err != nil {
 		return 0, false, unavailable(ctx, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if size >= most {
+		if size >= maxBytes {
 			cancel() // closes the connection, but the rest may be gigabytes
 			return size, true, nil
 		}

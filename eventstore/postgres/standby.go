@@ -132,13 +132,13 @@ func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 	defer conn.Release()
 	var required bool
 	var head int64
-	var there []bool
+	var present []bool
 	err = conn.QueryRow(ctx, `
 		SELECT pg_logical_emit_message(true, 'leadlog', '')::text, `+selectRequired+`,
 		       coalesce((SELECT position FROM log.event ORDER BY position DESC LIMIT 1), 0),
 		       ARRAY(SELECT EXISTS (SELECT FROM log.event e WHERE e.position = r.position AND e.event_id = r.id)
 		               FROM unnest($1::bigint[], $2::uuid[]) WITH ORDINALITY AS r (position, id, place) ORDER BY r.place)`,
-		positions, ids).Scan(nil, &required, &head, &there)
+		positions, ids).Scan(nil, &required, &head, &present)
 	switch {
 	case err != nil:
 		return fail(err)
@@ -148,7 +148,7 @@ func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 	s.replicas.require(required)
 	s.replicas.committed(eventstore.Position(head))
 	for i := range errs {
-		if !there[i] {
+		if !present[i] {
 			errs[i] = errReplaced
 		}
 	}
@@ -201,9 +201,9 @@ func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
 	if position == 0 {
 		return nil
 	}
-	var there bool
-	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM log.event WHERE position = $1 AND event_id = $2)`, int64(position), [16]byte(id)).Scan(&there)
-	if err == nil && !there {
+	var present bool
+	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM log.event WHERE position = $1 AND event_id = $2)`, int64(position), [16]byte(id)).Scan(&present)
+	if err == nil && !present {
 		n.once.Do(func() { close(n.lost) })
 		err = fmt.Errorf("%w: event %s at position %d", eventstore.ErrDiverged, id, position)
 	}

@@ -42,13 +42,13 @@ func (s *Store) startListening() {
 // subscription follows the log. Positions have no gaps and are committed in order, so a range up to a head that was returned is complete
 // and never changes.
 type subscription struct {
-	store  *Store
-	filter eventstore.Filter
-	after  eventstore.Position // position up to which events were yielded
-	span   int                 // positions to read at a time
-	share  float64             // of the positions of the latest page, the share whose events matched
-	asked  eventstore.Position // position up to which pages are requested
-	ahead  []chan fetched      // pages that are being read while the one before is consumed
+	store     *Store
+	filter    eventstore.Filter
+	after     eventstore.Position // position up to which events were yielded
+	span      int                 // positions to read at a time
+	share     float64             // of the positions of the latest page, the share whose events matched
+	requested eventstore.Position // position up to which pages are requested
+	ahead     []chan fetched      // pages that are being read while the one before is consumed
 }
 
 // pagesAhead is how many pages are read concurrently, each on its own connection, to use a second processor.
@@ -66,20 +66,20 @@ type fetched struct {
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Page, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx) // also cancels the pages that are being read
 	defer cancel()
-	var heard uint64 // wakes for others at the last read of the log
+	var seenOthers uint64 // wakes for others at the last read of the log
 	var next time.Time
 	for {
 		woken, others := s.store.waker.next() // read first, so that no wake is lost
-		on, whole := true, false
-		if heard > 0 {
-			on, whole = s.takeRecent(yield)
+		more, complete := true, false
+		if seenOthers > 0 {
+			more, complete = s.takeRecent(yield)
 		}
-		if !on {
+		if !more {
 			return nil
 		}
-		if !whole || others != heard || !time.Now().Before(next) {
-			heard, next = others, time.Now().Add(s.store.poll)
-			if on, err := s.takeLog(ctx, yield); err != nil || !on {
+		if !complete || others != seenOthers || !time.Now().Before(next) {
+			seenOthers, next = others, time.Now().Add(s.store.poll)
+			if more, err := s.takeLog(ctx, yield); err != nil || !more {
 				return err
 			}
 			continue
@@ -91,25 +91,25 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Page, erro
 }
 
 // takeLog yields the events that are on the log now.
-func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Page, error) bool) (on bool, err error) {
+func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Page, error) bool) (more bool, err error) {
 	head, err := s.store.Head(ctx)
 	if err != nil {
 		return false, err
 	}
 	for s.after < head {
-		if on, err := s.advance(ctx, head, yield); err != nil || !on {
+		if more, err := s.advance(ctx, head, yield); err != nil || !more {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// takeRecent yields the appends of this process after the subscription's position. On is false when the consumer stops. Whole is false when
-// they must be read from the log instead.
-func (s *subscription) takeRecent(yield func(eventstore.Page, error) bool) (on, whole bool) {
-	batches, whole := s.store.recent.since(s.after)
+// takeRecent yields the appends of this process after the subscription's position. More is false when the consumer stops. Complete is false
+// when they must be read from the log instead.
+func (s *subscription) takeRecent(yield func(eventstore.Page, error) bool) (more, complete bool) {
+	batches, complete := s.store.recent.since(s.after)
 	if len(batches) == 0 {
-		return true, whole
+		return true, complete
 	}
 	end := batches[len(batches)-1].end
 	events := make([]eventstore.Recorded, 0, s.capacity(s.after, end))
@@ -121,7 +121,7 @@ func (s *subscription) takeRecent(yield func(eventstore.Page, error) bool) (on, 
 }
 
 // advance yields one page, while the next ones are being read.
-func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Page, error) bool) (on bool, err error) {
+func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Page, error) bool) (more bool, err error) {
 	s.fetch(ctx, head)
 	f := <-s.ahead[0]
 	s.ahead = s.ahead[1:]
@@ -131,7 +131,7 @@ func (s *subscription) advance(ctx context.Context, head eventstore.Position, yi
 	s.span = f.next(s.span, int(f.end-s.after), rangePage)
 	s.passed(f.end, len(f.events))
 	if f.cut { // the pages ahead start after the events that were cut
-		s.asked, s.ahead = f.end, nil
+		s.requested, s.ahead = f.end, nil
 	}
 	s.fetch(ctx, head)
 	return yield(eventstore.Page{Events: f.events, Position: f.end}, nil), nil
@@ -139,12 +139,12 @@ func (s *subscription) advance(ctx context.Context, head eventstore.Position, yi
 
 // fetch starts to read further pages.
 func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
-	s.asked = max(s.asked, s.after)
-	for len(s.ahead) < pagesAhead && s.asked < head {
-		end := min(s.asked+eventstore.Position(s.span), head)
-		query, arguments := s.query(s.asked, end)
-		page, capacity := make(chan fetched, 1), s.capacity(s.asked, end)
-		s.ahead, s.asked = append(s.ahead, page), end
+	s.requested = max(s.requested, s.after)
+	for len(s.ahead) < pagesAhead && s.requested < head {
+		end := min(s.requested+eventstore.Position(s.span), head)
+		query, arguments := s.query(s.requested, end)
+		page, capacity := make(chan fetched, 1), s.capacity(s.requested, end)
+		s.ahead, s.requested = append(s.ahead, page), end
 		go func() {
 			p, err := s.store.page(ctx, capacity, query, arguments...)
 			if p.cut {
