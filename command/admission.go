@@ -165,7 +165,7 @@ type Cached[S any] struct {
 }
 
 // Check returns a write that makes an append conflict if the stream has changed.
-func (b *Cached[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
+func (c *Cached[S]) Check() eventstore.Write { return eventstore.Check(c.stream, c.expect) }
 
 // Directory is a process's cache of accounts, tokens and intakes, so that a capture reads nothing before it appends.
 type Directory struct {

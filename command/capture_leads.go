@@ -22,22 +22,22 @@ const (
 	// window is how many arrivals of one source are decided on at a time: one batch of the store's appends, and another that
 	// is prepared while the first is written.
 	window      = 512
-	windowBytes = 512 << 10 // bytes of their bodies together; one larger arrival may be under way by itself
-	// windows is how many arrivals of all sources together are decided on at a time: half of what may wait for the store, so
+	windowBytes = 512 << 10 // bytes of their bodies together; one larger arrival may be in flight by itself
+	// maxArrivals is how many arrivals of all sources together are decided on at a time: half of what may wait for the store, so
 	// that single captures are not held up.
-	windows = 2048
+	maxArrivals = 2048
 )
 
-// Arriving is one of the arrivals of a batch or an import.
-type Arriving struct {
+// BatchArrival is one of the arrivals of a batch or an import.
+type BatchArrival struct {
 	Line  int // in its source, from 1
 	Bytes int // size of its body
 	// Read returns it as a command. Several run at once. An error becomes the arrival's outcome.
 	Read func(context.Context) (CaptureLead, error)
 }
 
-// Arrived is the outcome of one Arriving. Err is an error of CaptureLead or of Read.
-type Arrived struct {
+// BatchOutcome is the outcome of one BatchArrival. Err is an error of CaptureLead or of Read.
+type BatchOutcome struct {
 	Line int
 	LeadCaptured
 	Err error
@@ -52,75 +52,75 @@ type Arrived struct {
 // decided on are cancelled: each is on the log as a whole or not at all. The context that arrivals is called with ends then too,
 // and the sequence must end with it.
 func (h *Handlers) CaptureLeads(
-	ctx context.Context, arrivals func(context.Context) iter.Seq[Arriving], idle func(),
-) iter.Seq[Arrived] {
-	return func(yield func(Arrived) bool) {
+	ctx context.Context, arrivals func(context.Context) iter.Seq[BatchArrival], idle func(),
+) iter.Seq[BatchOutcome] {
+	return func(yield func(BatchOutcome) bool) {
 		var running sync.WaitGroup
 		defer running.Wait()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		bytes := semaphore.NewWeighted(windowBytes)
-		queue := make(chan *underway, window)
+		queue := make(chan *inFlight, window)
 		running.Go(func() {
 			defer close(queue)
-			team := team{work: make(chan *underway), do: func(u *underway) {
-				defer h.windows.Release(1)
-				defer u.place.finish()
-				u.arrived = h.captureInPlace(ctx, u.place, u.arriving)
+			pool := workers{work: make(chan *inFlight), do: func(a *inFlight) {
+				defer h.arrivalSlots.Release(1)
+				defer a.place.finish()
+				a.outcome = h.captureInPlace(ctx, a.place, a.arrival)
 			}}
-			defer close(team.work)
+			defer close(pool.work)
 			var order order
-			for arriving := range arrivals(ctx) {
-				u := &underway{arriving: arriving, bytes: min(int64(arriving.Bytes), windowBytes)}
-				if bytes.Acquire(ctx, u.bytes) != nil || h.windows.Acquire(ctx, 1) != nil {
+			for arrival := range arrivals(ctx) {
+				a := &inFlight{arrival: arrival, bytes: min(int64(arrival.Bytes), windowBytes)}
+				if bytes.Acquire(ctx, a.bytes) != nil || h.arrivalSlots.Acquire(ctx, 1) != nil {
 					return
 				}
-				u.place = order.join()
-				team.take(&running, u)
+				a.place = order.join()
+				pool.take(&running, a)
 				select {
-				case queue <- u:
+				case queue <- a:
 				case <-ctx.Done():
 					return
 				}
 			}
 		})
 		for {
-			u, open := next(queue, idle)
+			a, open := next(queue, idle)
 			if !open {
 				return
 			}
-			_, _ = next(u.place.done, idle)
-			bytes.Release(u.bytes)
-			if !yield(u.arrived) {
+			_, _ = next(a.place.done, idle)
+			bytes.Release(a.bytes)
+			if !yield(a.outcome) {
 				return
 			}
 		}
 	}
 }
 
-// underway is an arrival between being read and being yielded.
-type underway struct {
-	arriving Arriving
-	place    *place
-	bytes    int64
-	arrived  Arrived // set before place is done
+// inFlight is an arrival between being read and being yielded.
+type inFlight struct {
+	arrival BatchArrival
+	place   *place
+	bytes   int64
+	outcome BatchOutcome // set before place is done
 }
 
-// team is a pool of goroutines that grows to as many as are needed at a time. They are reused because growing a new stack to the
+// workers is a pool of goroutines that grows to as many as are needed at a time. They are reused because growing a new stack to the
 // size that a capture needs takes a noticeable part of the time of the capture.
-type team struct {
-	work chan *underway
-	do   func(*underway)
+type workers struct {
+	work chan *inFlight
+	do   func(*inFlight)
 }
 
 // take gives an arrival to a goroutine that is free, or starts a new one.
-func (t *team) take(running *sync.WaitGroup, u *underway) {
+func (w *workers) take(running *sync.WaitGroup, a *inFlight) {
 	select {
-	case t.work <- u:
+	case w.work <- a:
 	default:
 		running.Go(func() {
-			for more := true; more; u, more = <-t.work {
-				t.do(u)
+			for more := true; more; a, more = <-w.work {
+				w.do(a)
 			}
 		})
 	}
@@ -142,21 +142,21 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 }
 
 // captureInPlace is CaptureLead for one of many arrivals.
-func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Arriving) (arrived Arrived) {
+func (h *Handlers) captureInPlace(ctx context.Context, place *place, arrival BatchArrival) (outcome BatchOutcome) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			arrived = Arrived{Line: arriving.Line, Err: h.caught(thrown)}
+			outcome = BatchOutcome{Line: arrival.Line, Err: h.caught(thrown)}
 		}
 	}()
-	cmd, err := arriving.Read(ctx)
+	cmd, err := arrival.Read(ctx)
 	if err != nil {
-		return Arrived{Line: arriving.Line, Err: err}
+		return BatchOutcome{Line: arrival.Line, Err: err}
 	}
-	cmd.Admission.Caller.Line = strconv.Itoa(arriving.Line)
+	cmd.Admission.Caller.Line = strconv.Itoa(arrival.Line)
 	c := h.newCapture(cmd)
 	c.place = place
 	captured, err := c.answer(ctx)
-	return Arrived{Line: arriving.Line, LeadCaptured: captured, Err: err}
+	return BatchOutcome{Line: arrival.Line, LeadCaptured: captured, Err: err}
 }
 
 // caught turns a panic into the error of its arrival. In a goroutine that we started, nothing else would recover it, and it would
@@ -277,8 +277,8 @@ func wait(ctx context.Context, event <-chan struct{}) error {
 	}
 }
 
-// happened is a channel that is closed already.
-var happened = func() chan struct{} {
+// closedChannel is a channel that is closed already.
+var closedChannel = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
@@ -290,7 +290,7 @@ func (o *order) ready(p *place, stage int) <-chan struct{} {
 	defer o.mu.Unlock()
 	s := &o.stages[stage]
 	if s.turn == p.number {
-		return happened
+		return closedChannel
 	}
 	if s.ready == nil {
 		s.ready = make(map[int]chan struct{})

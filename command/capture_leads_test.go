@@ -20,16 +20,16 @@ import (
 )
 
 // captureAll captures bodies as one batch.
-func (p process) captureAll(t require.TestingT, ctx context.Context, caller command.Caller, bodies []string) (outcomes []command.Arrived) {
+func (p process) captureAll(t require.TestingT, ctx context.Context, caller command.Caller, bodies []string) (outcomes []command.BatchOutcome) {
 	admission, err := p.directory.Admit(ctx, caller)
 	require.NoError(t, err)
-	arrivals := func(context.Context) iter.Seq[command.Arriving] {
-		return func(yield func(command.Arriving) bool) {
+	arrivals := func(context.Context) iter.Seq[command.BatchArrival] {
+		return func(yield func(command.BatchArrival) bool) {
 			for i, body := range bodies {
 				read := func(context.Context) (command.CaptureLead, error) {
 					return command.CaptureLead{Admission: admission, Body: members(body)}, nil
 				}
-				if !yield(command.Arriving{Line: i, Bytes: len(body), Read: read}) {
+				if !yield(command.BatchArrival{Line: i, Bytes: len(body), Read: read}) {
 					return
 				}
 			}
@@ -122,15 +122,15 @@ func TestCaptureLeads_ConsumerStops(t *testing.T) {
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
 	offered := 0
-	endless := func(ctx context.Context) iter.Seq[command.Arriving] {
-		return func(yield func(command.Arriving) bool) {
+	endless := func(ctx context.Context) iter.Seq[command.BatchArrival] {
+		return func(yield func(command.BatchArrival) bool) {
 			for ctx.Err() == nil {
 				offered++
 				body := fmt.Sprintf(`{"email":"p%d@example.com"}`, offered)
 				read := func(context.Context) (command.CaptureLead, error) {
 					return command.CaptureLead{Admission: admission, Body: members(body)}, nil
 				}
-				if !yield(command.Arriving{Line: offered, Read: read}) {
+				if !yield(command.BatchArrival{Line: offered, Read: read}) {
 					return
 				}
 			}
@@ -185,7 +185,7 @@ func TestCaptureLeads_TotalLimit(t *testing.T) {
 
 	const sources, each, limit = 6, 400, 2048
 	var sending sync.WaitGroup
-	var outcomes [sources][]command.Arrived
+	var outcomes [sources][]command.BatchOutcome
 	for source := range sources {
 		bodies := make([]string, each)
 		for i := range bodies {
@@ -212,8 +212,8 @@ func TestCaptureLeads_Panic(t *testing.T) {
 	p.provision(t)
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
-	arrivals := func(context.Context) iter.Seq[command.Arriving] {
-		return func(yield func(command.Arriving) bool) {
+	arrivals := func(context.Context) iter.Seq[command.BatchArrival] {
+		return func(yield func(command.BatchArrival) bool) {
 			for line, read := range []func(context.Context) (command.CaptureLead, error){
 				func(context.Context) (command.CaptureLead, error) { panic("a secret") },
 				func(context.Context) (command.CaptureLead, error) {
@@ -223,7 +223,7 @@ func TestCaptureLeads_Panic(t *testing.T) {
 					return command.CaptureLead{Admission: admission, Body: members(`{"phone":"9876543210"}`)}, nil
 				},
 			} {
-				if !yield(command.Arriving{Line: line, Read: read}) {
+				if !yield(command.BatchArrival{Line: line, Read: read}) {
 					return
 				}
 			}

@@ -18,8 +18,8 @@ import (
 // taken for new. The lead's own stream must confirm each. It contains no personal data: the names of claims are keyed hashes.
 type holderCache = lru.Cache[string, string]
 
-// cachedClaims is how many claims a process caches, some 5 MiB.
-const cachedClaims = 1 << 14
+// holderCacheSize is how many claims a process caches, some 5 MiB.
+const holderCacheSize = 1 << 14
 
 func (c *capture) claimOn(kind claim.Kind, value string) string {
 	if value == "" {

@@ -99,8 +99,8 @@ type Handlers struct {
 	entropy        *ulid.LockedMonotonicReader
 	mappings       *mappingCache
 	samples        *sampleCache
-	notes          *semaphore.Weighted // of samples that are being recorded
-	windows        *semaphore.Weighted // arrivals under way in all calls of CaptureLeads
+	recordSlots    *semaphore.Weighted // max samples that are being recorded
+	arrivalSlots   *semaphore.Weighted // max arrivals in flight in all calls of CaptureLeads
 }
 
 // Options are the dependencies of handlers. Now and Random default to the system's.
@@ -132,10 +132,10 @@ func NewHandlers(o Options) *Handlers {
 	}
 	return &Handlers{
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
-		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](cachedMappings), now: o.Now, random: o.Random,
-		samples: newCache[string, struct{}](cachedSamples), notes: semaphore.NewWeighted(notesAtOnce),
-		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
-		windows: semaphore.NewWeighted(windows), holders: newCache[string, string](cachedClaims), leads: o.Leads,
+		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](mappingCacheSize), now: o.Now, random: o.Random,
+		samples: newCache[string, struct{}](sampleCacheSize), recordSlots: semaphore.NewWeighted(notesAtOnce),
+		entropy:      &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
+		arrivalSlots: semaphore.NewWeighted(maxArrivals), holders: newCache[string, string](holderCacheSize), leads: o.Leads,
 		endpoints: eventstore.NewFolds(endpointFolds), intakes: eventstore.NewFolds(intakeFolds), intakeSecrets: o.IntakeSecrets,
 	}
 }

@@ -35,14 +35,14 @@ type Reveal struct {
 	ArrivalID string // of RevealArrival
 }
 
-func (r Reveal) reading() reading {
-	return reading{r.Caller, r.What + " " + r.LeadID + r.ArrivalID, event.DataRevealed{LeadID: r.LeadID, ArrivalID: r.ArrivalID, What: r.What}}
+func (r Reveal) sample() accessSample {
+	return accessSample{r.Caller, r.What + " " + r.LeadID + r.ArrivalID, event.DataRevealed{LeadID: r.LeadID, ArrivalID: r.ArrivalID, What: r.What}}
 }
 
 // Reveal records the first reading of a minute by a caller, of one lead or arrival. Nothing may be shown when it returns an error: the
 // errors are ErrNotRecorded and those of the store.
 func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error {
-	return notRecorded(h.record(ctx, cmd.reading()))
+	return notRecorded(h.record(ctx, cmd.sample()))
 }
 
 // ErrNotRecorded means that personal data are not shown because the log, which must have a record of it first, cannot be written. It
@@ -57,17 +57,17 @@ func notRecorded(err error) error {
 }
 
 // Read is Reveal for a caller who must be answered also while the log cannot be written.
-func (h *Handlers) Read(ctx context.Context, cmd Reveal) { h.note(ctx, cmd.reading()) }
+func (h *Handlers) Read(ctx context.Context, cmd Reveal) { h.note(ctx, cmd.sample()) }
 
 // Search records the first of a minute of a caller's lists of personal data, by what is listed and by which personal fields it was
 // searched by. The values are not recorded. The caller is answered also while the log cannot be written.
 func (h *Handlers) Search(ctx context.Context, caller Caller, what string, fields ...string) {
 	slices.Sort(fields)
-	h.note(ctx, reading{caller, "search " + what + " " + strings.Join(fields, " "), event.DataSearched{What: what, Fields: fields}})
+	h.note(ctx, accessSample{caller, "search " + what + " " + strings.Join(fields, " "), event.DataSearched{What: what, Fields: fields}})
 }
 
-// reading is what is recorded once a minute for a caller and subject.
-type reading struct {
+// accessSample is a read of personal data, which is recorded once a minute for a caller and subject.
+type accessSample struct {
 	caller  Caller
 	subject string
 	fact    event.Data
@@ -75,7 +75,7 @@ type reading struct {
 
 // stream is that of the record. The log decides which of several processes appends it: the name is made of the caller, the subject and
 // the minute.
-func (s reading) stream(at time.Time) string {
+func (s accessSample) stream(at time.Time) string {
 	hash := sha256.Sum256([]byte(strings.Join([]string{s.caller.Account, s.caller.Actor, s.subject, at.Format("2006-01-02T15:04")}, "\x00")))
 	return event.RecordStream(hex.EncodeToString(hash[:16]))
 }
@@ -83,10 +83,10 @@ func (s reading) stream(at time.Time) string {
 // sampleCache has the samples that this process has recorded, so that most readings append nothing.
 type sampleCache = lru.Cache[string, struct{}]
 
-const cachedSamples = 20_000 // a few MiB
+const sampleCacheSize = 20_000 // a few MiB
 
 // record appends a sample, unless it is on the log.
-func (h *Handlers) record(ctx context.Context, s reading) error {
+func (h *Handlers) record(ctx context.Context, s accessSample) error {
 	at := h.timestamp()
 	stream := s.stream(at)
 	if _, recorded := h.samples.Get(stream); recorded {
@@ -111,28 +111,28 @@ const (
 )
 
 // note waits up to noteWait for a sample to be recorded, and retries in the background after that. It logs a sample that is lost.
-func (h *Handlers) note(ctx context.Context, s reading) {
+func (h *Handlers) note(ctx context.Context, s accessSample) {
 	if _, recorded := h.samples.Get(s.stream(h.timestamp())); recorded {
 		return
 	}
-	lost := func(err error) {
+	logLost := func(err error) {
 		h.log.Warn("reading of personal data not recorded", slog.String("account", s.caller.Account),
 			slog.String("requestId", s.caller.ownRequestID()), slog.Any("error", err))
 	}
 	waiting, end := context.WithTimeout(ctx, noteWait)
 	defer end()
-	if err := h.notes.Acquire(waiting, 1); err != nil {
-		lost(eventstore.ErrUnavailable)
+	if err := h.recordSlots.Acquire(waiting, 1); err != nil {
+		logLost(eventstore.ErrUnavailable)
 		return
 	}
 	done := make(chan struct{})
 	go func() {
-		defer h.notes.Release(1)
+		defer h.recordSlots.Release(1)
 		defer close(done)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 		defer cancel()
 		if err := h.record(ctx, s); err != nil {
-			lost(err)
+			logLost(err)
 		}
 	}()
 	select {

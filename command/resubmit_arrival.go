@@ -227,7 +227,7 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 // mappingCache has the compiled mappings of intakes by id. Compiling one takes longer than the rest of a resubmission.
 type mappingCache = lru.Cache[string, cachedMapping]
 
-const cachedMappings = 256
+const mappingCacheSize = 256
 
 // cachedMapping is the mapping of an intake at a revision.
 type cachedMapping struct {

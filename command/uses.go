@@ -118,7 +118,7 @@ func (u *Uses) Refused(caller Caller, refused *RefusedUse) {
 func (u *Uses) note(caller Caller, tokenID string, data event.Data) {
 	now := u.now().UTC().Truncate(time.Millisecond)
 	key := sample{tokenID, data.EventType(), now.Unix() / 60}
-	if there, _ := u.sample.ContainsOrAdd(key, struct{}{}); there {
+	if sampled, _ := u.sample.ContainsOrAdd(key, struct{}{}); sampled {
 		return
 	}
 	caller.Actor, caller.Credential = "token:"+tokenID, "token:"+tokenID

@@ -89,7 +89,7 @@ func (x *exchange) answerLines(key string) error {
 	// The status is written after the first read: that read sends 100 Continue to a client that waits for it, which is impossible
 	// after another status.
 	begin := sync.OnceFunc(func() { x.w.WriteHeader(http.StatusOK) })
-	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key) }
+	arrivals := func(ctx context.Context) iter.Seq[command.BatchArrival] { return x.arrivals(ctx, lines, key) }
 	var last eventstore.Position
 	for arrived := range x.Commands.CaptureLeads(x.ctx, arrivals, out.flush) {
 		begin()
@@ -111,8 +111,8 @@ func (x *exchange) answerLines(key string) error {
 
 // arrivals yields the lines as captures, each counted against the account's limits in its turn. The request itself counted as the
 // first.
-func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.Arriving] {
-	return func(yield func(command.Arriving) bool) {
+func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.BatchArrival] {
+	return func(yield func(command.BatchArrival) bool) {
 		counted := true
 		for line := range lines.all(ctx) {
 			failed := line.err
@@ -136,8 +136,8 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) 
 }
 
 // arriving returns one line as a capture. Lines are captured concurrently, so each has its own copy of the admission.
-func (x *exchange) arriving(line bodyLine, failed error, admission command.Admission, key string) command.Arriving {
-	return command.Arriving{Line: line.Number, Bytes: len(line.Text), Read: func(ctx context.Context) (command.CaptureLead, error) {
+func (x *exchange) arriving(line bodyLine, failed error, admission command.Admission, key string) command.BatchArrival {
+	return command.BatchArrival{Line: line.Number, Bytes: len(line.Text), Read: func(ctx context.Context) (command.CaptureLead, error) {
 		if _, limited := errors.AsType[limitError](failed); limited {
 			return command.CaptureLead{}, failed
 		}
@@ -159,7 +159,7 @@ func (x *exchange) arriving(line bodyLine, failed error, admission command.Admis
 }
 
 // appendLine appends the answer to one line, and returns the position of the line's events.
-func (x *exchange) appendLine(to []byte, arrived *command.Arrived) ([]byte, eventstore.Position, error) {
+func (x *exchange) appendLine(to []byte, arrived *command.BatchOutcome) ([]byte, eventstore.Position, error) {
 	if captured := &arrived.LeadCaptured; arrived.Err == nil {
 		encoded, err := encode(capturedLine{arrived.Line, captureStatus(captured), newCapturedEnvelope(captured, false), captured.Replayed})
 		return append(to, encoded...), captured.Position, err

@@ -158,7 +158,7 @@ type copyOnWrite struct {
 }
 
 func (l *copyOnWrite) put(key string, value jsontext.Value) {
-	if was, there := l.members[key]; there && string(was) == string(value) {
+	if was, known := l.members[key]; known && string(was) == string(value) {
 		return
 	}
 	if !l.own {
@@ -192,7 +192,7 @@ func without(fields map[string]jsontext.Value, removed []string) map[string]json
 // differ reports whether putting the latest values over the old ones changes anything.
 func differ(old, latest map[string]jsontext.Value) bool {
 	for key, value := range latest {
-		if was, there := old[key]; !there || string(was) != string(value) {
+		if was, known := old[key]; !known || string(was) != string(value) {
 			return true
 		}
 	}

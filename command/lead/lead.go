@@ -235,7 +235,7 @@ func counts(key string, value jsontext.Value, first bool) bool {
 // overlays reports whether overlay would change anything, given an arrival's metadata.
 func overlays(old, given map[string]jsontext.Value) bool {
 	for key, value := range given {
-		if was, there := old[key]; counts(key, value, old == nil) && (!there || string(was) != string(value)) {
+		if was, known := old[key]; counts(key, value, old == nil) && (!known || string(was) != string(value)) {
 			return true
 		}
 	}

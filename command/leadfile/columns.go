@@ -182,12 +182,12 @@ func (b body) put(field, column, cell string) error {
 			return errNotObject
 		}
 		for key, value := range members {
-			if _, there := b.nested[field][key]; !there {
+			if _, exists := b.nested[field][key]; !exists {
 				b.nested[field][key] = value
 			}
 		}
 	case nested:
-		if _, there := b.nested[parent][key]; there {
+		if _, exists := b.nested[parent][key]; exists {
 			parent, key = customFields, column
 		}
 		b.nested[parent][key] = quoted(cell)

@@ -31,8 +31,8 @@ func Run(
 	rows := into.rows()
 	shown := cli.NewProgress(progress, into.name())
 	var broken error // of reading the file
-	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] {
-		return func(yield func(command.Arriving) bool) {
+	arrivals := func(ctx context.Context) iter.Seq[command.BatchArrival] {
+		return func(yield func(command.BatchArrival) bool) {
 			for row, err := range source.rows() {
 				if err != nil {
 					broken = err
@@ -67,8 +67,8 @@ func Run(
 }
 
 // arriving turns a row into a capture.
-func (r row) arriving(admission command.Admission) command.Arriving {
-	return command.Arriving{Line: r.line, Bytes: r.bytes, Read: func(context.Context) (command.CaptureLead, error) {
+func (r row) arriving(admission command.Admission) command.BatchArrival {
+	return command.BatchArrival{Line: r.line, Bytes: r.bytes, Read: func(context.Context) (command.CaptureLead, error) {
 		return command.CaptureLead{Admission: admission, Body: r.body, Source: r.source, IdempotencyKey: r.key}, r.err
 	}}
 }
@@ -77,10 +77,10 @@ func (r row) arriving(admission command.Admission) command.Arriving {
 type Ledger interface {
 	name() string // for the progress line
 	rows() *tally
-	add(command.Arrived) error // an error ends the import
-	flush()                    // writes the added results
-	again() string             // the effect of repeating an interrupted import: the end of a sentence
-	end() string               // where the outcome is
+	add(command.BatchOutcome) error // an error ends the import
+	flush()                         // writes the added results
+	again() string                  // the effect of repeating an interrupted import: the end of a sentence
+	end() string                    // where the outcome is
 }
 
 // tally counts rows by outcome.
@@ -93,7 +93,7 @@ type rowOutcome struct {
 }
 
 // count adds a row to the tally. An error that is not about the row is returned, and ends the import.
-func (t *tally) count(arrived command.Arrived) (rowOutcome, error) {
+func (t *tally) count(arrived command.BatchOutcome) (rowOutcome, error) {
 	var (
 		refused *command.LeadRefused
 		wrong   field.Errors
@@ -168,7 +168,7 @@ func (o *Outcomes) name() string  { return "import" }
 func (o *Outcomes) again() string { return " to resume" }
 func (o *Outcomes) end() string   { return "each row is in " + o.path }
 
-func (o *Outcomes) add(arrived command.Arrived) error {
+func (o *Outcomes) add(arrived command.BatchOutcome) error {
 	row, err := o.count(arrived)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (d *DryRun) again() string { return "" }
 func (d *DryRun) end() string   { return "nothing was written" }
 func (d *DryRun) flush()        {}
 
-func (d *DryRun) add(arrived command.Arrived) error {
+func (d *DryRun) add(arrived command.BatchOutcome) error {
 	row, err := d.count(arrived)
 	if err != nil {
 		return err
