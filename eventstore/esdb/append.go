@@ -343,14 +343,14 @@ func (a *appending) store(ctx context.Context, home target, proposed []client.Ev
 		}
 		// The library returns an unknown result as a success at position 0.
 		last := home.tail.number + eventstore.Expected(len(proposed))
-		there, err := a.page(ctx, home.Stream, client.Forwards, client.Revision(uint64(last)), 1)
+		stored, err := a.page(ctx, home.Stream, client.Forwards, client.Revision(uint64(last)), 1)
 		if err != nil {
 			return err
 		}
-		if len(there) == 0 || [16]byte(there[0].ID) != [16]byte(proposed[len(proposed)-1].EventID) {
+		if len(stored) == 0 || [16]byte(stored[0].ID) != [16]byte(proposed[len(proposed)-1].EventID) {
 			return errMoved
 		}
-		position = there[0].Position
+		position = stored[0].Position
 		return nil
 	})
 	if wrongExpected(err) {
@@ -438,16 +438,16 @@ func (s *Store) isStored(ctx context.Context, w eventstore.Write) (eventstore.Po
 		_, position, stored, err := s.find(ctx, w)
 		return position, stored, err
 	}
-	var there []*record
+	var stored []*record
 	_, err := s.readOn(ctx, w.Stream, eventstore.Revision(w.Expect+1), func(r *record) bool {
-		there = append(there, r)
-		return len(there) < len(w.Events)
+		stored = append(stored, r)
+		return len(stored) < len(w.Events)
 	})
-	same := slices.EqualFunc(there, w.Events, func(r *record, e eventstore.Event) bool { return r.ID == e.ID })
+	same := slices.EqualFunc(stored, w.Events, func(r *record, e eventstore.Event) bool { return r.ID == e.ID })
 	if err != nil || !same {
 		return 0, false, err
 	}
-	return there[len(there)-1].Position, true, nil
+	return stored[len(stored)-1].Position, true, nil
 }
 
 const (

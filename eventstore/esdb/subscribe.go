@@ -402,12 +402,6 @@ type followers struct {
 	current *follower
 }
 
-func (f *followers) running() *follower {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.current
-}
-
 // follower reads the end of the log once for all subscriptions of the process, with a buffer for those that lag a little.
 type follower struct {
 	stop  context.CancelFunc

@@ -254,3 +254,9 @@ func TestSubscribe_CheckpointsUpToHead(t *testing.T) {
 		}()
 	}
 }
+
+func (f *followers) running() *follower {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current
+}

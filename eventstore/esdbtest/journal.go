@@ -109,8 +109,8 @@ func same(last *record, current int64) verdict {
 // if all ids are, and wrong if only some are.
 func (j *journal) seen(stream string, events []proposal) (last *record, known bool) {
 	for i, e := range events {
-		at, there := j.ids[e.id]
-		if !there || at.stream != stream {
+		at, known := j.ids[e.id]
+		if !known || at.stream != stream {
 			return nil, i > 0
 		}
 		last = j.streams[stream][at.revision]
@@ -120,13 +120,13 @@ func (j *journal) seen(stream string, events []proposal) (last *record, known bo
 
 // storedAfter returns the last of the given events if they are stored right after a revision, and otherwise nil.
 func (j *journal) storedAfter(stream string, expected int64, events []proposal) (last *record) {
-	there := j.streams[stream]
+	recorded := j.streams[stream]
 	for i, e := range events {
 		at := expected + 1 + int64(i)
-		if at >= int64(len(there)) || there[at].id != e.id {
+		if at >= int64(len(recorded)) || recorded[at].id != e.id {
 			return nil
 		}
-		last = there[at]
+		last = recorded[at]
 	}
 	return last
 }
@@ -174,9 +174,9 @@ func (j *journal) look(limit int) view {
 func (j *journal) stream(name string, v view) []*record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	there := j.streams[name]
-	n, _ := slices.BinarySearchFunc(there, v.end, byPosition)
-	return there[:n]
+	recorded := j.streams[name]
+	n, _ := slices.BinarySearchFunc(recorded, v.end, byPosition)
+	return recorded[:n]
 }
 
 func byPosition(r *record, position uint64) int {

@@ -41,8 +41,8 @@ func backwards(o *streams.ReadReq_Options) bool {
 func (s *Server) readStream(o *streams.ReadReq_Options, out streams.Streams_ReadServer) error {
 	name := o.GetStream().GetStreamIdentifier().GetStreamName()
 	s.faults.streamReads.add(string(name))
-	there := s.log.stream(string(name), s.view())
-	if len(there) == 0 {
+	events := s.log.stream(string(name), s.view())
+	if len(events) == 0 {
 		return out.Send(&streams.ReadResp{Content: &streams.ReadResp_StreamNotFound_{
 			StreamNotFound: &streams.ReadResp_StreamNotFound{StreamIdentifier: &shared.StreamIdentifier{StreamName: name}},
 		}})
@@ -50,19 +50,19 @@ func (s *Server) readStream(o *streams.ReadReq_Options, out streams.Streams_Read
 	from := 0
 	switch at := o.GetStream().GetRevisionOption().(type) {
 	case *streams.ReadReq_Options_StreamOptions_End:
-		from = len(there)
+		from = len(events)
 		if backwards(o) {
 			from--
 		}
 	case *streams.ReadReq_Options_StreamOptions_Revision:
-		from = int(min(at.Revision, uint64(len(there))))
+		from = int(min(at.Revision, uint64(len(events))))
 		if backwards(o) {
-			from = min(from, len(there)-1)
+			from = min(from, len(events)-1)
 		}
 	}
-	chosen := there[from:]
+	chosen := events[from:]
 	if backwards(o) {
-		chosen = reversed(there[:from+1])
+		chosen = reversed(events[:from+1])
 	}
 	return send(out, chosen, o.GetCount(), func(*record) bool { return true })
 }

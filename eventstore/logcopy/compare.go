@@ -34,18 +34,18 @@ func Compare(
 			return same, err
 		}
 		progress(e.Position, end)
-		there, err, more := next()
+		copied, err, more := next()
 		if err != nil {
 			return same, err
 		}
-		if !more || there.ID != e.ID {
+		if !more || copied.ID != e.ID {
 			return same, fmt.Errorf("%w: event %s of stream %s is not in its place", ErrDiffers, e.ID, e.Stream)
 		}
 		leaf, err := audit.LogLeaf(e)
 		if err != nil {
 			return same, err
 		}
-		switch other, err := audit.LogLeaf(there); {
+		switch other, err := audit.LogLeaf(copied); {
 		case err != nil:
 			return same, err
 		case other != leaf:
@@ -54,7 +54,7 @@ func Compare(
 		if err := tree.Add(leaf); err != nil {
 			return same, err
 		}
-		if err := each(e.Position, there.Position); err != nil {
+		if err := each(e.Position, copied.Position); err != nil {
 			return same, err
 		}
 	}

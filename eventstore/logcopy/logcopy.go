@@ -41,13 +41,13 @@ func (c Copy) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		there, err, more := next()
+		copied, err, more := next()
 		switch {
 		case err != nil:
 			return err
-		case more && !same(e, there):
+		case more && !same(e, copied):
 			return fmt.Errorf("%w: at its position %d is revision %d of stream %s, not revision %d of stream %s as at position %d of the source",
-				ErrOther, there.Position, there.Revision, there.Stream, e.Revision, e.Stream, e.Position)
+				ErrOther, copied.Position, copied.Revision, copied.Stream, e.Revision, e.Stream, e.Position)
 		case !more:
 			if err := b.add(ctx, e); err != nil {
 				return err
@@ -55,10 +55,10 @@ func (c Copy) Run(ctx context.Context) error {
 		}
 		c.Progress(e.Position, end)
 	}
-	if there, err, more := next(); err != nil {
+	if copied, err, more := next(); err != nil {
 		return err
 	} else if more {
-		return fmt.Errorf("%w: it has more events after position %d, where the source ends", ErrOther, there.Position)
+		return fmt.Errorf("%w: it has more events after position %d, where the source ends", ErrOther, copied.Position)
 	}
 	return b.flush(ctx)
 }

@@ -168,14 +168,14 @@ func severalStreamsTests() []test {
 func checkTests() []test {
 	return []test{
 		{"check that holds", func(t *testing.T, l log) {
-			there, thereEvents := l.grow(t, 2)
+			existing, existingEvents := l.grow(t, 2)
 			missing, stream, events := newStream(), newStream(), newEvents(1)
 			l.append(t,
-				eventstore.Check(there, eventstore.At(1)),
+				eventstore.Check(existing, eventstore.At(1)),
 				eventstore.Check(missing, eventstore.NoStream),
 				write(stream, eventstore.NoStream, events...))
 			l.requireStream(t, stream, events...)
-			l.requireStream(t, there, thereEvents...)
+			l.requireStream(t, existing, existingEvents...)
 			l.requireStream(t, missing)
 		}},
 		{"check that fails", func(t *testing.T, l log) {
@@ -189,13 +189,13 @@ func checkTests() []test {
 			l.requireStream(t, stream)
 		}},
 		{"every expectation", func(t *testing.T, l log) {
-			there, _ := l.grow(t, 2)
+			existing, _ := l.grow(t, 2)
 			missing := newStream()
-			l.append(t, eventstore.Check(there, eventstore.Any), eventstore.Check(missing, eventstore.Any))
+			l.append(t, eventstore.Check(existing, eventstore.Any), eventstore.Check(missing, eventstore.Any))
 			for _, wrong := range []eventstore.ConflictError{
-				{Stream: there, Expected: eventstore.NoStream, Actual: eventstore.At(1)},
-				{Stream: there, Expected: eventstore.At(0), Actual: eventstore.At(1)},
-				{Stream: there, Expected: eventstore.At(2), Actual: eventstore.At(1)},
+				{Stream: existing, Expected: eventstore.NoStream, Actual: eventstore.At(1)},
+				{Stream: existing, Expected: eventstore.At(0), Actual: eventstore.At(1)},
+				{Stream: existing, Expected: eventstore.At(2), Actual: eventstore.At(1)},
 				{Stream: missing, Expected: eventstore.At(0), Actual: eventstore.NoStream},
 			} {
 				l.refuse(t, wrong, eventstore.Check(wrong.Stream, wrong.Expected))

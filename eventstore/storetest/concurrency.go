@@ -299,8 +299,8 @@ func requireAll(t *testing.T, can Capabilities, accepted []answer, seen []events
 		var lastOf eventstore.Recorded
 		for _, w := range a.writes {
 			for _, e := range w.Events {
-				r, there := at[e.ID.String()]
-				require.True(t, there, "the event %s was accepted before position %d and never seen", e.ID, a.position)
+				r, seen := at[e.ID.String()]
+				require.True(t, seen, "the event %s was accepted before position %d and never seen", e.ID, a.position)
 				require.Equal(t, w.Stream, r.Stream)
 				require.Equal(t, e, r.Event)
 				require.Greater(t, r.Position, lastOf.Position, "events of one append are out of order")

@@ -31,7 +31,7 @@ func (m *model) append(writes []eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
 	}
-	if position, there := m.stored(writes); there {
+	if position, found := m.stored(writes); found {
 		return position, nil
 	}
 	return m.allOrNothing(writes)
@@ -80,16 +80,16 @@ func (m *model) stored(writes []eventstore.Write) (eventstore.Position, bool) {
 		if len(w.Events) == 0 {
 			continue
 		}
-		there := m.stream(w.Stream)
+		recorded := m.stream(w.Stream)
 		from := int(w.Expect) + 1
 		if w.Expect == eventstore.Any {
-			from = slices.IndexFunc(there, func(r eventstore.Recorded) bool { return r.ID == w.Events[0].ID })
+			from = slices.IndexFunc(recorded, func(r eventstore.Recorded) bool { return r.ID == w.Events[0].ID })
 		}
 		to := from + len(w.Events)
-		if from < 0 || to > len(there) || !slices.Equal(recordedIDs(there[from:to]), ids(w.Events)) {
+		if from < 0 || to > len(recorded) || !slices.Equal(recordedIDs(recorded[from:to]), ids(w.Events)) {
 			return 0, false
 		}
-		position = there[to-1].Position
+		position = recorded[to-1].Position
 	}
 	return position, position > 0
 }
