@@ -219,8 +219,8 @@ func (x *exchange) idAndFields(missing error) (id string, body *fields, err erro
 }
 
 func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, given bool) {
-	raw, there := f.members[name]
-	if !there || raw.Kind() == jsontext.KindNull {
+	raw, given := f.members[name]
+	if !given || raw.Kind() == jsontext.KindNull {
 		return value, false
 	}
 	if raw.Kind() != kind || json.Unmarshal(raw, &value) != nil {
@@ -251,8 +251,8 @@ func (f *fields) someOf(names ...string) {
 
 // has reports whether a field is given.
 func (f *fields) has(name string) bool {
-	raw, there := f.members[name]
-	return there && raw.Kind() != jsontext.KindNull
+	raw, given := f.members[name]
+	return given && raw.Kind() != jsontext.KindNull
 }
 
 func (f *fields) boolean(name string) *bool {

@@ -64,8 +64,8 @@ func (f *fields) intakeChange() intake.Update {
 
 // mentions reports whether a field is there, also as null.
 func (f *fields) mentions(name string) bool {
-	_, there := f.members[name]
-	return there
+	_, given := f.members[name]
+	return given
 }
 
 // textOrEmpty reads a text; empty when it is null, and nil when it is absent.

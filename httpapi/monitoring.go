@@ -127,9 +127,9 @@ func registerLender(registry *prometheus.Registry, quotas *quota.Shared) {
 }
 
 func registered[C prometheus.Collector](registry *prometheus.Registry, collector C) C {
-	var there prometheus.AlreadyRegisteredError
-	if err := registry.Register(collector); errors.As(err, &there) {
-		if same, ok := there.ExistingCollector.(C); ok {
+	var registered prometheus.AlreadyRegisteredError
+	if err := registry.Register(collector); errors.As(err, &registered) {
+		if same, ok := registered.ExistingCollector.(C); ok {
 			return same
 		}
 	}

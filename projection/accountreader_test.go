@@ -68,8 +68,8 @@ func TestAccountReader_LockTimeout(t *testing.T) {
 	var gaveUp *pgconn.PgError
 	require.ErrorAs(t, confine(t, w, superuser, "acme"), &gaveUp)
 	require.Equal(t, "55P03", gaveUp.Code)
-	there := pgtest.Value[bool](t, analyst, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname ^@ $1)`, rolePrefix(w))
-	require.False(t, there, "nothing is changed")
+	exists := pgtest.Value[bool](t, analyst, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname ^@ $1)`, rolePrefix(w))
+	require.False(t, exists, "nothing is changed")
 }
 
 func TestAccountReader_SeesOneAccount(t *testing.T) {

@@ -57,9 +57,9 @@ func closed(t *testing.T, w *projectiontest.World, superuser *pgx.Conn) {
 	pid := superuser.PgConn().PID()
 	require.NoError(t, superuser.Close(context.Background()))
 	require.Eventually(t, func() bool {
-		var there bool
-		err := w.Pool.QueryRow(context.Background(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&there)
-		return err == nil && !there
+		var exists bool
+		err := w.Pool.QueryRow(context.Background(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&exists)
+		return err == nil && !exists
 	}, projectiontest.Soon, time.Millisecond)
 }
 

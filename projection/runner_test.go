@@ -325,8 +325,8 @@ func TestRunner_StalledStandby(t *testing.T) {
 	defer holder.Release()
 	lease := schema.ProjectorLease(schema.Views, schema.Account)
 	require.Eventually(t, func() bool {
-		mine, err := schema.TakeLease(t.Context(), holder, lease)
-		return err == nil && mine
+		taken, err := schema.TakeLease(t.Context(), holder, lease)
+		return err == nil && taken
 	}, projectiontest.Soon, time.Millisecond)
 	runner := hastened(t, w, view.Account{})
 	projectiontest.Run(t, runner)

@@ -313,8 +313,8 @@ func saveHealth(batch *pgx.Batch, results []result, report func(EndpointFailure)
 	batch.Queue(`
 		WITH seen AS (
 		    SELECT id, max(url) AS url, max(good) AS good, max(bad) AS bad,
-		           min(bad) FILTER (WHERE there AND (bad > last OR last IS NULL)) AS first_bad
-		      FROM (SELECT u.*, e.url IS NOT NULL AS there, max(good) OVER (PARTITION BY id) AS last
+		           min(bad) FILTER (WHERE at_current_url AND (bad > last OR last IS NULL)) AS first_bad
+		      FROM (SELECT u.*, e.url IS NOT NULL AS at_current_url, max(good) OVER (PARTITION BY id) AS last
 		              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS u (id, url, good, bad)
 		              LEFT JOIN delivery.endpoint e ON e.webhook_id = u.id AND e.url = u.url) AS u
 		     GROUP BY id

@@ -24,11 +24,11 @@ type Filters struct {
 	compiled *lru.Cache[string, *webhook.Filter]
 }
 
-const cachedFilters = 1024
+const filterCacheSize = 1024
 
 // NewFilters returns filters that read leads from a store and cache bodies in Bodies; nil: a cache of their own.
 func NewFilters(store eventstore.Store, bodies *Bodies) *Filters {
-	compiled, err := lru.New[string, *webhook.Filter](cachedFilters)
+	compiled, err := lru.New[string, *webhook.Filter](filterCacheSize)
 	if err != nil {
 		panic(err) // the size is positive
 	}

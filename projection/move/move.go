@@ -148,21 +148,21 @@ func lockOut(ctx context.Context, tx pgx.Tx) error {
 	}
 	for in, projectors := range names {
 		for _, name := range projectors {
-			mine, err := schema.TakeLease(ctx, tx, schema.ProjectorLease(in, name))
+			taken, err := schema.TakeLease(ctx, tx, schema.ProjectorLease(in, name))
 			if err != nil {
 				return err
 			}
-			if !mine {
+			if !taken {
 				return fmt.Errorf("%w (%s)", ErrServiceRuns, name)
 			}
 		}
 	}
 	for _, name := range names[schema.Views] {
-		mine, err := schema.TakeLease(ctx, tx, projection.ReplayLease(name))
+		taken, err := schema.TakeLease(ctx, tx, projection.ReplayLease(name))
 		if err != nil {
 			return err
 		}
-		if !mine {
+		if !taken {
 			return fmt.Errorf("%w (%s)", projection.ErrReplayRuns, name)
 		}
 	}

@@ -230,9 +230,9 @@ func (h *History) activity(t testing.TB, account string) {
 }
 
 func (h *History) endpoint(t testing.TB, account string) {
-	if there := h.Endpoints[account]; len(there) > 0 && h.random.IntN(3) == 0 {
-		h.world.Append(t, account, event.WebhookStream(there[0]), event.WebhookDeleted{})
-		h.Endpoints[account], h.Gone[account] = there[1:], append(h.Gone[account], there[0])
+	if live := h.Endpoints[account]; len(live) > 0 && h.random.IntN(3) == 0 {
+		h.world.Append(t, account, event.WebhookStream(live[0]), event.WebhookDeleted{})
+		h.Endpoints[account], h.Gone[account] = live[1:], append(h.Gone[account], live[0])
 		return
 	}
 	id := h.world.NewID()
@@ -271,8 +271,8 @@ func (h *History) intake(t testing.TB, account string) {
 		Signature: pick(h, nil, &event.IntakeSignature{Header: "X-Signature", Algorithm: "sha256", Encoding: "hex", Scheme: "hmac"}),
 		GraphURL:  pick(h, "", "https://graph.example.com"),
 	}
-	if there := h.Intakes[account]; len(there) > 0 && h.random.IntN(3) > 0 {
-		h.world.Append(t, account, event.IntakeStream(there[len(there)-1]), pick[event.Data](h,
+	if live := h.Intakes[account]; len(live) > 0 && h.random.IntN(3) > 0 {
+		h.world.Append(t, account, event.IntakeStream(live[len(live)-1]), pick[event.Data](h,
 			event.IntakeChanged{IntakeSettings: settings, Changed: []string{"name"}}, event.IntakeChanged{IntakeSettings: settings, Changed: []string{"enabled", "secret"}},
 			event.IntakeRotated{}, event.IntakeSilent{Since: Start}, event.IntakeResumed{ArrivedAt: Start.Add(time.Hour)}, event.IntakeDeleted{},
 		))

@@ -42,9 +42,9 @@ type Executor interface {
 
 // TakeLease takes a lease for the session, and reports whether the session has it now. In a transaction, the lease is taken at the commit,
 // and no other session can take it before that.
-func TakeLease(ctx context.Context, session Querier, name string) (mine bool, err error) {
-	err = session.QueryRow(ctx, `SELECT lease.take($1)`, name).Scan(&mine)
-	return mine, err
+func TakeLease(ctx context.Context, session Querier, name string) (taken bool, err error) {
+	err = session.QueryRow(ctx, `SELECT lease.take($1)`, name).Scan(&taken)
+	return taken, err
 }
 
 // ReleaseLease ends a lease of the session before the session ends.
@@ -114,7 +114,7 @@ func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
 		go l.watch(l.session)
 	}
 	s := l.session
-	mine, err := TakeLease(ctx, s.conn, name)
+	taken, err := TakeLease(ctx, s.conn, name)
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == "55P03" { // lock_timeout
 		return nil, nil
 	}
@@ -122,7 +122,7 @@ func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
 		l.checkEnd(s, err)
 		return nil, err
 	}
-	if !mine {
+	if !taken {
 		return nil, nil
 	}
 	held, cancel := context.WithCancelCause(ctx)

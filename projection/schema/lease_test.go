@@ -27,9 +27,9 @@ func leaseDatabase(t *testing.T) (connect func() *pgx.Conn) {
 
 func takes(t *testing.T, session schema.Querier, name string) bool {
 	t.Helper()
-	mine, err := schema.TakeLease(t.Context(), session, name)
+	taken, err := schema.TakeLease(t.Context(), session, name)
 	require.NoError(t, err)
-	return mine
+	return taken
 }
 
 func TestLease_EndsWithSession(t *testing.T) {

@@ -144,11 +144,11 @@ func (p *Publisher) serve(ctx context.Context) error {
 		conn.Release()
 	}()
 	for {
-		mine, err := schema.TakeLease(ctx, conn, lease(p.origin))
+		taken, err := schema.TakeLease(ctx, conn, lease(p.origin))
 		if err != nil {
 			return schema.Unavailable(err)
 		}
-		if mine {
+		if taken {
 			break
 		}
 		if err := eventstore.Sleep(ctx, takeover); err != nil {

@@ -144,9 +144,9 @@ func (b block) firstOf(e projection.Event) bool {
 	if part.kind == "" || part.account == "" {
 		return false
 	}
-	_, there := b[part]
+	_, found := b[part]
 	b[part] = struct{}{}
-	return !there
+	return !found
 }
 
 // PlaceBefore returns a position that the log returned, such that each event of a lead, token, endpoint, account or visitor up to it is

@@ -89,7 +89,7 @@ func winsOf(ctx context.Context, tx pgx.Tx, before, after []lead.State) (w wins,
 		return w, err
 	}
 	for i := range before {
-		if _, there := slices.BinarySearch(held, before[i].ID); !there {
+		if _, found := slices.BinarySearch(held, before[i].ID); !found {
 			continue
 		}
 		if was, counted := worthOf(&before[i]); counted {
