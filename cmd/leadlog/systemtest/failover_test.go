@@ -22,7 +22,7 @@ func startBehindStandby(t *testing.T, settings map[string]string) (behind map[st
 	direct := settings["LEADLOG_DATABASE_URL"]
 	config, err := pgx.ParseConfig(direct)
 	require.NoError(t, err)
-	server := pgtest.Beside(t, direct)
+	server := pgtest.OtherDatabase(t, direct)
 	primary, standby := pgx.Identifier{config.Database}.Sanitize(), pgx.Identifier{config.Database + "_standby"}.Sanitize()
 	execute(t, server, `CREATE DATABASE `+standby+` TEMPLATE `+primary)
 	proxy := pgtest.NewProxy(t, direct)

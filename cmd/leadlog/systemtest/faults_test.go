@@ -45,7 +45,7 @@ func faults(t *testing.T, settings map[string]string, proxy *pgtest.Proxy) map[s
 		config, err := pgx.ParseConfig(direct)
 		require.NoError(t, err)
 		name := "ALTER DATABASE " + pgx.Identifier{config.Database}.Sanitize() + " "
-		server := pgtest.Beside(t, direct)
+		server := pgtest.OtherDatabase(t, direct)
 		return fault{noWrites: true, begin: func(t *testing.T) {
 			execute(t, server, name+setting)
 			proxy.Reset() // the setting applies to new sessions
@@ -59,7 +59,7 @@ func faults(t *testing.T, settings map[string]string, proxy *pgtest.Proxy) map[s
 		"connections": {
 			"connections are refused":          {noWrites: true, begin: do(proxy.Refuse), end: func(t *testing.T) { proxy.Accept(t) }},
 			"connections are reset":            {begin: do(proxy.Reset), end: none},
-			"connections are half open":        {noWrites: true, begin: do(proxy.Vanish), end: do(proxy.Return)},
+			"connections are half open":        {noWrites: true, begin: do(proxy.HalfOpen), end: do(proxy.EndHalfOpen)},
 			"the database is read only":        database("SET default_transaction_read_only = on", "RESET default_transaction_read_only"),
 			"the database is full of sessions": database("CONNECTION LIMIT 0", "CONNECTION LIMIT -1"),
 		},
@@ -153,7 +153,7 @@ func TestFaults_FailsOverToOtherHost(t *testing.T) {
 	other.Refuse()
 	c := newFaultService(t, settings, one.URL(other), jwt)
 	back := func(t *testing.T) {
-		one.Return()
+		one.EndHalfOpen()
 		one.Accept(t)
 		other.Refuse()
 	}
@@ -166,7 +166,7 @@ func TestFaults_FailsOverToOtherHost(t *testing.T) {
 	t.Run("silent", func(t *testing.T) {
 		c.runFault(t, fault{end: back, begin: func(t *testing.T) {
 			other.Accept(t)
-			one.Vanish()
+			one.HalfOpen()
 		}}).requireStoredOnce(t)
 	})
 	launch(t, settings, "verify").exits(t, 0)

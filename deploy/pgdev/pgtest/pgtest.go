@@ -268,8 +268,8 @@ func nameIn(t testing.TB, address string) string {
 	return strings.TrimPrefix(u.Path, "/")
 }
 
-// Beside is the address of another database on the server of a test's database.
-func Beside(t testing.TB, address string) string {
+// OtherDatabase is the address of another database on the server of a test's database.
+func OtherDatabase(t testing.TB, address string) string {
 	t.Helper()
 	other, err := withDatabase(address, nameIn(t, os.Getenv(URLVariable)))
 	if err != nil {

@@ -23,7 +23,7 @@ type Proxy struct {
 	listener net.Listener // nil while connections are refused
 	links    map[*link]struct{}
 	delay    time.Duration
-	vanished bool
+	halfOpen bool
 	losses   []loss
 }
 
@@ -113,21 +113,21 @@ func (p *Proxy) Slow(delay time.Duration) {
 	p.delay = delay
 }
 
-// Vanish leaves all present and new connections half open: bytes that are sent are lost, without a reset.
-func (p *Proxy) Vanish() {
+// HalfOpen makes all present and new connections half open: bytes that are sent are lost, without a reset.
+func (p *Proxy) HalfOpen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.vanished = true
+	p.halfOpen = true
 	for l := range p.links {
 		l.mute = true
 	}
 }
 
-// Return ends Vanish for new connections.
-func (p *Proxy) Return() {
+// EndHalfOpen ends HalfOpen for new connections.
+func (p *Proxy) EndHalfOpen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.vanished = false
+	p.halfOpen = false
 }
 
 // LoseRequest resets the connection of the next request that contains a marker, after half of it was forwarded.
@@ -168,7 +168,7 @@ func (p *Proxy) serve(listener net.Listener) {
 			continue
 		}
 		p.mu.Lock()
-		l := &link{client: client, server: server, mute: p.vanished}
+		l := &link{client: client, server: server, mute: p.halfOpen}
 		if p.listener != listener { // Refuse was called
 			l.reset()
 			p.mu.Unlock()
