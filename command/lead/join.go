@@ -59,10 +59,10 @@ func (s State) Join(account string, from State) (event.LeadJoinedInto, event.Lea
 	if s.ID == from.ID {
 		wrong.Add("from", "must be another lead than the one it becomes part of")
 	}
-	whole := s.whole(from)
+	joined := s.joinedFact(from)
 	if len(fill(s.CustomFields, from.CustomFields)) > MaxCustomFields {
 		wrong.Add("customFields", "must be at most 50 in all, of both leads")
-	} else if size(whole)+movedClaim*(len(from.Phones)+len(from.Emails)) > maxJoined {
+	} else if size(joined)+movedClaim*(len(from.Phones)+len(from.Emails)) > maxJoined {
 		wrong.Add("customFields", "must be at most 700 KiB with all else that the other lead has")
 	}
 	if len(withAll(s.Phones, from.Phones)) > MaxContacts {
@@ -80,11 +80,11 @@ func (s State) Join(account string, from State) (event.LeadJoinedInto, event.Lea
 	if !fits(fill(s.Metadata, from.Metadata)) {
 		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB, of both leads")
 	}
-	return event.LeadJoinedInto{Into: s.ID}, whole, wrong.Err()
+	return event.LeadJoinedInto{Into: s.ID}, joined, wrong.Err()
 }
 
-// whole returns the fact that another lead, with everything that it has, becomes part of this one.
-func (s State) whole(from State) event.LeadJoined {
+// joinedFact returns the fact that another lead, with all its data, becomes part of this one.
+func (s State) joinedFact(from State) event.LeadJoined {
 	joined := event.LeadJoined{From: from.ID, Joined: from.Joined, Was: from.snapshot()}
 	after := s
 	after.join(&event.Fact{}, &joined)
