@@ -391,10 +391,10 @@ func (x *exchange) checkOrigin() (confirmed bool, err error) {
 
 // answerPreflight lets pages of the intake's origins post to it. Any other gets no such headers.
 func (x *exchange) answerPreflight() (answer, error) {
-	asked := x.r.Header
+	requested := x.r.Header
 	settings := x.intake.State.Settings
 	err := x.byIntake(x.checkOrigin)
-	if settings.Kind != intake.Form || len(settings.Origins) == 0 || errors.Is(err, errOrigin) || asked.Get("Access-Control-Request-Method") != http.MethodPost {
+	if settings.Kind != intake.Form || len(settings.Origins) == 0 || errors.Is(err, errOrigin) || requested.Get("Access-Control-Request-Method") != http.MethodPost {
 		x.w.Header().Set("Allow", http.MethodPost)
 		return answer{}, errWrongMethod
 	}

@@ -29,20 +29,20 @@ var feedScopes = map[string]string{
 
 // feedRequest has the parameters of a request for the feed.
 type feedRequest struct {
-	types []string // stored
-	epoch string
-	after query.FeedMark
-	limit int
-	whole bool // no limit was given
-	wait  time.Duration
+	types     []string // stored
+	epoch     string
+	after     query.FeedMark
+	limit     int
+	unlimited bool // no limit was given
+	wait      time.Duration
 }
 
 func (x *exchange) feedRequest() (f feedRequest, err error) {
 	p := x.params()
-	f.limit, f.whole = defaultLimit, true
+	f.limit, f.unlimited = defaultLimit, true
 	if value := p.get("limit"); value != "" {
 		f.limit, err = strconv.Atoi(value)
-		if f.whole = false; err != nil || f.limit < 1 || f.limit > maxFeedLimit {
+		if f.unlimited = false; err != nil || f.limit < 1 || f.limit > maxFeedLimit {
 			p.wrong.Add("limit", "must be a whole number from 1 to 1000")
 		}
 	}
@@ -93,10 +93,10 @@ func (x *exchange) listEvents() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if whole := lines && f.whole; !whole && len(page.Events) > 0 {
+	if isExport := lines && f.unlimited; !isExport && len(page.Events) > 0 {
 		x.Commands.Search(x.ctx, x.caller, "events")
 	}
-	next := x.Query.FeedCursor(x.caller.Account, f.epoch, page.Behind(f.after))
+	next := x.Query.FeedCursor(x.caller.Account, f.epoch, page.MarkAfter(f.after))
 	if !lines {
 		return answer{body: listEnvelope{Success: true, Data: page.Events, NextCursor: &next}}, nil
 	}
@@ -108,9 +108,9 @@ func (x *exchange) listEvents() (answer, error) {
 			}
 		}
 	}
-	if f.whole && page.More {
+	if f.unlimited && page.More {
 		x.w.Header().Del(nextCursorHeader)
-		events = both(events, x.Query.FeedAll(x.detached(), x.caller.Account, f.types, page.End))
+		events = concat(events, x.Query.FeedAll(x.detached(), x.caller.Account, f.types, page.End))
 	}
 	sealed := func(yield func(query.FeedEvent, error) bool) {
 		for e, err := range events {
@@ -122,7 +122,7 @@ func (x *exchange) listEvents() (answer, error) {
 			}
 		}
 	}
-	if f.whole {
+	if f.unlimited {
 		return exported(x, "events", mediaNDJSON, export.Events(), sealed), nil
 	}
 	return streamed(x, mediaNDJSON, export.Events(), sealed), nil
@@ -131,8 +131,8 @@ func (x *exchange) listEvents() (answer, error) {
 // nextCursorHeader has the cursor that continues after a page of JSON lines, which may have no lines.
 const nextCursorHeader = "X-Next-Cursor"
 
-// both yields one sequence and then another.
-func both[T any](first, then iter.Seq2[T, error]) iter.Seq2[T, error] {
+// concat yields one sequence and then another.
+func concat[T any](first, then iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for _, items := range []iter.Seq2[T, error]{first, then} {
 			for item, err := range items {
@@ -157,8 +157,8 @@ func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 	}
 	defer leave()
 	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // the body is not read, and a deadline must not end the wait
-	over := time.NewTimer(f.wait)
-	defer over.Stop()
+	deadline := time.NewTimer(f.wait)
+	defer deadline.Stop()
 	changes := x.Query.AwaitFeed(x.caller.Account, f.types) // before the read, so that no event is missed
 	defer changes.Close()
 	for last := false; ; {
@@ -171,7 +171,7 @@ func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 		}
 		select {
 		case <-changes.Woken:
-		case <-over.C:
+		case <-deadline.C:
 			last = true
 		case <-x.Stopping:
 			return page, nil

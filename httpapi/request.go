@@ -169,7 +169,7 @@ func (a *api) serve(route route) http.HandlerFunc {
 			defer end()
 		}
 		defer x.charge()
-		answer, err := x.ask(route)
+		answer, err := x.dispatch(route)
 		x.charge() // before the answer, so that it counts when the caller sends the next request
 		x.sample(err)
 		if err != nil {
@@ -180,8 +180,8 @@ func (a *api) serve(route route) http.HandlerFunc {
 	}
 }
 
-// ask authenticates the caller, checks the account's quotas and calls the handler.
-func (x *exchange) ask(route route) (answer, error) {
+// dispatch authenticates the caller, checks the account's quotas and calls the handler.
+func (x *exchange) dispatch(route route) (answer, error) {
 	if strings.HasSuffix(route.pattern, "/{id}") && x.literal[x.path()] {
 		return x.wrongMethod() // refused is a route of its own, and not the id of a lead in DELETE …/leads/refused
 	}

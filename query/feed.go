@@ -78,8 +78,8 @@ type FeedMark struct {
 	ID       ulid.ULID
 }
 
-// Behind returns the mark of a follower that was at a mark and got a page.
-func (p FeedPage) Behind(m FeedMark) FeedMark {
+// MarkAfter returns the mark of a follower that was at a mark and got a page.
+func (p FeedPage) MarkAfter(m FeedMark) FeedMark {
 	if n := len(p.Events); n > 0 {
 		m = p.Events[n-1].Mark()
 	}
@@ -121,11 +121,11 @@ func (r *Reader) FeedMark(ctx context.Context, account, epoch, cursor string) (F
 	if len(cursor) > maxFeedCursor || strings.ContainsAny(cursor, "\r\n") {
 		return FeedMark{}, ErrCursor
 	}
-	whole, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(whole) < cursorHead+cursorSum {
+	decoded, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(decoded) < cursorHead+cursorSum {
 		return FeedMark{}, ErrCursor
 	}
-	sealed, sum := whole[:len(whole)-cursorSum], whole[len(whole)-cursorSum:]
+	sealed, sum := decoded[:len(decoded)-cursorSum], decoded[len(decoded)-cursorSum:]
 	behind := cursorHead + int(sealed[cursorHead-1]) // the stream
 	if crc32.ChecksumIEEE(sealed) != binary.BigEndian.Uint32(sum) || len(sealed) < behind {
 		return FeedMark{}, ErrCursor
@@ -275,7 +275,7 @@ type FilterPreview struct {
 // of the feed, backwards by the index of the log by account, until there are as many as limit, or one is earlier.
 func (r *Reader) RecentEvents(ctx context.Context, account string, types []string, since time.Time, limit int) (events []FeedEvent, err error) {
 	for blocks := 4; ; blocks *= 8 {
-		after, whole, err := r.blocksBack(ctx, account, kindsOf(types), blocks)
+		after, all, err := r.blocksBack(ctx, account, kindsOf(types), blocks)
 		if err != nil {
 			return nil, err
 		}
@@ -291,15 +291,15 @@ func (r *Reader) RecentEvents(ctx context.Context, account string, types []strin
 			}
 			events = append(events, e)
 		}
-		if whole || earlier || len(events) >= limit || blocks > limit {
+		if all || earlier || len(events) >= limit || blocks > limit {
 			return events[max(0, len(events)-limit):], nil
 		}
 	}
 }
 
-// blocksBack returns a position behind which the index of the log by account has so many entries of an account, or that of the
-// beginning: then the whole feed lies behind it.
-func (r *Reader) blocksBack(ctx context.Context, account string, kinds []string, blocks int) (after eventstore.Position, whole bool, err error) {
+// blocksBack returns a position behind which the index of the log by account has so many entries of an account. If it has fewer, the
+// position is the beginning of the log, and all is true.
+func (r *Reader) blocksBack(ctx context.Context, account string, kinds []string, blocks int) (after eventstore.Position, all bool, err error) {
 	var position *int64
 	err = r.pool.QueryRow(ctx, `
 		SELECT (SELECT max(b.position) FROM views.account_place b WHERE b.position < p.position)

@@ -161,7 +161,7 @@ func TestFeedCursor_BoundToAccountAndLog(t *testing.T) {
 	page, err := reader.Feed(t.Context(), "acme", types, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 2)
-	mark := page.Behind(query.FeedMark{})
+	mark := page.MarkAfter(query.FeedMark{})
 	read := func(account, cursor string) (query.FeedMark, error) {
 		return reader.FeedMark(t.Context(), account, epoch, cursor)
 	}

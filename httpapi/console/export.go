@@ -64,7 +64,7 @@ func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, 
 		}
 		out := deadlineWriter{v.w, http.NewResponseController(v.w)}
 		rows, err := sheet.Write(out, format, export.While(v.stillAdmitted, items), begin)
-		v.rows, v.whole = rows, err == nil
+		v.rows, v.complete = rows, err == nil
 		_ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // for the bytes that net/http writes after the last item
 		if err != nil && begun {
 			v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
@@ -78,7 +78,7 @@ func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, 
 func (v *visit) recordEnd(of command.Export) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), pageTimeout)
 	defer cancel()
-	if err := v.Commands.EndExport(ctx, of, v.rows, v.whole); err != nil {
+	if err := v.Commands.EndExport(ctx, of, v.rows, v.complete); err != nil {
 		v.Log.Warn("end of an export not recorded", slog.String("account", v.identity.Account), slog.Any("error", err))
 	}
 }

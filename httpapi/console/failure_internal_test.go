@@ -20,7 +20,7 @@ func TestFailurePage_StatesOutcome(t *testing.T) {
 		"page not found":           {failurePage{Failure{Status: http.StatusNotFound}, true}, ""},
 		"page unavailable":         {failurePage{Failure{Status: http.StatusServiceUnavailable}, true}, "Try again shortly. "},
 	} {
-		page, err := pages.whole("failure", layout{Data: c.page})
+		page, err := pages.render("failure", layout{Data: c.page})
 		require.NoError(t, err, name)
 		require.Contains(t, string(page), "<p>"+c.outcome+`<a href="/console">`, name)
 	}

@@ -86,7 +86,7 @@ func (v *visit) again() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return v.pages.main(shown.name, v.layout(shown))
+		return v.pages.renderMain(shown.name, v.layout(shown))
 	})
 }
 

@@ -26,21 +26,21 @@ func newTemplates(base string, a assets) templates {
 	return templates{template.Must(template.New("").Funcs(functions(base, a)).ParseFS(templateFiles, "templates/*.html"))}
 }
 
-// main renders a page without the layout.
-func (t templates) main(page string, data layout) ([]byte, error) {
+// renderMain renders a page without the layout.
+func (t templates) renderMain(page string, data layout) ([]byte, error) {
 	var text bytes.Buffer
 	err := t.all.ExecuteTemplate(&text, page+".html", data)
 	return text.Bytes(), err
 }
 
-// whole renders a page in the layout.
-func (t templates) whole(page string, data layout) ([]byte, error) {
-	main, err := t.main(page, data)
+// render renders a page in the layout.
+func (t templates) render(page string, data layout) ([]byte, error) {
+	main, err := t.renderMain(page, data)
 	if err != nil {
 		return nil, err
 	}
 	data.Main = template.HTML(main)
-	return t.main("layout", data)
+	return t.renderMain("layout", data)
 }
 
 // layout is the data around a page.
@@ -105,7 +105,7 @@ func (v *visit) tabs() []tab {
 
 // write sends a whole page.
 func (v *visit) write(s screen) {
-	text, err := v.pages.whole(s.name, v.layout(s))
+	text, err := v.pages.render(s.name, v.layout(s))
 	if err != nil {
 		v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
 		http.Error(v.w, "The page could not be rendered.", http.StatusInternalServerError)

@@ -20,7 +20,7 @@ func TestTrail_ShowsKindsAndTimes(t *testing.T) {
 	} {
 		records = append(records, trailRecord{r, "", details(r)})
 	}
-	page, err := newTemplates("/console", assets{}).main("trail", layout{Data: trailPage{Records: records}})
+	page, err := newTemplates("/console", assets{}).renderMain("trail", layout{Data: trailPage{Records: records}})
 	require.NoError(t, err)
 	text := string(page)
 	require.Contains(t, text, `<a href="?subject=`+id+`" title="`+id+`">API token</a>`)

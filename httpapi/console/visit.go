@@ -42,7 +42,7 @@ type visit struct {
 	signedIn bool
 	caller   command.Caller
 	rows     int    // that were exported
-	whole    bool   // none was left out
+	complete bool   // none was left out
 	done     func() // ends the request's count among those in flight; nil: not counted
 }
 
