@@ -127,7 +127,7 @@ func (s State) Change(owner string, c Update, secrets Secrets, privateTargets bo
 	wrong = append(wrong, wrongMapping(settings)...)
 	after := secrets
 	if settings.Challenge != s.Settings.Challenge {
-		after.Challenge = "" // is that of the other provider
+		after.Challenge = "" // the old secret is of another provider
 	}
 	after, wrong = c.applySecrets(settings, after, wrong)
 	if wrong != nil {
@@ -140,13 +140,13 @@ func (s State) Change(owner string, c Update, secrets Secrets, privateTargets bo
 	return &event.IntakeChanged{IntakeSettings: settings, Changed: changed}, after, nil
 }
 
-// Rotate decides on a new secret of an intake of the account: theirs, or the result of newSecret. The errors are ErrNotFound and
+// Rotate decides on a new secret of an intake of the account: the one that the owner chose, or the result of newSecret. The errors are ErrNotFound and
 // field.Errors.
-func (s State) Rotate(owner string, theirs *string, secrets Secrets, newSecret func() (string, error)) (event.IntakeRotated, Secrets, error) {
+func (s State) Rotate(owner string, chosen *string, secrets Secrets, newSecret func() (string, error)) (event.IntakeRotated, Secrets, error) {
 	if err := s.ownedBy(owner); err != nil {
 		return event.IntakeRotated{}, secrets, err
 	}
-	given := theirs != nil && *theirs != ""
+	given := chosen != nil && *chosen != ""
 	if s.Settings.Kind == MetaLeadAds && !given {
 		return event.IntakeRotated{}, secrets, field.Errors{{Field: nameSecret, Message: "is required: the app's secret, which Meta makes"}}
 	}
@@ -161,7 +161,7 @@ func (s State) Rotate(owner string, theirs *string, secrets Secrets, newSecret f
 		secrets.Secret = made
 		return event.IntakeRotated{}, secrets, nil
 	}
-	secrets, wrong := Update{Secret: theirs}.applySecrets(s.Settings, secrets, nil)
+	secrets, wrong := Update{Secret: chosen}.applySecrets(s.Settings, secrets, nil)
 	if s.Settings.Kind == MetaLeadAds {
 		secrets.AppSecret, secrets.VerifyToken = "", ""
 	}
@@ -409,7 +409,7 @@ func wrongSecret(settings event.IntakeSettings, name, secret string) string {
 	switch {
 	case secret == "":
 		return ""
-	case settings.Kind == "": // which is an error of its own
+	case settings.Kind == "": // Create reports a missing kind itself
 		return ""
 	case meta && settings.Kind != MetaLeadAds:
 		return "is only for kind " + MetaLeadAds
@@ -430,7 +430,7 @@ func wrongSecret(settings event.IntakeSettings, name, secret string) string {
 
 // differences returns the names of the fields that differ.
 func differences(a, b event.IntakeSettings) (names []string) {
-	for _, one := range [...]struct {
+	for _, setting := range [...]struct {
 		name string
 		same bool
 	}{
@@ -447,8 +447,8 @@ func differences(a, b event.IntakeSettings) (names []string) {
 		{"signature", equal(a.Signature, b.Signature)},
 		{"graphUrl", a.GraphURL == b.GraphURL},
 	} {
-		if !one.same {
-			names = append(names, one.name)
+		if !setting.same {
+			names = append(names, setting.name)
 		}
 	}
 	return names

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -87,7 +88,7 @@ func Compile(settings event.IntakeSettings) (*Mapping, error) {
 	var wrong field.Errors
 	for _, name := range slices.Sorted(maps.Keys(settings.Mapping)) {
 		if !slices.ContainsFunc(targets, func(t target) bool { return t.name == name }) {
-			wrong.Add("mapping."+shown(name), "is not known; the fields are "+strings.Join(MappingFields(), ", "))
+			wrong.Add("mapping."+truncated(name), "is not known; the fields are "+strings.Join(MappingFields(), ", "))
 		}
 	}
 	m := &Mapping{settings: settings}
@@ -112,13 +113,13 @@ func Compile(settings event.IntakeSettings) (*Mapping, error) {
 	return m, nil
 }
 
-// shown is as much of a name as an error repeats.
-func shown(name string) string {
-	const most = 50
-	if utf8.RuneCountInString(name) <= most {
+// truncated returns the part of a name that an error quotes.
+func truncated(name string) string {
+	const maxQuoted = 50
+	if utf8.RuneCountInString(name) <= maxQuoted {
 		return name
 	}
-	return string([]rune(name)[:most]) + "…"
+	return string([]rune(name)[:maxQuoted]) + "…"
 }
 
 // Mapped is the result of mapping a post.
@@ -174,10 +175,7 @@ func orNone(texts map[string]string) map[string]string {
 }
 
 func (m *Mapping) source() string {
-	if m.settings.Source != "" {
-		return m.settings.Source
-	}
-	return DefaultSource(m.settings.Kind)
+	return cmp.Or(m.settings.Source, DefaultSource(m.settings.Kind))
 }
 
 // challengeFields are the names under which the scripts of challenges post their response tokens.
@@ -223,15 +221,15 @@ func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, er
 		return steps, err
 	}
 	value, steps, err := p.run.JSON(variables)
-	whole := p.field == fieldCustomFields || p.field == fieldMetadata
+	isObject := p.field == fieldCustomFields || p.field == fieldMetadata
 	switch {
-	case errors.Is(err, expression.ErrAbsent) && !whole:
+	case errors.Is(err, expression.ErrAbsent) && !isObject:
 		return steps, nil
 	case err != nil || value.Kind() == 'n':
 		return steps, err
 	case p.field == fieldDeliveryID:
 		return steps, mapped.setDeliveryID(value)
-	case whole && value.Kind() != '{':
+	case isObject && value.Kind() != '{':
 		return steps, errNotObject
 	}
 	mapped.Body[p.field] = value
@@ -269,8 +267,8 @@ func (mapped *Mapped) setDeliveryID(value jsontext.Value) error {
 // setSource makes the intake's source that of the lead, whatever the post says.
 func (mapped *Mapped) setSource(source string) {
 	quoted, _ := jsontext.AppendQuote(nil, source)
-	own := []byte(`{"source":`)
-	own = append(own, quoted...)
+	metadata := []byte(`{"source":`)
+	metadata = append(metadata, quoted...)
 	given := mapped.Body[fieldMetadata]
 	decoder := jsontext.NewDecoder(strings.NewReader(string(given)))
 	if _, err := decoder.ReadToken(); err == nil {
@@ -287,8 +285,8 @@ func (mapped *Mapped) setSource(source string) {
 			if string(name) == `"source"` {
 				continue
 			}
-			own = append(append(append(append(own, ','), name...), ':'), value...)
+			metadata = append(append(append(append(metadata, ','), name...), ':'), value...)
 		}
 	}
-	mapped.Body[fieldMetadata] = append(own, '}')
+	mapped.Body[fieldMetadata] = append(metadata, '}')
 }

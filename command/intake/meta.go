@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -93,10 +94,7 @@ func LeadURL(settings event.IntakeSettings, secrets Secrets, announcement []byte
 	if !ok {
 		return "", errChanges
 	}
-	base := settings.GraphURL
-	if base == "" {
-		base = DefaultGraphURL
-	}
+	base := cmp.Or(settings.GraphURL, DefaultGraphURL)
 	return strings.TrimRight(base, "/") + "/" + id + "?access_token=" + url.QueryEscape(secrets.AccessToken), nil
 }
 

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -132,8 +133,8 @@ func standardSigned(header func(string) string, secret string, body []byte, now 
 	_, _ = io.WriteString(mac, id+"."+timestamp+".")
 	_, _ = mac.Write(body)
 	sum := mac.Sum(nil)
-	for one := range strings.FieldsSeq(header("webhook-signature")) {
-		encoded, ok := strings.CutPrefix(one, "v1,")
+	for field := range strings.FieldsSeq(header("webhook-signature")) {
+		encoded, ok := strings.CutPrefix(field, "v1,")
 		if !ok {
 			continue
 		}
@@ -148,11 +149,7 @@ func webhookProven(s *event.IntakeSignature, secret string, header func(string) 
 	if s == nil {
 		return false
 	}
-	name := s.Header
-	if name == "" {
-		name = headerAuthorization
-	}
-	value := strings.TrimSpace(header(name))
+	value := strings.TrimSpace(header(cmp.Or(s.Header, headerAuthorization)))
 	switch s.Scheme {
 	case SchemeHMAC, "":
 		decode := decodeHex

@@ -178,11 +178,11 @@ const charsetField = "_charset_"
 // object decodes the fields. Without a character set they are UTF-8, or Windows-1252 if they are not valid UTF-8.
 func (f fields) object(charset string) (any, error) {
 	valid := true
-	for _, one := range f {
-		if one.name == charsetField && charset == "" {
-			charset = one.value
+	for _, pair := range f {
+		if pair.name == charsetField && charset == "" {
+			charset = pair.value
 		}
-		valid = valid && utf8.ValidString(one.name) && utf8.ValidString(one.value)
+		valid = valid && utf8.ValidString(pair.name) && utf8.ValidString(pair.value)
 	}
 	decode := func(s string) (string, error) { return s, nil }
 	if charset == "" && !valid {
@@ -195,12 +195,12 @@ func (f fields) object(charset string) (any, error) {
 		decode = found.NewDecoder().String
 	}
 	object := make(map[string]any, len(f))
-	for _, one := range f {
-		name, err := decode(one.name)
+	for _, pair := range f {
+		name, err := decode(pair.name)
 		if err != nil {
 			return nil, errForm
 		}
-		value, err := decode(one.value)
+		value, err := decode(pair.value)
 		if err != nil {
 			return nil, errForm
 		}
