@@ -59,7 +59,7 @@ func (u Until) String() string {
 // A replay can be interrupted at any time: each copy has a checkpoint, and the next Replay continues from there. A copy that was created
 // under other migrations or by another version of the projector is dropped.
 type Replay struct {
-	URL        string // of the read models' database
+	URL        string // of the views' database
 	Store      eventstore.Store
 	Projectors []Projector
 	Live       string // schema of the views that are served; empty means schema.Views

@@ -196,11 +196,11 @@ func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view
 			return err
 		}
 	}
-	leave, err := h.KeepUpView(ctx, view)
+	stop, err := h.RunView(ctx, view)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer stop()
 	for reached := eventstore.Position(0); ; {
 		if err := reader.WaitFor(ctx, head, view); !errors.Is(err, query.ErrBehind) {
 			return err

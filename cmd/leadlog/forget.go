@@ -67,11 +67,11 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := f.confirm(c); err != nil {
 		return err
 	}
-	leave, err := h.KeepUp(ctx)
+	stop, err := h.RunViews(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer stop()
 	caller := command.Caller{Account: f.Account, Actor: "system:forget"}
 	if f.visitor() {
 		return f.forgetVisitor(ctx, c, h, handlers, caller)

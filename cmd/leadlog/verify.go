@@ -293,11 +293,11 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 
 // finishErasure completes the erasure of a lead, a visitor or an arrival that a process began and did not finish.
 func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, e verify.UnfinishedErasure) error {
-	leave, err := h.KeepUp(ctx)
+	stop, err := h.RunViews(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer stop()
 	caller := command.Caller{Account: e.Account, Actor: "system:claims"}
 	if e.Visitor != "" {
 		if _, err := h.Eraser().ForgetVisitor(ctx, handlers.Erasure(caller), e.Visitor, true); err != nil {

@@ -28,7 +28,7 @@ import (
 
 // Verification configures a verification.
 type Verification struct {
-	URL    string // of the read models' database
+	URL    string // of the views' database
 	Pool   *pgxpool.Pool
 	Store  eventstore.Store
 	Sparse bool         // positions of the log may have gaps, as in EventStoreDB

@@ -55,7 +55,7 @@ func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch
 // and otherwise in the database of the views.
 type SealedLog struct {
 	*sealed.Store
-	below EventLog
+	raw   EventLog      // the same log with events in stored form
 	keys  *pgxpool.Pool // nil when the keys are in the database of the views
 	Box   *sealbox.Box
 	Vault *sealed.Vault
@@ -63,17 +63,17 @@ type SealedLog struct {
 
 // openSealedLog is OpenLog for a log with personal data. Without keys, reading a sealed event is an error.
 func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (*SealedLog, error) {
-	below, err := OpenLog(ctx, address, log)
+	raw, err := OpenLog(ctx, address, log)
 	if err != nil {
 		return nil, err
 	}
-	return sealLog(ctx, below, address, views, keys, log)
+	return sealLog(ctx, raw, address, views, keys, log)
 }
 
-// sealLog wraps the log at an address, below, into one that seals personal data. Closing the result closes below, and so does
-// an error.
-func sealLog(ctx context.Context, below EventLog, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (_ *SealedLog, err error) {
-	l := &SealedLog{below: below}
+// sealLog wraps the log at an address, whose events are in stored form, into one that seals personal data. Closing the result closes raw,
+// and so does an error.
+func sealLog(ctx context.Context, raw EventLog, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (_ *SealedLog, err error) {
+	l := &SealedLog{raw: raw}
 	defer func() {
 		if err != nil {
 			l.Close()
@@ -90,13 +90,13 @@ func sealLog(ctx context.Context, below EventLog, address string, views *pgxpool
 		return nil, fmt.Errorf("LEADLOG_SEAL_KEY: %w", err)
 	}
 	l.Vault = sealed.NewVault(pool, l.Box)
-	l.Store = sealed.Wrap(below, l.Vault, sameDatabase, log)
+	l.Store = sealed.Wrap(raw, l.Vault, sameDatabase, log)
 	return l, nil
 }
 
 // Close closes the log and the pool of its keys.
 func (l *SealedLog) Close() {
-	l.below.Close()
+	l.raw.Close()
 	if l.keys != nil {
 		l.keys.Close()
 	}

@@ -45,8 +45,8 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)
 	group, ctx := errgroup.WithContext(ctx)
 	// Background work that requests depend on continues until the last request has been answered.
-	taking, taken := context.WithCancel(context.WithoutCancel(ctx))
-	defer taken()
+	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer endServing()
 	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -54,7 +54,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 		return nil
 	})
 	group.Go(func() error {
-		defer taken()
+		defer endServing()
 		<-ctx.Done()
 		timeout := divergedTimeout
 		if !errors.Is(context.Cause(ctx), eventstore.ErrDiverged) {
@@ -72,7 +72,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 			group.Go(func() error { work(ctx); return nil })
 		}
 	}
-	background(taking, a.uses.Run, a.store.Run)
+	background(serving, a.uses.Run, a.store.Run)
 	background(ctx, a.runner.Run, a.fanOut.Run, a.courier.Run, a.fetcher.Run, a.rewrap, a.logTree.Run,
 		delivery.Days{Pool: a.pool, Log: a.log}.Run,
 		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay, Budget: a.replayBudget}.Run,

@@ -98,12 +98,12 @@ func (h *Stores) Eraser() forget.Eraser {
 // LogTree reads the tree of the log, which services keep.
 func (h *Stores) LogTree(ctx context.Context) (logtree.Reader, error) {
 	origin, _, err := command.LoadOrigin(ctx, h.Store)
-	return logtree.Reader{Pool: h.Pool, Log: h.Store.below, Origin: origin}, err
+	return logtree.Reader{Pool: h.Pool, Log: h.Store.raw, Origin: origin}, err
 }
 
-// KeepUp brings the views and the deliveries' queue forward until leave is called, for when no service is running. Beside a
-// running service it is on standby.
-func (h *Stores) KeepUp(ctx context.Context) (leave func(), err error) {
+// RunViews keeps the views and the deliveries' queue up to date until stop is called, for when no service is running. Beside a running
+// service it is on standby.
+func (h *Stores) RunViews(ctx context.Context) (stop func(), err error) {
 	epoch, err := h.Store.Epoch(ctx)
 	if err != nil {
 		return nil, err
@@ -117,30 +117,30 @@ func (h *Stores) KeepUp(ctx context.Context) (leave func(), err error) {
 	})
 }
 
-// KeepUpView does so for one view.
-func (h *Stores) KeepUpView(ctx context.Context, name string) (leave func(), err error) {
+// RunView is RunViews for one view.
+func (h *Stores) RunView(ctx context.Context, name string) (stop func(), err error) {
 	others := func(p projection.Projector) bool { return p.Name() != name }
 	projectors := slices.DeleteFunc(view.All(), others)
 	return h.project(ctx, projection.NewTail(h.Store, projectors...), map[string][]projection.Projector{schema.Views: projectors})
 }
 
-// project runs projectors, by their schema, until leave is called.
-func (h *Stores) project(ctx context.Context, tail *projection.Tail, projectors map[string][]projection.Projector) (leave func(), err error) {
+// project runs projectors, by their schema, until stop is called.
+func (h *Stores) project(ctx context.Context, tail *projection.Tail, projectors map[string][]projection.Projector) (stop func(), err error) {
 	leases := schema.NewLeases(h.Pool.Config().ConnConfig)
-	following, stop := context.WithCancel(ctx)
+	following, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	leave = func() { stop(); running.Wait(); leases.Close() }
-	for in, those := range projectors {
+	stop = func() { cancel(); running.Wait(); leases.Close() }
+	for tables, ofSchema := range projectors {
 		runner, err := projection.New(projection.Options{
-			URL: h.URL, Store: h.Store, Tail: tail, Leases: leases, Projectors: those, Schema: in, Log: h.Log,
+			URL: h.URL, Store: h.Store, Tail: tail, Leases: leases, Projectors: ofSchema, Schema: tables, Log: h.Log,
 		})
 		if err != nil {
-			leave()
+			stop()
 			return nil, err
 		}
 		running.Go(func() { runner.Run(following) })
 	}
-	return leave, nil
+	return stop, nil
 }
 
 // BrokenSecrets returns a function that finds endpoints whose signing secret is missing or cannot be opened; nil when there is

@@ -109,12 +109,12 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}
 	a.leases = schema.NewLeases(a.pool.Config().ConnConfig)
-	below, appends, err := openMeasuredLog(ctx, events, a.log)
+	raw, appends, err := openMeasuredLog(ctx, events, a.log)
 	if err != nil {
 		return err
 	}
 	a.appends = appends
-	if a.store, err = sealLog(ctx, a.tracing.log(below), events, a.pool, a.config.sealKeys, a.log); err != nil {
+	if a.store, err = sealLog(ctx, a.tracing.log(raw), events, a.pool, a.config.sealKeys, a.log); err != nil {
 		return err
 	}
 	if err := schema.Current(ctx, a.pool); err != nil {
@@ -154,7 +154,7 @@ func (a *App) wireLogTree(ctx context.Context) error {
 	}
 	a.log.Info("checkpoints of the log are signed here", "publicKey", signer.PublicKey())
 	a.logTree = transparency.New(transparency.Options{
-		Pool: a.pool, Log: a.store.below, Signer: signer, Witnesses: a.config.witnesses, Quorum: a.config.witnessQuorum, Logger: a.log,
+		Pool: a.pool, Log: a.store.raw, Signer: signer, Witnesses: a.config.witnesses, Quorum: a.config.witnessQuorum, Logger: a.log,
 	})
 	return nil
 }
@@ -183,13 +183,16 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	a.log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric(), a.silence.metric(), treeMetrics{a.logTree})
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends, poolMetrics{a.pool, a.appends.store},
+		buildMetric(), a.silence.metric(), treeMetrics{a.logTree})
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.below, Origin: a.logTree.Origin()}, JWT: verifier, Log: a.log,
+		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses,
+		Tree: signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin()}, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
-		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, ConsoleProvider: a.config.provider, Stopping: ctx.Done(),
+		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), Stopping: ctx.Done(),
+		ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, ConsoleProvider: a.config.provider,
 		BodyBytes: budget, BatchBytes: budget, Challenges: challenge.New(a.config.turnstileURL, a.config.hcaptchaURL, time.Now),
 	})
 	return nil
@@ -232,8 +235,9 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	bodies := delivery.NewBodies()
 	a.filters = delivery.NewFilters(a.store, bodies)
 	a.fanOut, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies, Filters: a.filters}},
-		Schema: schema.Deliveries, MinInterval: deliveryInterval, Log: a.log, Watch: a.tracing.batches(),
+		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases,
+		Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies, Filters: a.filters}},
+		Schema:     schema.Deliveries, MinInterval: deliveryInterval, Log: a.log, Watch: a.tracing.batches(),
 	})
 	if err != nil {
 		return err
@@ -347,6 +351,7 @@ func (t JWT) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier,
 	return httpapi.NewHS256([]byte(t.JWTSecret), options)
 }
 
+// Close closes what Wire has opened.
 func (a *App) Close() {
 	a.tracing.close()
 	if a.store != nil {
