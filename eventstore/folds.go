@@ -34,6 +34,14 @@ func Load[S any](ctx context.Context, store Store, stream string, evolve func(S,
 	return state, end, nil
 }
 
+// HasEvent reports whether a stream has an event at a revision. A log that lacks an event which it had before was replaced or restored.
+func HasEvent(ctx context.Context, store Store, stream string, revision Revision, id string) (bool, error) {
+	for recorded, err := range store.Read(ctx, stream, revision) {
+		return err == nil && recorded.ID.String() == id, err
+	}
+	return false, ctx.Err()
+}
+
 // Folds is Load for kinds of streams that can be long, such as that of a lead that a monitor captures every minute. It caches the folds of
 // long streams and continues from there. Like every read, the result may be stale; the expected revision of an append detects that.
 //

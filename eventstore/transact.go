@@ -89,7 +89,7 @@ func (t *Transactor) enter(ctx context.Context, streams []string) (release func(
 	}
 	for _, s := range streams {
 		select {
-		case t.line(s).taken <- struct{}{}:
+		case t.turnOf(s).taken <- struct{}{}:
 			held++
 		case <-ctx.Done():
 			t.leave(s, false)
@@ -100,29 +100,31 @@ func (t *Transactor) enter(ctx context.Context, streams []string) (release func(
 	return release, nil
 }
 
-func (t *Transactor) line(stream string) *turn {
+// turnOf returns the turn of a stream, and counts the caller.
+func (t *Transactor) turnOf(stream string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.queue == nil {
 		t.queue = make(map[string]*turn)
 	}
-	line := t.queue[stream]
-	if line == nil {
-		line = &turn{taken: make(chan struct{}, 1)}
-		t.queue[stream] = line
+	entry := t.queue[stream]
+	if entry == nil {
+		entry = &turn{taken: make(chan struct{}, 1)}
+		t.queue[stream] = entry
 	}
-	line.callers++
-	return line
+	entry.callers++
+	return entry
 }
 
+// leave ends the call of a caller that holds or awaits a turn.
 func (t *Transactor) leave(stream string, held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	line := t.queue[stream]
+	turn := t.queue[stream]
 	if held {
-		<-line.taken
+		<-turn.taken
 	}
-	if line.callers--; line.callers == 0 {
+	if turn.callers--; turn.callers == 0 {
 		delete(t.queue, stream)
 	}
 }

@@ -59,10 +59,7 @@ func (s seen) onLog(ctx context.Context, store eventstore.Store) (bool, error) {
 	if s.stream == "" {
 		return true, nil
 	}
-	for recorded, err := range store.Read(ctx, s.stream, s.revision) {
-		return err == nil && recorded.ID.String() == s.event, err
-	}
-	return false, ctx.Err()
+	return eventstore.HasEvent(ctx, store, s.stream, s.revision, s.event)
 }
 
 // Querier is a connection or a transaction.

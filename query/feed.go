@@ -1,7 +1,6 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/base64"
@@ -155,13 +154,11 @@ func (r *Reader) checkMark(ctx context.Context, m FeedMark) error {
 	if m.ID.IsZero() {
 		return nil
 	}
-	for e, err := range r.store.Read(ctx, m.Stream, m.Revision) {
-		if err == nil && e.ID != m.ID {
-			err = ErrOtherLog
-		}
-		return err
+	onLog, err := eventstore.HasEvent(ctx, r.store, m.Stream, m.Revision, m.ID.String())
+	if err == nil && !onLog {
+		err = ErrOtherLog
 	}
-	return cmp.Or(ctx.Err(), ErrOtherLog)
+	return err
 }
 
 // Epoch identifies the log that cursors of the feed are of.

@@ -85,7 +85,7 @@ const (
 	lease = "arrival fetches"
 
 	poll         = 250 * time.Millisecond
-	again        = time.Second // after an error of the database
+	retryPause   = time.Second // after an error of the database
 	afterFailure = time.Second // pause before an attempt that could not be prepared or finished is retried
 	afterLoss    = time.Hour   // pause before an arrival that cannot be read is retried
 
@@ -104,7 +104,7 @@ func (f *Fetcher) Run(ctx context.Context) {
 			f.Log.Warn("fetches of arrivals interrupted, reconnecting", slog.Any("error", err))
 			logged = true
 		}
-		_ = eventstore.Sleep(ctx, again)
+		_ = eventstore.Sleep(ctx, retryPause)
 	}
 	f.client.CloseIdleConnections()
 }
@@ -118,17 +118,17 @@ func (f *Fetcher) session(ctx context.Context) error {
 		}
 		if held != nil {
 			defer held.Release()
-			err := f.lead(held.Context)
+			err := f.serve(held.Context)
 			return cmp.Or(context.Cause(held.Context), err)
 		}
-		if err := eventstore.Sleep(ctx, again); err != nil {
+		if err := eventstore.Sleep(ctx, retryPause); err != nil {
 			return err
 		}
 	}
 }
 
-// lead fetches while this process has the lease.
-func (f *Fetcher) lead(ctx context.Context) error {
+// serve fetches while this process has the lease.
+func (f *Fetcher) serve(ctx context.Context) error {
 	attempting, abort := context.WithCancel(ctx)
 	var attempts sync.WaitGroup
 	defer attempts.Wait()

@@ -57,10 +57,10 @@ type Progress struct {
 }
 
 // Latest returns the latest requests of an account, the newest first.
-func (q Queue) Latest(ctx context.Context, account string, most int) ([]Progress, error) {
+func (q Queue) Latest(ctx context.Context, account string, limit int) ([]Progress, error) {
 	rows, err := q.Pool.Query(ctx, `
 		SELECT resubmission_id, intake_id, actor, arrivals, finished_at FROM arrival.resubmission
-		 WHERE account = $1 ORDER BY resubmission_id DESC LIMIT $2`, account, most)
+		 WHERE account = $1 ORDER BY resubmission_id DESC LIMIT $2`, account, limit)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}
@@ -85,11 +85,11 @@ type Worker struct {
 }
 
 const (
-	poll  = time.Second
-	again = 5 * time.Second // after a failure
-	// atOnce is how many arrivals are captured before the progress is saved. If the process is killed before that, they are captured again,
+	poll       = time.Second
+	retryPause = 5 * time.Second // after a failure
+	// pageSize is how many arrivals are captured before the progress is saved. If the process is killed before that, they are captured again,
 	// which has no effect.
-	atOnce = 50
+	pageSize = 50
 )
 
 // Run processes requests until the context is done.
@@ -100,7 +100,7 @@ func (w Worker) Run(ctx context.Context) {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			w.Log.Warn("resubmission of arrivals interrupted", slog.Any("error", err))
-			pause = again
+			pause = retryPause
 		case worked:
 			continue
 		}
@@ -140,28 +140,28 @@ func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
 		worked = true
 		_, err = tx.Exec(ctx, `
 			UPDATE arrival.resubmission SET reached = $2, arrivals = arrivals + $3, finished_at = CASE WHEN $4 THEN now() END WHERE resubmission_id = $1`,
-			id, reached, len(page), len(page) < atOnce)
+			id, reached, len(page), len(page) < pageSize)
 		return err
 	})
 	return worked, schema.Unavailable(err)
 }
 
-// place is an arrival and its position on the log.
-type place struct {
+// quarantinedArrival is an arrival and its position on the log.
+type quarantinedArrival struct {
 	ID       string
 	Position int64
 }
 
 // quarantined returns the next page of arrivals. Its second condition on the state matches that of the index.
-func quarantined(ctx context.Context, tx pgx.Tx, r Request, after, last int64) ([]place, error) {
+func quarantined(ctx context.Context, tx pgx.Tx, r Request, after, last int64) ([]quarantinedArrival, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT arrival_id, position FROM views.arrival
 		 WHERE account = $1 AND intake_id = $2 AND state = 'quarantined' AND state IN ('received', 'quarantined') AND position > $3 AND position <= $4
 		   AND ($5::timestamptz IS NULL OR received_at >= $5) AND ($6::timestamptz IS NULL OR received_at < $6)
 		 ORDER BY position LIMIT $7`,
-		r.Account, r.IntakeID, after, last, zeronull.Timestamptz(r.Since), zeronull.Timestamptz(r.Until), atOnce)
+		r.Account, r.IntakeID, after, last, zeronull.Timestamptz(r.Since), zeronull.Timestamptz(r.Until), pageSize)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[place])
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[quarantinedArrival])
 }

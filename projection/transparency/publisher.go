@@ -59,27 +59,27 @@ func New(o Options) *Publisher {
 func lease(origin string) string { return "log tree " + origin }
 
 const (
-	takeover = time.Second     // interval at which a standby tries to take the lease
-	again    = 2 * time.Second // after a failure
+	takeover   = time.Second     // interval at which a standby tries to take the lease
+	retryPause = 2 * time.Second // after a failure
 	// readInterval is the least time between two reads at the end of the log.
 	readInterval = 20 * time.Millisecond
-	// chunks is how many pages are buffered while tiles are written.
-	chunks = 100
-	pause  = 10 * time.Second // after a fault, because the right log may be restored
-	// most is the maximum number of leaves written at once.
-	most = 50_000
+	// bufferedPages is how many pages are buffered while tiles are written.
+	bufferedPages = 100
+	faultPause    = 10 * time.Second // after a fault, because the right log may be restored
+	// maxLeaves is the maximum number of leaves written at once.
+	maxLeaves = 50_000
 )
 
 // Run publishes until the context is done.
 func (p *Publisher) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := p.serve(ctx)
-		wait := again
+		wait := retryPause
 		var fault *Fault
 		switch {
 		case ctx.Err() != nil:
 		case errors.As(err, &fault):
-			wait = pause
+			wait = faultPause
 			p.report(ctx, fault)
 		default:
 			p.Logger.Warn("tree of the log interrupted", slog.Any("error", err))
@@ -216,10 +216,7 @@ func (s *session) onLog(ctx context.Context, epoch string) (bool, error) {
 	if s.state.seen.stream == "" {
 		return true, nil
 	}
-	for e, err := range s.Log.Read(ctx, s.state.seen.stream, s.state.seen.revision) {
-		return err == nil && e.ID.String() == s.state.seen.event, err
-	}
-	return false, ctx.Err()
+	return eventstore.HasEvent(ctx, s.Log, s.state.seen.stream, s.state.seen.revision, s.state.seen.event)
 }
 
 // restart resets the tree to the start of the log. Signed tiles are kept for the comparison.
@@ -253,12 +250,12 @@ type leaves struct {
 func (s *session) follow(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	read := make(chan leaves, chunks)
+	read := make(chan leaves, bufferedPages)
 	failed := make(chan error, 1)
 	var round round
 	defer round.wait()
-	turn := time.NewTicker(s.WriteInterval)
-	defer turn.Stop()
+	ticker := time.NewTicker(s.WriteInterval)
+	defer ticker.Stop()
 	head, err := s.Log.Head(ctx)
 	if err != nil {
 		return err
@@ -268,10 +265,10 @@ func (s *session) follow(ctx context.Context) error {
 	for {
 		select {
 		case l := <-read:
-			if s.add(l); s.tiles.Size()-s.state.size < most {
+			if s.add(l); s.tiles.Size()-s.state.size < maxLeaves {
 				continue
 			}
-		case <-turn.C:
+		case <-ticker.C:
 		case err := <-failed:
 			return err
 		}
