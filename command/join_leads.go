@@ -58,7 +58,7 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	if err != nil {
 		return h.joinedBefore(ctx, caller, into, from, account, err)
 	}
-	at := h.after(later(into.lead, from.lead))
+	at := h.after(latestUpdate(into.lead, from.lead))
 	ended, err := h.write(caller, from.stream, from.expect, at, source)
 	if err != nil {
 		return LeadUpdated{}, err
@@ -122,8 +122,8 @@ func (h *Handlers) moveClaims(ctx context.Context, caller Caller, from lead.Stat
 	return moved, nil
 }
 
-// later is the time of the latest event of two leads.
-func later(a, b lead.State) time.Time {
+// latestUpdate is the time of the latest event of two leads.
+func latestUpdate(a, b lead.State) time.Time {
 	if a.UpdatedAt.After(b.UpdatedAt) {
 		return a.UpdatedAt
 	}

@@ -108,7 +108,7 @@ func (e *Environment) Compile(source string, results ...Type) (*Program, error) 
 	if issues.Err() != nil {
 		return nil, firstIssue(issues)
 	}
-	if !suits(checked.OutputType(), results) {
+	if !typeFits(checked.OutputType(), results) {
 		return nil, fmt.Errorf("must be %s, not %s", named(results), cel.FormatCELType(checked.OutputType()))
 	}
 	estimate, err := e.env.EstimateCost(checked, assumed{})
@@ -148,7 +148,7 @@ func firstIssue(issues *cel.Issues) error {
 	return fmt.Errorf("is not valid at %d:%d: %s", first.Location.Line(), first.Location.Column()+1, message)
 }
 
-func suits(output *cel.Type, results []Type) bool {
+func typeFits(output *cel.Type, results []Type) bool {
 	if output.Kind() == types.OpaqueKind && output.TypeName() == "optional_type" {
 		output = output.Parameters()[0]
 	}

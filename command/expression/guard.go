@@ -99,11 +99,11 @@ func priceOfJoin(args []ref.Val) uint64 {
 	if len(args) > 1 {
 		separator = len(textOf(args[1]))
 	}
-	return extent(args[0], CostLimit+1) + size(args[0])*uint64(separator)
+	return textSize(args[0], CostLimit+1) + size(args[0])*uint64(separator)
 }
 
 func priceOfFormat(args []ref.Val) uint64 {
-	return uint64(len(textOf(args[0]))) + extent(args[1], CostLimit+1)
+	return uint64(len(textOf(args[0]))) + textSize(args[1], CostLimit+1)
 }
 
 func priceOfSearch(args []ref.Val) uint64 {
@@ -115,8 +115,8 @@ func textOf(v ref.Val) string {
 	return string(text)
 }
 
-// extent is about how long a value is as text. It looks no further than most.
-func extent(v ref.Val, most uint64) uint64 {
+// textSize is about how long a value is as text. It looks no further than most.
+func textSize(v ref.Val, most uint64) uint64 {
 	const scalar = 8
 	total := uint64(scalar)
 	switch v := v.(type) {
@@ -125,12 +125,12 @@ func extent(v ref.Val, most uint64) uint64 {
 	case traits.Mapper:
 		for it := v.Iterator(); it.HasNext() == types.True && total < most; {
 			key := it.Next()
-			total += extent(key, most-total)
-			total += extent(v.Get(key), most-min(total, most))
+			total += textSize(key, most-total)
+			total += textSize(v.Get(key), most-min(total, most))
 		}
 	case traits.Lister:
 		for it := v.Iterator(); it.HasNext() == types.True && total < most; {
-			total += extent(it.Next(), most-total)
+			total += textSize(it.Next(), most-total)
 		}
 	}
 	return total

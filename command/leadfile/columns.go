@@ -73,7 +73,7 @@ func MapColumns(header []string, given map[string]string) (Columns, error) {
 		if column != "" && slices.Contains(header[:i], column) {
 			return Columns{}, fmt.Errorf("two columns are called %q: rename one", column)
 		}
-		c.Fields[i], rank[i] = meaning(column)
+		c.Fields[i], rank[i] = fieldOfColumn(column)
 		c.order = append(c.order, i)
 	}
 	for column, field := range given {
@@ -119,7 +119,7 @@ func simple(column string) string {
 	return strings.NewReplacer(" ", "", "_", "", "-", "", ".", "").Replace(strings.ToLower(column))
 }
 
-func meaning(column string) (field string, rank int) {
+func fieldOfColumn(column string) (field string, rank int) {
 	plain := simple(column)
 	if plain == "" {
 		return leftOut, 0
@@ -156,7 +156,7 @@ var errNotObject = errors.New("must be a JSON object")
 func (c Columns) Body(cells []string) (jsontext.Value, error) {
 	b := body{plain: map[string]string{}, nested: map[string]map[string]jsontext.Value{metadata: {}, customFields: {}}}
 	for _, i := range c.order {
-		cell := armed(cells[i])
+		cell := withoutFormulaGuard(cells[i])
 		if c.Fields[i] == leftOut || strings.TrimSpace(cell) == "" {
 			continue
 		}
@@ -235,8 +235,9 @@ func quoted(text string) jsontext.Value {
 	return value
 }
 
-// armed removes the apostrophes that exports, such as leadlog's, add so that no spreadsheet reads a cell or a part of it as a formula.
-func armed(cell string) string {
+// withoutFormulaGuard removes the apostrophes that exports, such as leadlog's, add so that no spreadsheet reads a cell or a part of it as a
+// formula.
+func withoutFormulaGuard(cell string) string {
 	if !strings.Contains(cell, "'") {
 		return cell
 	}

@@ -96,8 +96,8 @@ func (r *reader) text(key string) string {
 	return ""
 }
 
-// flawed reports whether a field has an error.
-func (r *reader) flawed(key string) bool {
+// hasError reports whether a field has an error.
+func (r *reader) hasError(key string) bool {
 	return slices.ContainsFunc(r.wrong, func(e field.Error) bool { return e.Field == key })
 }
 
@@ -108,7 +108,7 @@ func (r *reader) kind() string {
 			return kind
 		}
 	}
-	if !r.flawed("type") {
+	if !r.hasError("type") {
 		r.wrong.Add("type", "must be one of "+strings.Join(kinds, ", "))
 	}
 	return ""
