@@ -49,12 +49,12 @@ type FeedEvent struct {
 // type of any kind.
 func FeedTypes(kinds, patterns []string) (types []string, known bool) {
 	for _, pattern := range patterns {
-		if !slices.ContainsFunc(event.Catalogue(), func(t string) bool { return event.FeedKind(t) != "" && like(t, pattern) }) {
+		if !slices.ContainsFunc(event.Catalogue(), func(t string) bool { return event.FeedKind(t) != "" && typeMatches(t, pattern) }) {
 			return nil, false
 		}
 	}
 	for _, t := range event.Catalogue() {
-		selected := len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool { return like(t, pattern) })
+		selected := len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool { return typeMatches(t, pattern) })
 		if selected && slices.Contains(kinds, event.FeedKind(t)) {
 			types = append(types, t)
 		}
@@ -62,7 +62,7 @@ func FeedTypes(kinds, patterns []string) (types []string, known bool) {
 	return types, true
 }
 
-func like(eventType, pattern string) bool {
+func typeMatches(eventType, pattern string) bool {
 	return likeName(event.PublicName(eventType), pattern)
 }
 

@@ -71,7 +71,7 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	if err != nil {
 		return List[Lead]{}, err
 	}
-	if err := r.owning(ctx, &s, account, filter); err != nil {
+	if err := r.addOwners(ctx, &s, account, filter); err != nil {
 		return List[Lead]{}, err
 	}
 	next := func(l Lead) string { return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(kind) }
@@ -115,13 +115,13 @@ func (filter LeadFilter) exact() (exact LeadFilter, whole bool) {
 
 func (filter LeadFilter) selection(account, from, order string) selection {
 	s := selection{from: from, order: order}
-	filter.narrow(&s, account, "")
+	filter.addConditions(&s, account, "")
 	return s
 }
 
-// narrow adds the filter's conditions. If by names an index, conditions that have another are written such that PostgreSQL does not use
-// it. The text search is the last one, because the other conditions cost a fifth of it.
-func (filter LeadFilter) narrow(s *selection, account, by string) {
+// addConditions adds the filter's conditions. If by names an index, conditions that have another are written such that PostgreSQL does not
+// use it. The text search is the last one, because the other conditions cost a fifth of it.
+func (filter LeadFilter) addConditions(s *selection, account, by string) {
 	source, status, search := bySource, byStatus, "search"
 	if by == bySource || by == byCreation {
 		status += ` || ''`
@@ -415,9 +415,9 @@ func WithClaims(names claim.Names) Option {
 	return func(r *Reader) { r.claims, r.tags = &names, names }
 }
 
-// owning adds the condition that a lead is the one which the claims on the filter's phone and email name. A lead keeps the
+// addOwners adds the condition that a lead is the one that the claims on the filter's phone and email name. A lead keeps the
 // claims on values that it had before, so the filter's own conditions on phone and email stay.
-func (r *Reader) owning(ctx context.Context, s *selection, account string, filter LeadFilter) error {
+func (r *Reader) addOwners(ctx context.Context, s *selection, account string, filter LeadFilter) error {
 	if r.claims == nil {
 		return nil
 	}

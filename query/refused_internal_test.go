@@ -50,7 +50,7 @@ func TestRefused_BoundsPositionsByTime(t *testing.T) {
 		}
 	}
 	for n := 1; n < rows; n += 61 {
-		before, last, err := r.around(t.Context(), "acme", times[n])
+		before, last, err := r.bisectPosition(t.Context(), "acme", times[n])
 		require.NoError(t, err)
 		require.LessOrEqual(t, last-before, int64(nearPositions))
 		require.InDelta(t, 10*n, before, nearPositions+10*24*60, "the error is bounded by the difference of the clocks")

@@ -50,7 +50,7 @@ type found struct {
 // in one snapshot: leads get into the index meanwhile.
 func (r *Reader) search(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, leads selection, before time.Time, limit int) (page found, err error) {
 	page.limit = limit
-	by, few, err := r.rarer(ctx, tx, account, filter, before)
+	by, few, err := r.moreSelectiveIndex(ctx, tx, account, filter, before)
 	if err != nil {
 		return page, err
 	}
@@ -90,9 +90,9 @@ func (page *found) read(ctx context.Context, tx pgx.Tx, leads selection) error {
 	return page.addRows(rows, scanListedLead)
 }
 
-// rarer returns the index of the source or of the stage that a filter has: of two, the one that fewer leads have. Few reports whether one
-// scan covers all of these.
-func (r *Reader) rarer(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (by string, few bool, err error) {
+// moreSelectiveIndex returns the index of the source or of the stage that a filter has: of two, the one that fewer leads have. Few reports
+// whether one scan covers all of these.
+func (r *Reader) moreSelectiveIndex(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, before time.Time) (by string, few bool, err error) {
 	by = byCreation
 	var reach time.Time
 	for index, value := range map[string]string{bySource: filter.Source, byStatus: filter.Status} {
@@ -160,7 +160,7 @@ func (r *Reader) afterScan(ctx context.Context, tx pgx.Tx, account string, filte
 // read. Further leads may have the same time as the last one of the previous page.
 func scanned(leads selection, account string, filter LeadFilter, by string, reach, before time.Time, limit int) selection {
 	moments := selection{from: `SELECT DISTINCT created_at FROM views.lead`, order: `created_at DESC`, args: leads.args}
-	filter.narrow(&moments, account, by)
+	filter.addConditions(&moments, account, by)
 	moments.within(`created_at`, reach, before)
 	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+2) + `) AS moments JOIN views.lead USING (created_at)`
 	leads.args = moments.args

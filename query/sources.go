@@ -333,14 +333,14 @@ func (r *Reader) arrived(ctx context.Context, s *selection, account string, sinc
 		return nil // nothing matches
 	}
 	if !since.IsZero() {
-		earlier, _, err := r.around(ctx, account, since.Add(-clockSkew))
+		earlier, _, err := r.bisectPosition(ctx, account, since.Add(-clockSkew))
 		if err != nil {
 			return err
 		}
 		s.and(`position > ?`, earlier)
 	}
 	if !until.IsZero() {
-		_, last, err := r.around(ctx, account, until.Add(clockSkew))
+		_, last, err := r.bisectPosition(ctx, account, until.Add(clockSkew))
 		if err != nil {
 			return err
 		}
@@ -349,10 +349,10 @@ func (r *Reader) arrived(ctx context.Context, s *selection, account string, sinc
 	return nil
 }
 
-// around finds, by bisection, a position up to which an account's refused arrivals are of before a time, and a later one behind
+// bisectPosition finds, by bisection, a position up to which an account's refused arrivals are of before a time, and a later one behind
 // which they are not. Times grow with positions, except for how far clocks differ. The account's last row is behind every
 // middle, so the row that follows a middle is always one of the account's.
-func (r *Reader) around(ctx context.Context, account string, at time.Time) (before, last int64, err error) {
+func (r *Reader) bisectPosition(ctx context.Context, account string, at time.Time) (before, last int64, err error) {
 	err = r.pool.QueryRow(ctx, `
 		WITH RECURSIVE half (before, last) AS (
 		    SELECT 0::bigint, coalesce((SELECT max(position) FROM views.refused WHERE account = $1), 0)
