@@ -42,7 +42,7 @@ func (x *exchange) receiveForm() (answer, error) {
 		return answer{}, err
 	}
 	f.pace()
-	return f.thanks(), nil
+	return f.successAnswer(), nil
 }
 
 // formPace is the interval at which forms are answered. A known person takes longer than a new one, but much less than this.
@@ -116,8 +116,8 @@ func (f *formPost) verify(mapped intake.Mapped) error {
 	return *f.challenge
 }
 
-// thanks is the answer to a form.
-func (f *formPost) thanks() answer {
+// successAnswer is the answer to a form.
+func (f *formPost) successAnswer() answer {
 	redirect := f.intake.State.Settings.Redirect
 	switch {
 	case f.html && redirect != "":

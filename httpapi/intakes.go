@@ -34,13 +34,13 @@ func (f *fields) intakeChange() intake.Update {
 		GraphURL: f.textOrEmpty("graphUrl"), Secret: f.textOrNil("secret"), AppSecret: f.textOrNil("appSecret"),
 		VerifyToken: f.textOrNil("verifyToken"), AccessToken: f.textOrNil("accessToken"),
 	}
-	if f.mentions("origins") {
+	if f.includes("origins") {
 		c.Origins = new(f.texts("origins"))
 	}
-	if f.mentions("rateLimit") {
+	if f.includes("rateLimit") {
 		c.RateLimit = &intake.Rate{Limit: f.number("rateLimit")}
 	}
-	if f.mentions("challenge") {
+	if f.includes("challenge") {
 		inner := f.object("challenge")
 		c.Challenge = &intake.Challenge{Provider: inner.text("provider"), Secret: inner.text("secret")}
 		f.within("challenge", inner, "provider", "secret")
@@ -48,7 +48,7 @@ func (f *fields) intakeChange() intake.Update {
 			f.wrong.Add("challenge.provider", "is required")
 		}
 	}
-	if f.mentions("mapping") {
+	if f.includes("mapping") {
 		c.Mapping = new(f.mapping("mapping"))
 	}
 	if f.has("signature") {
@@ -62,15 +62,15 @@ func (f *fields) intakeChange() intake.Update {
 	return c
 }
 
-// mentions reports whether a field is there, also as null.
-func (f *fields) mentions(name string) bool {
+// includes reports whether a field is there, also as null.
+func (f *fields) includes(name string) bool {
 	_, given := f.members[name]
 	return given
 }
 
 // textOrEmpty reads a text; empty when it is null, and nil when it is absent.
 func (f *fields) textOrEmpty(name string) *string {
-	if !f.mentions(name) {
+	if !f.includes(name) {
 		return nil
 	}
 	return new(f.text(name))

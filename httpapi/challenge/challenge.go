@@ -101,7 +101,7 @@ func (v *Verifier) Verify(ctx context.Context, r Response) error {
 	if r.Provider == Turnstile && r.Request != "" {
 		form.Set("idempotency_key", uuid(key))
 	}
-	if err := v.ask(ctx, v.urls[r.Provider], form); err != nil {
+	if err := v.post(ctx, v.urls[r.Provider], form); err != nil {
 		return err
 	}
 	if r.Request != "" {
@@ -123,7 +123,7 @@ var faults = map[string]error{
 	"not-using-dummy-passcode": ErrSecret, "internal-error": ErrUnavailable, "bad-request": ErrUnavailable,
 }
 
-func (v *Verifier) ask(ctx context.Context, address string, form url.Values) error {
+func (v *Verifier) post(ctx context.Context, address string, form url.Values) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
 	if err != nil {
 		return fmt.Errorf("%w: no valid address", ErrUnavailable)

@@ -66,7 +66,7 @@ func (v *visit) arrivals() (screen, error) {
 	}
 	these := v.get("leads:read", "These arrivals", "/api/v1/crm/arrivals", "state", filter.State, "intakeId", filter.IntakeID, "reason", filter.Reason,
 		"since", stamp(filter.Since), "until", stamp(filter.Until))
-	return screen{name: "arrivals", title: "Arrivals", data: shown, live: page.Cursor == "", calls: v.calls(these.but(oldestFirst))}, nil
+	return screen{name: "arrivals", title: "Arrivals", data: shown, live: page.Cursor == "", calls: v.calls(these.withNote(oldestFirst))}, nil
 }
 
 // namesOfIntakes are those of an account's intakes, by id.
@@ -175,7 +175,7 @@ func (v *visit) arrivalScreen(more func(*arrivalPage, query.ArrivalShown) error,
 		}
 	}
 	page := screen{name: "arrival", title: "Arrival", data: shown, live: v.reads()}
-	page.calls = v.calls(v.get("leads:read", "This arrival", "/api/v1/crm/arrivals/"+of.ArrivalID).but("The answer has the received data, unmasked, and is recorded in the audit log."))
+	page.calls = v.calls(v.get("leads:read", "This arrival", "/api/v1/crm/arrivals/"+of.ArrivalID).withNote("The answer has the received data, unmasked, and is recorded in the audit log."))
 	if faults != nil {
 		page.status = http.StatusBadRequest
 	}

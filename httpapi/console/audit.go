@@ -93,7 +93,7 @@ func (v *visit) auditCalls(f query.AuditFilter) []call {
 	if f.Type == "" && f.TokenID == "" {
 		file = v.program("audit:read", "As a CSV file", "export tokens", "--since", since, "--until", until)
 	}
-	return v.calls(list.but(oldestFirst), v.get("audit:read", "The signed head of the tree", "/api/v1/crm/audit/tree"), file)
+	return v.calls(list.withNote(oldestFirst), v.get("audit:read", "The signed head of the tree", "/api/v1/crm/audit/tree"), file)
 }
 
 func auditFilter(p *params) query.AuditFilter {

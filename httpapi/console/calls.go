@@ -56,8 +56,8 @@ var bare = regexp.MustCompile(`^[A-Za-z0-9_.:/+-]+$`)
 // quoted is a text for between single quotes.
 func quoted(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }
 
-// but notes how the result differs from the page.
-func (c call) but(note string) call {
+// withNote notes how the result differs from the page.
+func (c call) withNote(note string) call {
 	c.Note = note
 	return c
 }

@@ -114,7 +114,7 @@ func newChart(s series) chart {
 		if s.before != nil && s.before.Known() {
 			earlier := s.before.back(day)
 			one.Before = then[earlier]
-			one.Then = against(one.Total, one.Before) + ", " + intervalName(s.interval, earlier)
+			one.Then = changeFrom(one.Total, one.Before) + ", " + intervalName(s.interval, earlier)
 		}
 		c.Columns = append(c.Columns, one)
 	}
@@ -194,7 +194,7 @@ func (c chart) Against() string {
 	if c.Before == nil || !c.Before.Known() {
 		return ""
 	}
-	return against(c.Total, c.Then) + ", " + c.Before.Days()
+	return changeFrom(c.Total, c.Then) + ", " + c.Before.Days()
 }
 
 // place is where a rectangle is drawn, as its attributes.

@@ -19,9 +19,9 @@ type earlier struct {
 	back   func(time.Time) time.Time // to the interval before that one is compared with
 }
 
-// before returns the period before that of a filter. It ends where the other begins, or up to six days earlier if this makes weeks
+// earlierPeriod returns the period before that of a filter. It ends where the other begins, or up to six days earlier if this makes weeks
 // whole. Months are compared with months, whatever their lengths.
-func before(f query.ReportFilter) *earlier {
+func earlierPeriod(f query.ReportFilter) *earlier {
 	since, until := f.Since.Truncate(day), f.Until.Add(day-1).Truncate(day)
 	days := int((until.Unix() - since.Unix()) / int64(day/time.Second))
 	if f.Interval == query.Week {
@@ -89,7 +89,7 @@ func change(now, then int) string {
 	return "+" + text + " %"
 }
 
-// against is the change from an earlier count.
-func against(now, then int) string {
+// changeFrom is the change from an earlier count.
+func changeFrom(now, then int) string {
 	return strings.TrimSpace(change(now, then) + " from " + number(then))
 }

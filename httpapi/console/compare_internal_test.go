@@ -25,7 +25,7 @@ func TestBefore_PeriodOfEachInterval(t *testing.T) {
 		require.NoError(t, err)
 		last, err := time.Parse(time.DateOnly, c.last)
 		require.NoError(t, err)
-		e := before(query.ReportFilter{Interval: c.interval, Since: since, Until: last.AddDate(0, 0, 1)})
+		e := earlierPeriod(query.ReportFilter{Interval: c.interval, Since: since, Until: last.AddDate(0, 0, 1)})
 		require.Equal(t, c.want, e.Days(), "%s of %s to %s", c.interval, c.since, c.last)
 	}
 }
@@ -38,7 +38,7 @@ func TestBefore_CoversColumns(t *testing.T) {
 			Interval: rapid.SampledFrom([]string{query.Day, query.Week, query.Month}).Draw(t, "interval"),
 			Since:    since, Until: since.AddDate(0, 0, rapid.IntRange(1, 100).Draw(t, "days")),
 		}
-		e := before(f)
+		e := earlierPeriod(f)
 		require.False(t, e.Until.After(f.Since))
 		require.True(t, e.Since.Before(e.Until))
 		var compared []time.Time
@@ -56,6 +56,6 @@ func TestChange_InPercent(t *testing.T) {
 		current, before int
 		want            string
 	}{{3, 2, "+50.0 % from 2"}, {1, 2, "−50.0 % from 2"}, {2, 2, "±0 % from 2"}, {0, 3, "−100.0 % from 3"}, {5, 0, "from 0"}, {100001, 100000, "±0 % from 100,000"}} {
-		require.Equal(t, c.want, against(c.current, c.before))
+		require.Equal(t, c.want, changeFrom(c.current, c.before))
 	}
 }

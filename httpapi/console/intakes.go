@@ -231,7 +231,7 @@ func (v *visit) intakeScreen(id string, once *shownIntake, preview intakePreview
 	}
 	calls := v.calls(
 		v.get("intakes:read", "This intake", "/api/v1/crm/intakes/"+record.IntakeID),
-		v.get("leads:read", "Its arrivals", "/api/v1/crm/arrivals", "intakeId", record.IntakeID).but(oldestFirst))
+		v.get("leads:read", "Its arrivals", "/api/v1/crm/arrivals", "intakeId", record.IntakeID).withNote(oldestFirst))
 	return screen{name: "intake", title: record.Name, data: shown, live: v.reads(), calls: calls}, nil
 }
 

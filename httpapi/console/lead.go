@@ -93,8 +93,8 @@ func (v *visit) showLead(mask masker) (screen, error) {
 	page := screen{name: "lead", title: "Lead " + id, data: shown, live: !mask.revealed && !shown.Past()}
 	if !shown.Past() {
 		at := "/api/v1/crm/leads/" + shown.Lead.LeadID
-		page.calls = v.calls(v.get("leads:read", "This lead", at).but(unmasked), v.get("leads:read", "Its events", at+"/events").but(oldestFirst+" "+unmasked),
-			v.get("leads:read", "Its sources", at+"/sources").but(unmasked), v.get("leads:read", "Its touches", "/api/v1/crm/touches", "leadId", shown.Lead.LeadID))
+		page.calls = v.calls(v.get("leads:read", "This lead", at).withNote(unmasked), v.get("leads:read", "Its events", at+"/events").withNote(oldestFirst+" "+unmasked),
+			v.get("leads:read", "Its sources", at+"/sources").withNote(unmasked), v.get("leads:read", "Its touches", "/api/v1/crm/touches", "leadId", shown.Lead.LeadID))
 	}
 	return page, nil
 }

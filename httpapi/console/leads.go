@@ -67,9 +67,9 @@ func (v *visit) leadCalls(f query.LeadFilter) []call {
 		"leadTemperature", f.LeadTemperature, "phone", f.Phone, "email", f.Email, "createdSince", since, "createdUntil", until)
 	var file call
 	if (query.LeadFilter{CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil, Region: f.Region}) == f { // it has no other filters
-		file = v.program("leads:read", "As a CSV file", "export leads", "--since", since, "--until", until).but(recorded)
+		file = v.program("leads:read", "As a CSV file", "export leads", "--since", since, "--until", until).withNote(recorded)
 	}
-	return v.calls(list.but("The answer is not masked. Searches by name, phone or email are recorded in the audit log."), file)
+	return v.calls(list.withNote("The answer is not masked. Searches by name, phone or email are recorded in the audit log."), file)
 }
 
 // leadFilter reads a phone and an email as a capture of the account would. A status may be a former stage of the account.

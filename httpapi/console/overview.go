@@ -71,7 +71,7 @@ func (v *visit) addArrivals(to *overview) error {
 	p, from := v.params(), shown.Since
 	var err error
 	if p.text("compare") == comparing {
-		to.Before = before(shown)
+		to.Before = earlierPeriod(shown)
 		if to.Before.First, err = v.Query.FirstDay(v.ctx, v.identity.Account); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (v *visit) addArrivals(to *overview) error {
 		one := count(p.name, days, since, shown.Until)
 		if to.Before != nil && !to.Before.First.IsZero() && to.Before.First.Before(since) {
 			then := count("", days, since.AddDate(0, 0, -p.days), since).Captures
-			if one.Then = against(one.Captures, then) + " in the " + p.name + " before"; p.days == 1 {
+			if one.Then = changeFrom(one.Captures, then) + " in the " + p.name + " before"; p.days == 1 {
 				one.Then = number(then) + " in all of yesterday" // a part of a day is not compared with a whole one
 			}
 		}

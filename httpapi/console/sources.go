@@ -72,7 +72,7 @@ func (v *visit) sources() (screen, error) {
 	}
 	if p.text("compare") == comparing {
 		var err error
-		shown.Before = before(filter)
+		shown.Before = earlierPeriod(filter)
 		if shown.Before.First, err = v.Query.FirstDay(v.ctx, v.identity.Account); err != nil {
 			return screen{}, err
 		}
@@ -135,7 +135,7 @@ func compareTotals(now, then []sourceTotal) {
 				earlier = t.Created + t.Merged
 			}
 		}
-		now[i].Then = against(now[i].Created+now[i].Merged, earlier)
+		now[i].Then = changeFrom(now[i].Created+now[i].Merged, earlier)
 	}
 }
 
@@ -146,9 +146,9 @@ func (v *visit) reportCalls(f query.ReportFilter) []call {
 	touches := v.get("leads:read", "The touches, with medium and campaign", "/api/v1/crm/touches", "source", f.Source, "since", since, "until", until)
 	var file call
 	if f.Source == "" {
-		file = v.program("leads:read", "The touches as a CSV file", "export touches", "--since", since, "--until", until).but(recorded)
+		file = v.program("leads:read", "The touches as a CSV file", "export touches", "--since", since, "--until", until).withNote(recorded)
 	}
-	return v.calls(report, touches.but(oldestFirst), file)
+	return v.calls(report, touches.withNote(oldestFirst), file)
 }
 
 // reportFilter reads the filter of a report, by default the last 30 days.

@@ -92,12 +92,12 @@ func (t teller) event(s stepShown) (text string, won bool) {
 	changes := summary(s.Step.Changes)
 	switch s.Type {
 	case "lead.created":
-		text = "Captured through " + t.way(s)
+		text = "Captured through " + t.cameBy(s)
 		if won {
 			text += " and was won"
 		}
 	case "lead.merged":
-		text = "Captured again through " + t.way(s) + ": " + orNothing(changes)
+		text = "Captured again through " + t.cameBy(s) + ": " + orNothing(changes)
 	case "lead.released":
 		text = "The " + s.Released.Field + " " + s.Released.Old + " was released"
 	case "lead.joined":
@@ -122,8 +122,8 @@ func orNothing(changes string) string {
 	return changes
 }
 
-// way returns how an arrival came: by which intake or source, from which site and by which campaign.
-func (t teller) way(s stepShown) string {
+// cameBy returns how an arrival came: by which intake or source, from which site and by which campaign.
+func (t teller) cameBy(s stepShown) string {
 	var data struct {
 		event.Campaign
 		Metadata map[string]jsontext.Value `json:"metadata"`

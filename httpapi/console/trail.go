@@ -64,7 +64,7 @@ func (v *visit) trail() (screen, error) {
 	shown.parts = p.parts(page, list.NextCursor)
 	these := v.get("audit:read", "These records", "/api/v1/crm/audit/events", "type", filter.Type, "actor", filter.Actor, "subject", filter.Subject,
 		"since", stamp(filter.Since), "until", stamp(filter.Until))
-	return screen{name: "trail", title: "Audit log", data: shown, live: page.Cursor == "", calls: v.calls(these.but(oldestFirst))}, nil
+	return screen{name: "trail", title: "Audit log", data: shown, live: page.Cursor == "", calls: v.calls(these.withNote(oldestFirst))}, nil
 }
 
 func trailFilter(p *params) query.TrailFilter {

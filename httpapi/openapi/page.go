@@ -103,10 +103,10 @@ func Page(base string) (html []byte, policy string) {
 func (s *spec) page(base string) page {
 	p := page{
 		Style: template.CSS(stylesheet), Base: base, //nolint:gosec // ours
-		Title: s.Info.Title, Summary: s.Info.Summary, About: rich(s.Info.Description),
+		Title: s.Info.Title, Summary: s.Info.Summary, About: renderMarkdown(s.Info.Description),
 	}
 	for _, tag := range s.Tags {
-		p.Groups = append(p.Groups, group{Name: tag.Name, About: rich(tag.Description)})
+		p.Groups = append(p.Groups, group{Name: tag.Name, About: renderMarkdown(tag.Description)})
 	}
 	for _, path := range s.Paths {
 		for _, one := range path.Value.methods() {
@@ -126,7 +126,7 @@ func (s *spec) page(base string) page {
 
 func (s *spec) call(path, method string, shared []parameter, o *operation) call {
 	c := call{
-		ID: o.ID, Method: method, Path: path, Summary: o.Summary, About: rich(o.Description),
+		ID: o.ID, Method: method, Path: path, Summary: o.Summary, About: renderMarkdown(o.Description),
 		Credentials: credentials(o),
 	}
 	parameters := slices.Concat(shared, o.Parameters)
@@ -134,14 +134,14 @@ func (s *spec) call(path, method string, shared []parameter, o *operation) call 
 		parameters[i] = s.Components.Parameters.at(p.Ref, p)
 		p = parameters[i]
 		f := s.field(p.Name, p.Schema)
-		f.In, f.Required, f.About = p.In, p.Required, rich(p.Description)
+		f.In, f.Required, f.About = p.In, p.Required, renderMarkdown(p.Description)
 		c.Parameters = append(c.Parameters, f)
 	}
 	for _, body := range o.RequestBody.Content {
 		f := s.field(body.Name, body.Value.Schema)
 		c.Body = &f
 	}
-	c.Examples = s.curls(method, path, parameters, o)
+	c.Examples = s.curlSamples(method, path, parameters, o)
 	for _, one := range o.Responses {
 		c.Answers = append(c.Answers, s.reply(one.Name, s.Components.Responses.at(one.Value.Ref, one.Value)))
 	}
@@ -149,11 +149,11 @@ func (s *spec) call(path, method string, shared []parameter, o *operation) call 
 }
 
 func (s *spec) reply(status string, r response) reply {
-	answer := reply{Status: status, About: rich(r.Description)}
+	answer := reply{Status: status, About: renderMarkdown(r.Description)}
 	for _, h := range r.Headers {
 		resolved := s.Components.Headers.at(h.Value.Ref, h.Value)
 		f := s.field(h.Name, resolved.Schema)
-		f.About = rich(resolved.Description)
+		f.About = renderMarkdown(resolved.Description)
 		answer.Headers = append(answer.Headers, f)
 	}
 	for _, body := range r.Content {
@@ -184,7 +184,7 @@ func credentials(o *operation) []string {
 }
 
 func (s *spec) shape(name string, sc schema) shape {
-	sh := shape{Name: name, Type: typeOf(sc), About: rich(sc.Description)}
+	sh := shape{Name: name, Type: typeOf(sc), About: renderMarkdown(sc.Description)}
 	for _, one := range sc.Properties {
 		f := s.field(one.Name, one.Value)
 		f.Required = slices.Contains(sc.Required, one.Name)
@@ -334,8 +334,8 @@ var (
 	boldMark = regexp.MustCompile(`\*\*([^*]+)\*\*`)
 )
 
-// rich converts the Markdown that the document uses to HTML: paragraphs, code and bold text.
-func rich(text string) template.HTML {
+// renderMarkdown converts the Markdown that the document uses to HTML: paragraphs, code and bold text.
+func renderMarkdown(text string) template.HTML {
 	var out strings.Builder
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		safe := template.HTMLEscapeString(paragraph)
@@ -348,7 +348,7 @@ func rich(text string) template.HTML {
 
 // field describes a member by its schema.
 func (s *spec) field(name string, sc schema) field {
-	f := field{Name: name, About: rich(sc.Description)}
+	f := field{Name: name, About: renderMarkdown(sc.Description)}
 	inner := sc
 	for inner.Ref == "" && inner.Items != nil {
 		inner = *inner.Items
@@ -360,7 +360,7 @@ func (s *spec) field(name string, sc schema) field {
 	}
 	f.Link = inner.Ref[strings.LastIndexByte(inner.Ref, '/')+1:]
 	if sc.Description == "" {
-		f.About = rich(s.Components.Schemas.at(inner.Ref, inner).Description)
+		f.About = renderMarkdown(s.Components.Schemas.at(inner.Ref, inner).Description)
 	}
 	return f
 }
@@ -399,8 +399,8 @@ func typeOf(sc schema) string {
 	return text
 }
 
-// curls are the calls that the examples of an operation make, ready for a shell that has URL, TOKEN and JWT.
-func (s *spec) curls(method, path string, parameters []parameter, o *operation) []sample {
+// curlSamples are the calls that the examples of an operation make, ready for a shell that has URL, TOKEN and JWT.
+func (s *spec) curlSamples(method, path string, parameters []parameter, o *operation) []sample {
 	line := "curl -sS"
 	if method != "GET" && method != "POST" {
 		line += " -X " + method

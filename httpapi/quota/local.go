@@ -40,7 +40,7 @@ func (l Limit) Times(n int) Limit {
 }
 
 // Window returns the time in which an empty bucket fills.
-func (l Limit) Window() time.Duration { return lasting(float64(l.Burst) / l.Rate) }
+func (l Limit) Window() time.Duration { return boundedDuration(float64(l.Burst) / l.Rate) }
 
 // Use is the result of taking a token, with the rest of the bucket.
 type Use struct {
@@ -56,12 +56,12 @@ func (l Limit) used(allowed bool, left float64) Use {
 	left = min(left, float64(l.Burst))
 	return Use{
 		Allowed: allowed, Limit: l, Remaining: max(0, int(left)),
-		RetryAfter: lasting((1 - left) / l.Rate), Full: lasting((float64(l.Burst) - left) / l.Rate),
+		RetryAfter: boundedDuration((1 - left) / l.Rate), Full: boundedDuration((float64(l.Burst) - left) / l.Rate),
 	}
 }
 
-// lasting returns seconds as a duration of at most a year: with a tiny rate they would overflow.
-func lasting(seconds float64) time.Duration {
+// boundedDuration returns seconds as a duration of at most a year: with a tiny rate they would overflow.
+func boundedDuration(seconds float64) time.Duration {
 	const most = float64(365 * 24 * time.Hour)
 	return time.Duration(min(max(0, seconds*float64(time.Second)), most))
 }

@@ -153,7 +153,7 @@ func (s *share) borrow(ctx context.Context, lender Lender, key string, now time.
 	s.held, s.left, s.lent = s.held+lease.Granted, lease.Left, now
 	s.stale = now.Add(s.limit.Window())
 	if s.held <= 0 {
-		s.empty = now.Add(lasting((1 - float64(s.held) - s.left) / s.limit.Rate))
+		s.empty = now.Add(boundedDuration((1 - float64(s.held) - s.left) / s.limit.Rate))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func main() {
 
 func generate() error {
 	document := openapi.Document("")
-	small, err := essence(document)
+	small, err := simplified(document)
 	if err != nil {
 		return err
 	}
@@ -56,8 +56,8 @@ func generate() error {
 	return os.WriteFile(output, code, 0o644)                                            //nolint:gosec // source code
 }
 
-// essence is the document as the generator gets it.
-func essence(document []byte) ([]byte, error) {
+// simplified is the document as the generator gets it.
+func simplified(document []byte) ([]byte, error) {
 	var root map[string]any
 	if err := json.Unmarshal(document, &root); err != nil {
 		return nil, err
