@@ -183,7 +183,7 @@ func (c *connection) judge(l *link, err error) {
 	case c.current != l:
 	case err == nil:
 		l.proven, c.failures = true, 0
-	case lost(err) || !l.proven:
+	case connectionLost(err) || !l.proven:
 		c.replace(l, err)
 	}
 }

@@ -45,9 +45,9 @@ func missing(err error) bool {
 // wrongExpected reports whether an error is a conflict. The revisions are only in its text, so callers that need them read them again.
 func wrongExpected(err error) bool { return is(err, client.ErrorCodeWrongExpectedVersion) }
 
-// lost reports whether a client should be replaced: it closed itself, panicked, or cannot reach its node. In the last case the client
-// would discover another node itself, but leave the old connection open and calls waiting.
-func lost(err error) bool {
+// connectionLost reports whether a client should be replaced: it closed itself, panicked, or cannot reach its node. In the last case the
+// client would discover another node itself, but leave the old connection open and calls waiting.
+func connectionLost(err error) bool {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.Unavailable {
 		return true
 	}

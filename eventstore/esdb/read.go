@@ -161,7 +161,7 @@ func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Posit
 	known, seen := s.heads.known()
 	f, err := s.readFlow(ctx, func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
 		return c.ReadAll(onLeader(ctx), client.ReadAllOptions{Direction: client.Backwards, From: client.End{}}, count)
-	}, s.own)
+	}, s.isOfLog)
 	if err != nil {
 		return 0, false, err
 	}
@@ -330,7 +330,7 @@ func (s *Store) received(resolved *client.ResolvedEvent, wanted func(*client.Rec
 	if r == nil {
 		return message{err: errors.New("an answer without an event")}
 	}
-	m := message{position: eventstore.Position(r.Position.Commit), own: s.own(r)}
+	m := message{position: eventstore.Position(r.Position.Commit), own: s.isOfLog(r)}
 	if wanted(r) {
 		m.record, m.err = s.decode(r)
 	}

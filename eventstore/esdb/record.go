@@ -179,8 +179,8 @@ func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 // name returns a stream's name on the server.
 func (s *Store) name(stream string) string { return s.namespace + stream }
 
-// own reports whether a record is of this log: not a system event, not a link, and not of another namespace.
-func (s *Store) own(r *client.RecordedEvent) bool {
+// isOfLog reports whether a record is of this log: not a system event, not a link, and not of another namespace.
+func (s *Store) isOfLog(r *client.RecordedEvent) bool {
 	return strings.HasPrefix(r.StreamID, s.namespace) && !strings.HasPrefix(r.EventType, "$") &&
 		!reserved(r.StreamID[len(s.namespace):])
 }

@@ -240,7 +240,7 @@ func (r *reader) from() client.AllPosition {
 func (r *reader) receive(server *client.Subscription) message {
 	switch e := server.Recv(); {
 	case e.EventAppeared != nil:
-		return r.store.received(e.EventAppeared, r.store.own)
+		return r.store.received(e.EventAppeared, r.store.isOfLog)
 	case e.CheckPointReached != nil:
 		return message{position: eventstore.Position(e.CheckPointReached.Commit), checkpoint: true}
 	case e.CaughtUp != nil:
@@ -376,7 +376,7 @@ func (r *reader) pollOnce(ctx context.Context) (n int, err error) {
 			ctx = onLeader(ctx)
 		}
 		return c.ReadAll(ctx, client.ReadAllOptions{Direction: client.Forwards, From: r.from()}, lookPage)
-	}, r.store.own)
+	}, r.store.isOfLog)
 	if err != nil {
 		return 0, err
 	}

@@ -108,7 +108,7 @@ func (r *round) turn(ctx context.Context, s *session) error {
 	}
 	r.next, r.ended = time.Now().Add(s.WitnessInterval), make(chan error, 1)
 	given := *c
-	r.running.Go(func() { r.ended <- s.ask(ctx, given, missing) })
+	r.running.Go(func() { r.ended <- s.collectCosignatures(ctx, given, missing) })
 	return nil
 }
 
@@ -149,8 +149,9 @@ func (p *Publisher) cosigned(signed string) (keys []string) {
 	return keys
 }
 
-// ask collects cosignatures, and publishes the checkpoint once there are enough. A witness that does not cosign causes no error.
-func (s *session) ask(ctx context.Context, c checkpoint, from []pending) error {
+// collectCosignatures collects cosignatures, and publishes the checkpoint once there are enough. A witness that does not cosign causes no
+// error.
+func (s *session) collectCosignatures(ctx context.Context, c checkpoint, from []pending) error {
 	type answer struct {
 		pending
 		signatures string

@@ -145,8 +145,8 @@ func (t *tracing) attempts() func(context.Context, delivery.Attempt) (context.Co
 
 const traceParentHeader = "traceparent"
 
-// under returns a context whose spans belong to the trace of a traceparent.
-func under(ctx context.Context, traceParent string) context.Context {
+// withTraceParent returns a context whose spans belong to the trace of a traceparent.
+func withTraceParent(ctx context.Context, traceParent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceParentHeader: traceParent})
 }
 
@@ -162,7 +162,7 @@ func (t *tracing) request(r *http.Request) (*http.Request, string, func(httpapi.
 	case "healthz", "readyz", "metrics":
 		return r, "", func(httpapi.Traced) {}
 	}
-	ctx, span := t.tracer.Start(under(r.Context(), r.Header.Get(traceParentHeader)), "request", trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := t.tracer.Start(withTraceParent(r.Context(), r.Header.Get(traceParentHeader)), "request", trace.WithSpanKind(trace.SpanKindServer))
 	return r.WithContext(ctx), traceParentOf(ctx), func(done httpapi.Traced) {
 		span.SetName(done.Method + " " + done.Route)
 		span.SetAttributes(
@@ -223,7 +223,7 @@ func (t *tracing) projected(a projection.Applied) {
 			continue
 		}
 		seen[parent] = true
-		ctx := under(context.Background(), parent)
+		ctx := withTraceParent(context.Background(), parent)
 		if !trace.SpanContextFromContext(ctx).IsSampled() {
 			continue
 		}
@@ -237,7 +237,7 @@ func (t *tracing) projected(a projection.Applied) {
 
 // attempt starts the span of one attempt of a delivery.
 func (t *tracing) attempt(ctx context.Context, a delivery.Attempt) (_ context.Context, traceParent string, end func(status int, err error)) {
-	ctx, span := t.tracer.Start(under(ctx, a.TraceParent), "deliver "+a.Type, trace.WithSpanKind(trace.SpanKindClient),
+	ctx, span := t.tracer.Start(withTraceParent(ctx, a.TraceParent), "deliver "+a.Type, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(
 			attribute.String("leadlog.webhook_id", a.WebhookID), attribute.String("leadlog.delivery_id", a.DeliveryID),
 			attribute.Int("leadlog.attempt", a.Number),
