@@ -33,9 +33,9 @@ func (h *Handlers) Erasure(caller Caller) Erasure { return Erasure{h, caller} }
 // Account returns the account of the caller.
 func (e Erasure) Account() string { return e.caller.Account }
 
-// EraseLead appends lead.erased, with the hashes of the keys that will be destroyed, and releases the lead's claims, in one append.
-// Again means that an earlier call has appended the fact that is returned. The errors are lead.ErrNotFound, *lead.JoinedError and those of the store
-// and of keys.
+// EraseLead appends lead.erased, with the hashes of the keys that will be destroyed, and releases the lead's claims, in one append. Again
+// means that an earlier call has appended the fact that is returned. The errors are lead.ErrNotFound, *lead.JoinedError and those of the
+// store and of keys.
 func (e Erasure) EraseLead(ctx context.Context, leadID string, keys eventstore.KeyCommitments) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
 	if !event.ValidID(leadID) {
 		return fact, 0, false, lead.ErrNotFound
@@ -147,8 +147,8 @@ func (e Erasure) erasureOfLive(ctx context.Context, leadID string, held loadedLe
 	return fact, releases, nil
 }
 
-// erasureOfLost decides the fact of a lead that cannot be read although no fact on the log erased it, because the log was restored
-// from a backup of before the erasure. The ids of joined leads can still be read, but not the lead's values. So its claims keep naming
+// erasureOfLost decides the fact of a lead that cannot be read although no fact on the log erased it, because the log was restored from a
+// backup that is older than the erasure. The ids of joined leads can still be read, but not the lead's values. So its claims keep naming
 // it, and count as free.
 func (h *Handlers) erasureOfLost(ctx context.Context, held loadedLead) (erased event.LeadErased, err error) {
 	for recorded, err := range h.store.Read(ctx, held.stream, 0) {

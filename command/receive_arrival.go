@@ -149,7 +149,7 @@ func (h *Handlers) newKept(caller Caller, id string, now time.Time, received eve
 	}, err
 }
 
-// keep returns the write of the arrival with facts behind those that are appended before the outcome.
+// keep returns the write of the arrival: the facts that precede the outcome, then the outcome's.
 func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
 	write := eventstore.Write{Stream: c.kept.stream, Expect: c.kept.expect, Events: slices.Clip(c.kept.before)}
 	for _, data := range outcome {

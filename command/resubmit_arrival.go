@@ -187,7 +187,7 @@ func (a heldArrival) caller(by Caller) Caller {
 	}
 }
 
-// again returns the stream of an arrival that is decided on once more, by a caller.
+// again returns the stream of an arrival that a caller decides on again.
 func (a heldArrival) again(by Caller, before ...eventstore.Event) *kept {
 	return &kept{
 		caller: by, stream: a.stream, expect: a.expect, since: a.UpdatedAt, before: before, was: a.Arrival,

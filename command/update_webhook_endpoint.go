@@ -24,7 +24,7 @@ type WebhookUpdated struct {
 	Position eventstore.Position
 }
 
-// UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. Own headers are stored behind
+// UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. Custom headers are stored after
 // the fact: if that fails, nothing is sent until they are set again. The errors are webhook.ErrNotFound, field.Errors,
 // ErrLeadsHidden and those of the store and of Secrets.
 func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookEndpoint) (WebhookUpdated, error) {

@@ -75,7 +75,7 @@ func (n Names) Visitor(account, id string) string {
 	return n.name(event.VisitorStream(account, ""), account, "visitor", id)
 }
 
-// name returns a prefix with a hash of three parts behind it. They are separated by NUL, which no part contains. The parts, the
+// name returns a prefix followed by a hash of three parts. The parts are separated by NUL, which no part contains. The parts, the
 // hash and the name share one buffer, because every capture needs two names.
 func (n Names) name(prefix, account, kind, value string) string {
 	text := make([]byte, 0, 64)

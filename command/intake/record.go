@@ -2,13 +2,13 @@ package intake
 
 import "github.com/leadlog/leadlog/eventstore/event"
 
-// Record is an intake as it is shown, but for its times: without its secrets.
+// Record is an intake as answers show it, without its times and its secrets.
 type Record struct {
 	IntakeID    string            `json:"intakeId"`
 	Name        string            `json:"name"`
 	Kind        string            `json:"kind"`
 	Source      string            `json:"source"`
-	URL         string            `json:"url"` // the path of its address, behind the base address of the service
+	URL         string            `json:"url"` // the path of its address, after the base address of the service
 	Enabled     bool              `json:"enabled"`
 	Origins     []string          `json:"origins"`
 	Redirect    *string           `json:"redirect"`

@@ -181,7 +181,7 @@ func withAll(list, more []string) []string {
 	return list
 }
 
-// fill returns the members of theirs that are missing or empty in ours.
+// fill returns ours, with those members of theirs that are missing or empty in it.
 func fill(ours, theirs map[string]jsontext.Value) map[string]jsontext.Value {
 	missing := make(map[string]jsontext.Value)
 	for key, value := range theirs {
