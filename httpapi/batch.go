@@ -109,8 +109,7 @@ func (x *exchange) answerLines(key string) error {
 	return out.err
 }
 
-// arrivals yields the lines as captures, each counted against the account's limits in its turn. The request itself counted as the
-// first.
+// arrivals yields the lines as captures, and counts each against the account's limits. The request itself was counted as the first.
 func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.BatchArrival] {
 	return func(yield func(command.BatchArrival) bool) {
 		counted := true

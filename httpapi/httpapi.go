@@ -84,7 +84,7 @@ type Options struct {
 	Stopping <-chan struct{}
 
 	// PreviewFilter applies the filter of an endpoint to events, of the stored types that endpoints get. It has no effect. It waits for a
-	// turn before each event, and ends it behind.
+	// turn before each event, and ends the turn after it.
 	PreviewFilter func(ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (end func(), err error)) (query.FilterPreview, error)
 	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.
 	Ready func(context.Context) []Component

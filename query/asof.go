@@ -62,7 +62,7 @@ func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Positi
 	return r.positionAt(ctx, asOf.Time)
 }
 
-// positionAt finds the first row, behind the last place that is not later than a time, of an event that is, and then the last row before.
+// positionAt finds, after the last place that is not later than a time, the first row of a later event, and then the last row before that.
 // The id of an event begins with the time at which it was made.
 const positionAt = `
 	WITH place AS MATERIALIZED (

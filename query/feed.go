@@ -41,7 +41,7 @@ type FeedEvent struct {
 	Position  eventstore.Position `json:"position"`
 	Data      jsontext.Value      `json:"data"`
 	Erased    bool                `json:"erased"`
-	Cursor    string              `json:"cursor,omitzero"` // continues behind this event; in JSON lines
+	Cursor    string              `json:"cursor,omitzero"` // continues after this event; in JSON lines
 }
 
 // FeedTypes returns the stored types that a change feed shows, of the given kinds, such as event.LeadKind, and with a public name that
@@ -268,8 +268,8 @@ type FilterPreview struct {
 	Sample  []jsontext.Value `json:"sample"`  // the bodies of the first that match
 }
 
-// RecentEvents returns the last events of an account's change feed since a time, of the stored types, oldest first. It reads ever more
-// of the feed, backwards by the index of the log by account, until there are as many as limit, or one is earlier.
+// RecentEvents returns the last events of an account's change feed since a time, of the stored types, oldest first. It reads increasing
+// parts of the feed's end, found by the index of the log by account, until a part has as many events as limit, or an earlier one.
 func (r *Reader) RecentEvents(ctx context.Context, account string, types []string, since time.Time, limit int) (events []FeedEvent, err error) {
 	for blocks := 4; ; blocks *= 8 {
 		after, all, err := r.blocksBack(ctx, account, kindsOf(types), blocks)
@@ -294,7 +294,7 @@ func (r *Reader) RecentEvents(ctx context.Context, account string, types []strin
 	}
 }
 
-// blocksBack returns a position behind which the index of the log by account has so many entries of an account. If it has fewer, the
+// blocksBack returns a position after which the index of the log by account has so many entries of an account. If it has fewer, the
 // position is the beginning of the log, and all is true.
 func (r *Reader) blocksBack(ctx context.Context, account string, kinds []string, blocks int) (after eventstore.Position, all bool, err error) {
 	var position *int64

@@ -230,7 +230,7 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	switch {
 	case err == nil && state.Phase == lead.Joined:
 		return joinedSources(state, p)
-	case err == nil && p.Cursor == "": // every lead came from somewhere: the history is behind the view of leads
+	case err == nil && p.Cursor == "": // every lead has a source: the view of the history lags behind that of leads
 		err = ErrNotFound
 	}
 	return list, err

@@ -167,8 +167,8 @@ func scanned(leads selection, account string, filter LeadFilter, by string, reac
 	return leads
 }
 
-// indexed selects leads of before a time by the trigram index. Leads that must have something else too are looked at one by one, the
-// newest first, until the page is full: PostgreSQL must not move their conditions, hence OFFSET 0.
+// indexed selects leads that are earlier than a time by the trigram index. Further conditions are checked lead by lead, the newest first,
+// until the page is full. OFFSET 0 prevents PostgreSQL from moving these conditions.
 func indexed(leads selection, account string, filter LeadFilter, until time.Time, limit int) selection {
 	matches := selection{from: `SELECT created_at AS at, lead_id AS id FROM views.lead_search`, order: `at DESC, id DESC`, args: leads.args}
 	matches.and(`account = ?`, account)

@@ -43,8 +43,8 @@ type SourceCount struct {
 	Created int       `json:"created"` // arrivals that opened a lead: first touches
 	Merged  int       `json:"merged"`  // arrivals that merged into a lead: later touches
 	Refused int       `json:"refused"` // arrivals that were answered with a conflict
-	// Won and Value are about the leads that this source opened in the interval: how many of them are in the stage won
-	// now, whenever they came to it, and what these are worth together.
+	// Won is how many of the leads that this source opened in the interval are in a won stage now, whenever they reached it. Value is the
+	// sum of their values.
 	Won   int            `json:"won"`
 	Value jsontext.Value `json:"value"` // an exact number
 }
@@ -203,7 +203,7 @@ func scanSourceCount(row pgx.CollectableRow) (SourceCount, error) {
 // day is a day's number, counted from the first of the year 1.
 func day(t Timestamp) int64 { return (time.Time(t).Unix() - firstDay.Unix()) / (24 * 60 * 60) }
 
-// decodeReport returns the interval and source after which a report goes on: its beginning, for no cursor.
+// decodeReport returns the interval and source after which a report continues: its beginning without a cursor.
 func decodeReport(kind, cursor string) (start time.Time, source string, err error) {
 	if cursor == "" {
 		return firstDay.AddDate(-1, 0, 0), "", nil
@@ -317,16 +317,15 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 }
 
 const (
-	// clockSkew is how far the clocks of processes that append may be apart for a list by time to miss nothing: a zone's difference
-	// is less. What auditors are shown depends on no clock: there are fewer token events and reveals.
+	// clockSkew is the maximum difference of the clocks of processes that append. A list by time misses nothing up to that. It exceeds the
+	// difference of any two time zones. Lists for auditors do not depend on clocks.
 	clockSkew = 24 * time.Hour
-	// nearPositions are rather read than halved once more.
+	// nearPositions is the length of a range that is read and not halved again.
 	nearPositions = 500
 )
 
-// arrived adds the condition that an account's refused arrivals are not of before one time and of before another; a zero time
-// sets no bound. Without bounds on positions, PostgreSQL would scan the account's rows from the
-// beginning.
+// arrived adds the condition that an account's refused arrivals are not earlier than one time, and earlier than another; a zero time sets no
+// bound. Without bounds on positions, PostgreSQL would scan the account's rows from the beginning.
 func (r *Reader) arrived(ctx context.Context, s *selection, account string, since, until time.Time) error {
 	s.within(`at`, since, until)
 	if !storable(account) {
@@ -349,9 +348,9 @@ func (r *Reader) arrived(ctx context.Context, s *selection, account string, sinc
 	return nil
 }
 
-// bisectPosition finds, by bisection, a position up to which an account's refused arrivals are of before a time, and a later one behind
-// which they are not. Times grow with positions, except for how far clocks differ. The account's last row is behind every
-// middle, so the row that follows a middle is always one of the account's.
+// bisectPosition finds, by bisection, a position up to which an account's refused arrivals are earlier than a time, and a later position
+// after which they are not. Times grow with positions, except for the difference of clocks. The account's last row is after every middle, so
+// the row that follows a middle always belongs to the account.
 func (r *Reader) bisectPosition(ctx context.Context, account string, at time.Time) (before, last int64, err error) {
 	err = r.pool.QueryRow(ctx, `
 		WITH RECURSIVE half (before, last) AS (

@@ -90,7 +90,7 @@ func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
 	return t, err
 }
 
-// TokenIDs returns the ids of the tokens of all accounts behind one, in order, deleted ones too.
+// TokenIDs returns the ids of the tokens of all accounts that follow an id, in order, those of deleted tokens too.
 func (r *Reader) TokenIDs(ctx context.Context, after string) ([]string, error) {
 	rows, err := r.pool.Query(ctx, `SELECT token_id FROM views.token WHERE token_id > $1 ORDER BY token_id LIMIT 500000`, after)
 	if err != nil {

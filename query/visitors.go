@@ -166,7 +166,7 @@ func (r *Reader) ExpiredVisitors(ctx context.Context, now time.Time) iter.Seq2[E
 	}
 }
 
-// page looks at the next activities. More is false when there are none behind them that are a day old.
+// page reads the next activities. More is false when no activity after them is a day old.
 func (e *expiring) page(ctx context.Context) (more bool, err error) {
 	rows, err := e.pool.Query(ctx, expired, e.after, expiryPage, e.now, event.DefaultVisitorDays)
 	if err != nil {

@@ -107,11 +107,11 @@ func (s storySpan) has(at time.Time) bool {
 	return !at.Before(s.since) && (s.until.IsZero() || at.Before(s.until))
 }
 
-// leadSpan reads a page of a lead's events, in their order, and the event behind it, which ends the page's time.
+// leadSpan reads a page of a lead's events, in their order, and the event after it, which ends the page's time.
 func (v *visit) leadSpan(p *params, shown *leadPage, id string) (timeline query.Timeline, at storySpan, err error) {
 	moment := query.Moment{Limit: storyEvents + 1, AsOf: p.revision("revision")}
 	first := eventstore.Revision(-1) // of the page, when it is known before it is read
-	end := eventstore.Revision(-1)   // behind the page
+	end := eventstore.Revision(-1)   // after the page
 	from, before := p.revision("from"), p.revision("before")
 	switch {
 	case !shown.Newest:

@@ -447,7 +447,7 @@ func (s *spec) curlSamples(method, path string, parameters []parameter, o *opera
 	return all
 }
 
-// indented is JSON for people. A string is as it is: lines of JSON.
+// indented returns indented JSON. A string is returned without quotes: it is lines of JSON.
 func indented(value jsontext.Value) string {
 	if lines, err := jsontext.AppendUnquote(nil, value); err == nil {
 		return string(lines)

@@ -214,7 +214,7 @@ func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig))
 		return nil, err
 	}
 	session(config.ConnConfig)
-	config.PingTimeout = connectSeconds * time.Second // without it, a connection to an unreachable server would stay in the pool for ever
+	config.PingTimeout = connectSeconds * time.Second // without it, a connection to an unreachable server would stay in the pool forever
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
