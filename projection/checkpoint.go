@@ -62,11 +62,6 @@ func (s seen) onLog(ctx context.Context, store eventstore.Store) (bool, error) {
 	return eventstore.HasEvent(ctx, store, s.stream, s.revision, s.event)
 }
 
-// Querier is a connection or a transaction.
-type Querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // database is a connection, or a pool of them.
 type database interface {
 	execer
@@ -74,12 +69,12 @@ type database interface {
 }
 
 // findCheckpoint reads the checkpoint in the schema of the connection.
-func findCheckpoint(ctx context.Context, db Querier, projector string) (c checkpoint, found bool, err error) {
+func findCheckpoint(ctx context.Context, db schema.Querier, projector string) (c checkpoint, found bool, err error) {
 	return findCheckpointIn(ctx, db, `checkpoint`, projector)
 }
 
 // findCheckpointIn reads the checkpoint in a table, whose name is quoted SQL.
-func findCheckpointIn(ctx context.Context, db Querier, table, projector string) (c checkpoint, found bool, err error) {
+func findCheckpointIn(ctx context.Context, db schema.Querier, table, projector string) (c checkpoint, found bool, err error) {
 	var position int64
 	c.projector = projector
 	err = db.QueryRow(ctx, `
@@ -134,7 +129,7 @@ func openCheckpoint(ctx context.Context, db database, p Projector, store eventst
 }
 
 // AppliedUpTo returns the position of the view that a projector serves: 0 when there is no such view, or none of this log.
-func AppliedUpTo(ctx context.Context, db Querier, store eventstore.Store, projector string) (eventstore.Position, error) {
+func AppliedUpTo(ctx context.Context, db schema.Querier, store eventstore.Store, projector string) (eventstore.Position, error) {
 	c, found, err := findCheckpointIn(ctx, db, schema.Views+`.checkpoint`, projector)
 	if err != nil || !found {
 		return 0, schema.Unavailable(err)
@@ -156,7 +151,7 @@ func AppliedUpTo(ctx context.Context, db Querier, store eventstore.Store, projec
 }
 
 // CheckLog returns ErrForeignLog if there are views and none of them is of this log.
-func CheckLog(ctx context.Context, db Querier, store eventstore.Store) error {
+func CheckLog(ctx context.Context, db schema.Querier, store eventstore.Store) error {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
 		return err

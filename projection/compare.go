@@ -123,7 +123,7 @@ func (b *builder) dropCopy(ctx context.Context) {
 }
 
 // liveCheckpoint returns the checkpoint of the live view: position 0 when the view was never built.
-func (b *builder) liveCheckpoint(ctx context.Context, db Querier) (checkpoint, error) {
+func (b *builder) liveCheckpoint(ctx context.Context, db schema.Querier) (checkpoint, error) {
 	c, found, err := findCheckpointIn(ctx, db, pgx.Identifier{b.Live, "checkpoint"}.Sanitize(), b.projector.Name())
 	if err != nil {
 		return c, err

@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // execer is a connection or a transaction.
 type execer interface {
 	Rows
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	schema.Executor
 }
 
 // These queries yield statements that create another table like an existing one. Names stay the same, because a later migration finds

@@ -19,6 +19,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // Event is an event of the log, decoded.
@@ -81,7 +82,7 @@ type Chooser interface {
 
 // Rows is a connection, a pool of them or a transaction.
 type Rows interface {
-	Querier
+	schema.Querier
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 

@@ -94,7 +94,7 @@ func (Place) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 // placeTime is the time of the last row, which is the latest time of all events up to it.
 type placeTime struct{ at time.Time }
 
-func lastPlace(ctx context.Context, db projection.Querier) (last *placeTime, err error) {
+func lastPlace(ctx context.Context, db schema.Querier) (last *placeTime, err error) {
 	last = &placeTime{}
 	err = db.QueryRow(ctx, `SELECT at FROM place ORDER BY at DESC LIMIT 1`).Scan(&last.at)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -117,7 +117,7 @@ type block map[blockPart]struct{}
 
 type blockPart struct{ account, kind string }
 
-func lastBlock(ctx context.Context, db projection.Querier) (b block, err error) {
+func lastBlock(ctx context.Context, db schema.Querier) (b block, err error) {
 	b = block{}
 	var accounts, kinds []string
 	err = db.QueryRow(ctx, `
