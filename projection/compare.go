@@ -154,8 +154,8 @@ func (b *builder) tryNext(ctx context.Context) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	applied := errors.New("applied")
-	err = b.fold(ctx, func(ctx context.Context, whole batch) error {
-		next, err := b.cut(whole)
+	err = b.fold(ctx, func(ctx context.Context, shared batch) error {
+		next, err := b.cut(shared)
 		if err != nil || len(next.events) == 0 {
 			return err
 		}

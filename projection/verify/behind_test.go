@@ -98,6 +98,6 @@ func TestVerify_StuckView(t *testing.T) {
 	found := run(t, w)
 	stuck := fmt.Sprintf("view lead: the view cannot apply the events after its checkpoint, which is at position %d: ", position-1)
 	require.True(t, anyContains(found, stuck), "%q", found)
-	require.Contains(t, found, "view lead, row "+first+": is not what the log says", "its rows are compared nevertheless")
+	require.Contains(t, found, "view lead, row "+first+": differs from the log", "its rows are compared nevertheless")
 	require.False(t, anyContains(found, "view account"), "%q", found)
 }
