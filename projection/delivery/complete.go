@@ -312,7 +312,7 @@ func saveHealth(batch *pgx.Batch, results []result, report func(EndpointFailure)
 	// earlier URL may have been in flight when it was changed.
 	batch.Queue(`
 		WITH seen AS (
-		    SELECT id, max(url) AS url, max(good) AS good, max(bad) AS bad,
+		    SELECT id, coalesce(max(url) FILTER (WHERE at_current_url), max(url)) AS url, max(good) AS good, max(bad) AS bad,
 		           min(bad) FILTER (WHERE at_current_url AND (bad > last OR last IS NULL)) AS first_bad
 		      FROM (SELECT u.*, e.url IS NOT NULL AS at_current_url, max(good) OVER (PARTITION BY id) AS last
 		              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS u (id, url, good, bad)

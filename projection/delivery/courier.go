@@ -356,25 +356,22 @@ func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 	return c.withinLimits(ctx, rows)
 }
 
-// withinLimits returns the claimed rows that the rate limits of their endpoints allow now. The others are returned to the queue.
+// withinLimits returns the claimed rows that the rate limits of their endpoints allow now. The others are returned to the queue. No new
+// attempt is made at a row that this process still holds, so its limit does not matter.
 func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 	wanted := map[string]int{}
+	var now, limited []row
 	for _, r := range rows {
-		if r.rateLimit > 0 && c.pace != nil && !r.dead {
+		if r.rateLimit > 0 && c.pace != nil && !r.dead && !c.windows.holds(r.id) {
 			wanted[r.webhookID]++
+			limited = append(limited, r)
+		} else {
+			now = append(now, r)
 		}
-	}
-	if len(wanted) == 0 {
-		return rows, nil
 	}
 	granted := map[string]int{}
-	var now []row
-	for _, r := range rows {
-		n, limited := wanted[r.webhookID]
-		if !limited || r.dead {
-			now = append(now, r)
-			continue
-		}
+	for _, r := range limited {
+		n := wanted[r.webhookID]
 		if _, asked := granted[r.webhookID]; !asked {
 			var err error
 			if granted[r.webhookID], err = c.pace(ctx, r.webhookID, r.rateLimit, n); err != nil {

@@ -253,6 +253,14 @@ func (ws *windows) stop() (back []row) {
 	return back
 }
 
+// holds reports whether a row is claimed and not saved.
+func (ws *windows) holds(id string) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	_, held := ws.held[id]
+	return held
+}
+
 // heldIDs returns the ids of the claimed rows that are not saved.
 func (ws *windows) heldIDs() []string {
 	ws.mu.Lock()

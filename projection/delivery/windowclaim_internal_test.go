@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -64,6 +65,21 @@ func TestWindows_HungEndpointsClaimFew(t *testing.T) {
 			require.Positive(t, freeOf(ws, "well"))
 		})
 	}
+}
+
+// The row's lease was lost, so the row was claimed again while the attempt at it went on. If it were returned to the queue for its
+// endpoint's rate limit, that would end the process's hold on it, and a second attempt could start beside the first.
+func TestCourier_HoldsRowClaimedAgainBeyondLimit(t *testing.T) {
+	t.Parallel()
+	exhausted := func(context.Context, string, float64, int) (int, error) { return 0, nil }
+	c := &Courier{windows: newWindows(), pace: exhausted, results: make(chan result, 2)}
+	held, other := row{id: "a", webhookID: "w", rateLimit: 1}, row{id: "b", webhookID: "w", rateLimit: 1}
+	require.Len(t, c.windows.take([]row{held}), 1)
+	now, err := c.withinLimits(t.Context(), []row{held, other})
+	require.NoError(t, err)
+	require.Equal(t, []row{held}, now)
+	require.Len(t, c.results, 1)
+	require.Equal(t, other, (<-c.results).row)
 }
 
 func TestWindows_WakesWhenNotFull(t *testing.T) {

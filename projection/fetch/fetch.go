@@ -65,6 +65,8 @@ type Fetcher struct {
 	client *http.Client
 	wake   chan struct{}
 
+	interrupted bool // the last session failed, and no query has succeeded since
+
 	mu       sync.Mutex
 	inFlight map[string]string              // intakes by arrival id
 	finished map[string]eventstore.Position // by arrival id: the view may show the arrival as received until it reaches the position
@@ -98,11 +100,11 @@ const (
 
 // Run fetches until the context is done.
 func (f *Fetcher) Run(ctx context.Context) {
-	for logged := false; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		err := f.session(ctx)
-		if ctx.Err() == nil && !logged {
+		if ctx.Err() == nil && !f.interrupted { // logged once
 			f.Log.Warn("fetches of arrivals interrupted, reconnecting", slog.Any("error", err))
-			logged = true
+			f.interrupted = true
 		}
 		_ = eventstore.Sleep(ctx, retryPause)
 	}
@@ -146,6 +148,10 @@ func (f *Fetcher) serve(ctx context.Context) error {
 		due, err := f.due(ctx)
 		if err != nil {
 			return err
+		}
+		if f.interrupted {
+			f.Log.Info("fetches of arrivals resumed")
+			f.interrupted = false
 		}
 		for _, d := range due {
 			attempts.Go(func() {

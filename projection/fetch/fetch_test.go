@@ -284,6 +284,22 @@ func TestFetcher_RecoversFromFailures(t *testing.T) {
 	require.Equal(t, 3, g.times("31"), "fetched again when it could not be appended")
 }
 
+func TestFetcher_LogsEachInterruption(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.fetcher(t)
+	for n := range 2 {
+		pgtest.Disconnect(t, s.URL)
+		logged := func(message string) func() bool {
+			return func() bool { return strings.Count(s.logged.String(), message) > n }
+		}
+		require.Eventually(t, logged("fetches of arrivals interrupted"), projectiontest.Soon, time.Millisecond)
+		pgtest.Reconnect(t, s.URL)
+		require.Eventually(t, logged("fetches of arrivals resumed"), projectiontest.Soon, time.Millisecond)
+	}
+	require.Equal(t, 2, strings.Count(s.logged.String(), "fetches of arrivals interrupted"), "each is logged once")
+}
+
 // After a process has ended in any way, another one repeats its fetches.
 func TestFetcher_NextProcessContinues(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,8 @@ type logReader struct {
 	tree             logTree
 	tokens           map[string]int               // live ones, by account
 	endpoints        map[string]int               // live ones, by account
-	intakes          map[string]int               // live ones, by account
+	intakes          map[string]int               // live ones, by account, without that of demo data
+	demoIntakes      map[string]struct{}          // streams
 	brokenEndpoints  map[string]error             // why deliveries to an endpoint cannot be signed
 	brokenIntakes    map[string]error             // why senders to an intake cannot be authenticated
 	leaves           map[string]int64             // number of leaves of each account's tree
@@ -96,13 +97,17 @@ func (r *logReader) find(kind, format string, args ...any) {
 
 // brokenFindings reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot be authenticated.
 func (r *logReader) brokenFindings() (findings []string) {
-	for _, id := range slices.Sorted(maps.Keys(r.brokenIntakes)) {
-		findings = append(findings, fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.brokenIntakes[id]))
+	for i, id := range slices.Sorted(maps.Keys(r.brokenIntakes)) {
+		if i < r.limit {
+			findings = append(findings, fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.brokenIntakes[id]))
+		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.brokenEndpoints)) {
-		findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.brokenEndpoints[id]))
+	for i, id := range slices.Sorted(maps.Keys(r.brokenEndpoints)) {
+		if i < r.limit {
+			findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.brokenEndpoints[id]))
+		}
 	}
-	return findings[:min(len(findings), r.limit)]
+	return findings
 }
 
 // pendingFindings reports idempotency keys whose outcome is missing.
@@ -149,7 +154,7 @@ func (r *logReader) note(ctx context.Context, e eventstore.Recorded) error {
 // count checks the limits of accounts.
 func (r *logReader) count(e eventstore.Recorded, data event.Data) {
 	account := e.Metadata.Account
-	switch data.(type) {
+	switch data := data.(type) {
 	case event.TokenCreated:
 		if r.tokens[account]++; r.tokens[account] > token.MaxPerAccount {
 			r.find("token", "account %s has %d tokens from position %d on", account, r.tokens[account], e.Position)
@@ -164,11 +169,15 @@ func (r *logReader) count(e eventstore.Recorded, data event.Data) {
 		r.endpoints[account]--
 		delete(r.brokenEndpoints, event.WebhookID(e.Stream))
 	case event.IntakeCreated:
-		if r.intakes[account]++; r.intakes[account] > intake.MaxPerAccount {
+		if data.Demo { // it does not count against the limit
+			r.demoIntakes[e.Stream] = struct{}{}
+		} else if r.intakes[account]++; r.intakes[account] > intake.MaxPerAccount {
 			r.find("intake", "account %s has %d intakes from position %d on", account, r.intakes[account], e.Position)
 		}
 	case event.IntakeDeleted:
-		r.intakes[account]--
+		if _, demo := r.demoIntakes[e.Stream]; !demo {
+			r.intakes[account]--
+		}
 		delete(r.brokenIntakes, event.IntakeID(e.Stream))
 	}
 }

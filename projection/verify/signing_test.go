@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"testing"
 
@@ -57,6 +58,12 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 		return []string{"deliveries to endpoint " + of + " cannot be signed: " + why}
 	}
 	require.Equal(t, says(deleted, delivery.ErrNoSecret.Error()), signing())
+	signed.BrokenIntakes = func(context.Context) (map[string]error, error) {
+		return map[string]error{"1": sealbox.ErrDamaged, "2": sealbox.ErrDamaged, "3": sealbox.ErrDamaged, "4": sealbox.ErrDamaged}, nil
+	}
+	require.Len(t, signing(), signed.Limit+1, "the limit is of each kind")
+	require.Contains(t, signing(), says(deleted, delivery.ErrNoSecret.Error())[0])
+	signed.BrokenIntakes = nil
 	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
 	w.Project(t)
 	findings, err := signed.Run(t.Context())

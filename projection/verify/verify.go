@@ -195,7 +195,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, tree logTree, report 
 	}
 	r = logReader{
 		tx: tx, limit: v.Limit, seed: maphash.MakeSeed(), sparse: v.Sparse, tree: tree,
-		tokens: map[string]int{}, endpoints: map[string]int{}, intakes: map[string]int{},
+		tokens: map[string]int{}, endpoints: map[string]int{}, intakes: map[string]int{}, demoIntakes: map[string]struct{}{},
 		brokenEndpoints: brokenEndpoints, brokenIntakes: brokenIntakes, leaves: map[string]int64{},
 		pending: map[string]pendingOutcome{}, pendingClaims: map[ulid.ULID]string{},
 		erased: map[string]erasure{}, erasedStreams: map[string]bool{}, forgotten: map[string]forgottenVisitor{},
