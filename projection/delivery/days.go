@@ -18,6 +18,7 @@ const (
 	keptDays     = schema.DeliveryDays
 	openDays     = 3 // today and the next days, so that no batch has to create partitions at midnight
 	daysInterval = time.Hour
+	daysRetry    = time.Minute
 	lockTimeout  = `2s` // for dropping partitions, which blocks other sessions
 )
 
@@ -30,12 +31,8 @@ type Days struct {
 
 // Run calls Turn every hour until the context is done.
 func (d Days) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := d.Turn(ctx); err != nil && ctx.Err() == nil {
-			d.Log.Warn("partitions of deliveries not maintained", slog.Any("error", err))
-		}
-		_ = eventstore.Sleep(ctx, daysInterval)
-	}
+	work := eventstore.Background{Work: "maintain the partitions of deliveries", Interval: daysInterval, Retry: daysRetry, Log: d.Log}
+	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, d.Turn(ctx) })
 }
 
 // Turn creates and drops the partitions that are due.

@@ -46,26 +46,16 @@ const replayLease = "delivery replays"
 
 const (
 	replayPoll   = 250 * time.Millisecond
-	replayAgain  = 5 * time.Second // after a failure
-	replayRows   = 8000            // in a transaction, rounded up to a page
-	replayEvents = 50_000          // maximum number of events read for a transaction, if few match
+	replayRetry  = 5 * time.Second
+	replayRows   = 8000   // in a transaction, rounded up to a page
+	replayEvents = 50_000 // maximum number of events read for a transaction, if few match
 	maxQueued    = 150_000
 )
 
 // Run advances replays until the context is done.
 func (r Replayer) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		worked, err := r.Turn(ctx)
-		if err != nil && ctx.Err() == nil {
-			r.Log.Warn("replay interrupted", slog.Any("error", err))
-		}
-		switch {
-		case err != nil && !worked:
-			_ = eventstore.Sleep(ctx, replayAgain)
-		case err != nil || !worked:
-			_ = eventstore.Sleep(ctx, replayPoll)
-		}
-	}
+	work := eventstore.Background{Work: "queue deliveries of replays", Interval: replayPoll, Retry: replayRetry, Log: r.Log}
+	work.Run(ctx, r.Turn)
 }
 
 // Turn advances every open replay by one step, so that none waits for a long or failing one. It reports whether any replay has advanced.

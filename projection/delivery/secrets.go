@@ -224,12 +224,10 @@ func (s *Secrets) unseal(webhookID string, sealed sealbox.Sealed) (string, error
 
 // Run destroys expired secrets, and secrets left by deleted endpoints, until the context is done.
 func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
-	for ctx.Err() == nil {
-		if err := errors.Join(s.DestroyExpired(ctx), s.DestroyLeft(ctx)); err != nil && ctx.Err() == nil {
-			log.Warn("expired signing secrets not destroyed", slog.Any("error", err))
-		}
-		_ = eventstore.Sleep(ctx, time.Minute)
-	}
+	work := eventstore.Background{Work: "destroy expired signing secrets", Interval: time.Minute, Log: log}
+	work.Run(ctx, func(ctx context.Context) (bool, error) {
+		return false, errors.Join(s.DestroyExpired(ctx), s.DestroyLeft(ctx))
+	})
 }
 
 // DestroyExpired deletes the replaced secrets that have expired.

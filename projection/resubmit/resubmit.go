@@ -85,8 +85,8 @@ type Worker struct {
 }
 
 const (
-	poll       = time.Second
-	retryPause = 5 * time.Second // after a failure
+	poll  = time.Second
+	retry = 5 * time.Second
 	// pageSize is how many arrivals are captured before the progress is saved. If the process is killed before that, they are captured again,
 	// which has no effect.
 	pageSize = 50
@@ -94,18 +94,8 @@ const (
 
 // Run processes requests until the context is done.
 func (w Worker) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		worked, err := w.Turn(ctx)
-		pause := poll
-		switch {
-		case err != nil && ctx.Err() == nil:
-			w.Log.Warn("resubmission of arrivals interrupted", slog.Any("error", err))
-			pause = retryPause
-		case worked:
-			continue
-		}
-		_ = eventstore.Sleep(ctx, pause)
-	}
+	work := eventstore.Background{Work: "resubmit arrivals", Interval: poll, Retry: retry, Log: w.Log}
+	work.Run(ctx, w.Turn)
 }
 
 // Turn processes the oldest request that no other worker processes. Worked is false when there is none, or the view lags.

@@ -112,12 +112,8 @@ func (s *Intakes) destroy(ctx context.Context, statement string, arguments ...an
 
 // Run destroys the secrets that killed processes left, until the context is done.
 func (s *Intakes) Run(ctx context.Context, log *slog.Logger) {
-	for ctx.Err() == nil {
-		if err := s.DestroyLeft(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("replaced secrets of intakes not destroyed", slog.Any("error", err))
-		}
-		_ = eventstore.Sleep(ctx, time.Minute)
-	}
+	work := eventstore.Background{Work: "destroy replaced secrets of intakes", Interval: time.Minute, Log: log}
+	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, s.DestroyLeft(ctx) })
 }
 
 // Broken returns the intakes for which Get fails, with the reason, without those that the view has seen deleted. An intake whose secrets

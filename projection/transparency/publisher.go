@@ -39,9 +39,10 @@ type Options struct {
 // Publisher publishes the tree of one log. Any number of processes may run one; a lease lets one at a time write.
 type Publisher struct {
 	Options
-	origin   string
-	refusals []atomic.Uint64 // by witness
-	faulty   string          // the fault that was logged last
+	origin      string
+	refusals    []atomic.Uint64 // by witness
+	faulty      string          // the fault that was logged last
+	interrupted bool            // no session has begun since this was logged
 }
 
 // New prepares a Publisher.
@@ -81,8 +82,9 @@ func (p *Publisher) Run(ctx context.Context) {
 		case errors.As(err, &fault):
 			wait = faultPause
 			p.report(ctx, fault)
-		default:
-			p.Logger.Warn("tree of the log interrupted", slog.Any("error", err))
+		case !p.interrupted: // logged once
+			p.Logger.Warn("tree of the log interrupted, retrying", slog.Any("error", err))
+			p.interrupted = true
 		}
 		_ = eventstore.Sleep(ctx, wait)
 	}
@@ -163,6 +165,7 @@ func (p *Publisher) serve(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return schema.Unavailable(err)
 	}
+	p.interrupted = false
 	return schema.Unavailable(s.follow(ctx))
 }
 

@@ -37,28 +37,22 @@ type expiry struct {
 func (e expiry) run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
-		e.every(ctx, visitorInterval, visitorRetry, "expired visitors not forgotten", func(ctx context.Context) error {
+		e.every(ctx, visitorInterval, visitorRetry, "forget expired visitors", func(ctx context.Context) error {
 			return e.forgetVisitors(ctx, time.Now())
 		})
 	})
 	running.Go(func() {
-		e.every(ctx, arrivalInterval, arrivalInterval, "expired arrivals not deleted", func(ctx context.Context) error {
+		e.every(ctx, arrivalInterval, arrivalInterval, "delete expired arrivals", func(ctx context.Context) error {
 			return e.deleteArrivals(ctx, time.Now())
 		})
 	})
-	e.every(ctx, tokenInterval, tokenInterval, "tokens that expire soon not announced", e.announceTokens)
+	e.every(ctx, tokenInterval, tokenInterval, "announce tokens that expire soon", e.announceTokens)
 	running.Wait()
 }
 
-func (e expiry) every(ctx context.Context, interval, retry time.Duration, failed string, turn func(context.Context) error) {
-	for ctx.Err() == nil {
-		pause := interval
-		if err := turn(ctx); err != nil && ctx.Err() == nil {
-			e.log.Warn(failed, slog.Any("error", err))
-			pause = retry
-		}
-		_ = eventstore.Sleep(ctx, pause)
-	}
+func (e expiry) every(ctx context.Context, interval, retry time.Duration, work string, turn func(context.Context) error) {
+	eventstore.Background{Work: work, Interval: interval, Retry: retry, Log: e.log}.
+		Run(ctx, func(ctx context.Context) (bool, error) { return false, turn(ctx) })
 }
 
 // announceTokens announces up to expiryAtOnce tokens that are due now; later turns announce the rest.

@@ -28,22 +28,10 @@ type silence struct {
 	silent   atomic.Int64 // intakes at the latest turn
 }
 
-// run logs the first failure and the first success after it. While views are rebuilt, turns may fail for hours.
+// run takes turns until the context is done. While views are rebuilt, turns may fail for hours.
 func (s *silence) run(ctx context.Context) {
-	failing := false
-	for ctx.Err() == nil {
-		err := s.turn(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !failing:
-			s.log.Warn("silent intakes not reported, retrying", slog.Any("error", err))
-		case err == nil && failing:
-			s.log.Info("silent intakes are reported again")
-		}
-		failing = err != nil
-		_ = eventstore.Sleep(ctx, silenceInterval)
-	}
+	eventstore.Background{Work: "report silent intakes", Interval: silenceInterval, Log: s.log}.
+		Run(ctx, func(ctx context.Context) (bool, error) { return false, s.turn(ctx) })
 }
 
 // turn waits until the views have every arrival up to now, so that none of them is missed, and reports what is due.

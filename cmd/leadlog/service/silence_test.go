@@ -1,20 +1,15 @@
 package service
 
 import (
-	"bytes"
-	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
-	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/query"
@@ -94,29 +89,4 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	require.Equal(t, [][]string{{"intake.silent", "intake.resumed"}, {"intake.silent"}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
 	turn(now.Add(2 * time.Hour))
 	require.Equal(t, [][]string{{"intake.silent", "intake.resumed", "intake.silent"}, {"intake.silent"}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
-}
-
-// unavailableStore fails to return its head.
-type unavailableStore struct {
-	eventstore.Store
-	calls int
-}
-
-func (s *unavailableStore) Head(context.Context) (eventstore.Position, error) {
-	s.calls++
-	return 0, eventstore.ErrUnavailable
-}
-
-func TestSilence_LogsFirstFailure(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var written bytes.Buffer
-		store := &unavailableStore{}
-		s := &silence{store: store, log: slog.New(slog.NewTextHandler(&written, nil)), now: time.Now}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*silenceInterval)
-		defer cancel()
-		s.run(ctx)
-		require.Greater(t, store.calls, 5)
-		require.Equal(t, 1, strings.Count(written.String(), "\n"), written.String())
-	})
 }

@@ -1,0 +1,72 @@
+package eventstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+func TestBackground_PausesAndLogs(t *testing.T) {
+	t.Parallel()
+	away, full := errors.New("away"), errors.New("full")
+	turns := []struct {
+		more  bool
+		err   error
+		pause time.Duration // after it
+		log   string
+	}{
+		{true, nil, 0, ""},
+		{false, nil, time.Minute, ""},
+		{false, away, time.Second, "WARN background work failed, retrying (away)"},
+		{false, away, time.Second, ""},
+		{true, away, time.Minute, ""}, // a part has failed
+		{false, full, time.Second, "WARN background work failed, retrying (full)"},
+		{true, nil, 0, "INFO background work succeeds again"},
+		{false, nil, time.Minute, ""},
+		{false, full, time.Second, "WARN background work failed, retrying (full)"},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var written bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		n, last := 0, time.Now()
+		b := eventstore.Background{Work: "sweep", Interval: time.Minute, Retry: time.Second, Log: slog.New(slog.NewTextHandler(&written, nil))}
+		b.Run(ctx, func(context.Context) (bool, error) {
+			if n > 0 {
+				require.Equal(t, turns[n-1].pause, time.Since(last), "after turn %d", n-1)
+			}
+			if n == len(turns) {
+				cancel()
+				return false, errors.New("the service stops")
+			}
+			last = time.Now()
+			n++
+			return turns[n-1].more, turns[n-1].err
+		})
+		var want []string
+		for _, turn := range turns {
+			if turn.log != "" {
+				want = append(want, turn.log)
+			}
+		}
+		var got []string
+		for line := range strings.Lines(written.String()) {
+			_, line, _ = strings.Cut(strings.TrimSpace(line), "level=")
+			level, line, _ := strings.Cut(line, ` msg="`)
+			message, rest, _ := strings.Cut(line, `" work=sweep`)
+			if cause, failed := strings.CutPrefix(rest, " error="); failed {
+				message += " (" + cause + ")"
+			}
+			got = append(got, level+" "+message)
+		}
+		require.Equal(t, want, got)
+	})
+}
