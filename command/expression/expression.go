@@ -13,6 +13,7 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
@@ -33,6 +34,8 @@ const (
 	// The estimate assumes inputs of this size. At evaluation, larger ones meet CostLimit.
 	assumedElements = 100
 	assumedText     = 100
+
+	maxScalarText = 40 // characters of the text of a number, a time or a truth value
 
 	// maxText is how many bytes of an input's text an expression sees. A single call, such as one of a regular expression, cannot be
 	// interrupted, so its input must be bounded. No field of a lead may be as long.
@@ -224,7 +227,15 @@ func classified(err error) error {
 // assumed estimates the sizes of inputs.
 type assumed struct{}
 
-func (assumed) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
+// EstimateCallCost bounds the text of a number, a time or a truth value, which CEL takes for unbounded, so that it can be put together
+// with other text.
+func (assumed) EstimateCallCost(_, overload string, _ *cost.AstNode, _ []cost.AstNode) *cost.CallEstimate {
+	switch overload {
+	case overloads.IntToString, overloads.UintToString, overloads.DoubleToString, overloads.BoolToString,
+		overloads.TimestampToString, overloads.DurationToString:
+		text := cost.RangedSizeEstimate(0, maxScalarText)
+		return cost.NewCallEstimate(cost.FixedCostEstimate(1), &text)
+	}
 	return nil
 }
 

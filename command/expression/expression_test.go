@@ -99,6 +99,27 @@ func TestPairs_CutsLongNames(t *testing.T) {
 	require.JSONEq(t, `{"`+long[:100]+`": 1, "`+long+`2": 2}`, got, "a name is not truncated if two names would become equal")
 }
 
+// A country code before a number was refused as too costly: CEL takes the text of a number for unbounded.
+func TestCompile_JoinsTextOfNumbers(t *testing.T) {
+	t.Parallel()
+	const body = `{"n": 9876543210, "list": [1, 2], "at": "2026-01-02T03:04:05Z"}`
+	for source, want := range map[string]string{
+		`"+91" + string(int(body.n))`:                           `"+919876543210"`,
+		`string(size(body.list)) + " items"`:                    `"2 items"`,
+		`string(uint(body.n)) + "u"`:                            `"9876543210u"`,
+		`string(double(body.n) / 4.0) + "x"`:                    `"2.4691358025e+09x"`,
+		`string(body.n > 5) + "?"`:                              `"true?"`,
+		`string(timestamp(body.at)) + "!"`:                      `"2026-01-02T03:04:05Z!"`,
+		`string(duration("90m")) + "!"`:                         `"5400s!"`,
+		`[1, 2, 3].map(x, string(x)).join("-") + "."`:           `"1-2-3."`,
+		`string(timestamp(body.at).getFullYear()) + "-" + "01"`: `"2026-01"`,
+	} {
+		got, err := evaluated(t, source, body)
+		require.NoError(t, err, source)
+		require.Equal(t, want, got, source)
+	}
+}
+
 // Expressions whose run time or result has no bound do not compile.
 func TestCompile_RejectsBombs(t *testing.T) {
 	t.Parallel()
@@ -117,6 +138,7 @@ func TestCompile_RejectsBombs(t *testing.T) {
 		"string growth":     growth + ` == ""`,
 		"input growth":      `body.s.replace("a", "` + strings.Repeat("b", 1500) + `").replace("b", "` + strings.Repeat("c", 300) + `")`,
 		"format growth":     `"%.999999999f".format([1.5])`,
+		"number growth":     `(string(1) + "` + strings.Repeat("a", 500) + `")` + strings.Repeat(`.replace("a", "aaaaaaaaaa")`, 6),
 		"long":              strings.Repeat("1+", 1200) + "1",
 		"nested":            strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100),
 		"nested lists":      "size(" + strings.Repeat("[", 100) + strings.Repeat("]", 100) + ")",

@@ -22,9 +22,9 @@ func TestManual_Examples(t *testing.T) {
 	require.NoError(t, err)
 	env := expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{"body": expression.Any})
 	examples := regexp.MustCompile("(?m)^\\|.*\\| `([^`]+)` \\| `([^`]+)` \\|$").FindAllStringSubmatch(string(manual), -1)
-	require.Len(t, examples, 13)
+	require.Len(t, examples, 14)
 	for _, example := range examples {
-		program, err := env.Compile(example[1], expression.Any, expression.Text, expression.Bool, expression.Object)
+		program, err := env.Compile(example[1], expression.Any, expression.Text, expression.Number, expression.Bool, expression.Object)
 		require.NoError(t, err, example[1])
 		got, _, err := program.JSON(map[string]any{"body": body})
 		require.NoError(t, err, example[1])
