@@ -365,7 +365,7 @@ func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Err
 		wrong.Add("signature.header", "must be the name of a header")
 	}
 	if len(s.Prefix) > maxFieldKey || strings.ContainsFunc(s.Prefix, unicode.IsControl) {
-		wrong.Add("signature.prefix", "must be at most 100 characters")
+		wrong.Add("signature.prefix", "must be at most 100 characters, none of them a control character")
 	}
 	return s, wrong
 }
@@ -382,8 +382,11 @@ func (c Update) applySecrets(settings event.IntakeSettings, s Secrets, wrong fie
 		}
 		*value = *given
 	}
-	if c.Secret != nil && *c.Secret != "" { // no secret leaves the present one
+	switch {
+	case c.Secret != nil && *c.Secret != "":
 		set(nameSecret, c.Secret, &s.Secret)
+	case c.Signature != nil: // the present secret stays, and has to suit the new scheme
+		set(nameSecret, &s.Secret, &s.Secret)
 	}
 	set(nameAppSecret, c.AppSecret, &s.AppSecret)
 	set(nameVerifyToken, c.VerifyToken, &s.VerifyToken)

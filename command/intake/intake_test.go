@@ -246,6 +246,27 @@ func TestChange_Refuses(t *testing.T) {
 	require.Equal(t, []string{"challenge.secret"}, fields(t, err), "the stored secret belongs to the previous provider")
 }
 
+// An intake that was changed to basic authentication kept a secret that no sender can present: from then on, every post was 401.
+func TestChange_SchemeSuitsSecret(t *testing.T) {
+	t.Parallel()
+	bearer := intake.Update{Name: new("Calls"), Kind: new(intake.Webhook), Secret: new("token"), Signature: &event.IntakeSignature{Scheme: "bearer"}}
+	s, secrets := live(t, bearer)
+	basic := &event.IntakeSignature{Scheme: "basic"}
+	_, after, err := s.Change("acme", intake.Update{Signature: basic}, secrets, false)
+	require.Equal(t, []string{"secret"}, fields(t, err))
+	require.Equal(t, secrets, after)
+	_, after, err = s.Change("acme", intake.Update{Signature: basic, Secret: new("user:password")}, secrets, false)
+	require.NoError(t, err)
+	require.Equal(t, "user:password", after.Secret)
+	_, after, err = s.Change("acme", intake.Update{Signature: &event.IntakeSignature{Scheme: "header", Header: "X-Key"}}, secrets, false)
+	require.NoError(t, err, "the other schemes take any secret")
+	require.Equal(t, secrets, after)
+	bearer.Secret = new("user:password")
+	s, secrets = live(t, bearer)
+	_, _, err = s.Change("acme", intake.Update{Signature: basic}, secrets, false)
+	require.NoError(t, err)
+}
+
 func TestRotate_ByKind(t *testing.T) {
 	t.Parallel()
 	s, secrets := live(t, intake.Update{Name: new("Forms"), Kind: new(intake.Typeform), Secret: new("old")})

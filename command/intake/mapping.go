@@ -238,7 +238,7 @@ func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, er
 
 var (
 	errNotObject  = errors.New("must be an object")
-	errDeliveryID = errors.New("must be a text of at most 200 characters")
+	errDeliveryID = errors.New("must be text of at most 200 characters or a whole number of 64 bits")
 )
 
 func (mapped *Mapped) setDeliveryID(value jsontext.Value) error {

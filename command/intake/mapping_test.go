@@ -329,7 +329,7 @@ func TestMap_DeliveryIDs(t *testing.T) {
 	}
 	for _, id := range []string{`1.5`, `{}`, `[1]`, `true`, `"` + strings.Repeat("é", 201) + `"`} {
 		_, wrong := m.Map(Request{Body: []byte(`{"id": ` + id + `}`)})
-		require.Equal(t, field.Errors{{Field: "deliveryId", Message: "must be a text of at most 200 characters"}}, wrong, id)
+		require.Equal(t, field.Errors{{Field: "deliveryId", Message: "must be text of at most 200 characters or a whole number of 64 bits"}}, wrong, id)
 	}
 }
 
