@@ -59,6 +59,11 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 	if err != nil {
 		return preview, err
 	}
+	headers := make(map[string][]string, len(cmd.Request.Headers))
+	for name, value := range cmd.Request.Headers {
+		headers[name] = []string{value}
+	}
+	cmd.Request.Headers = intake.VisibleHeaders(settings, headers)
 	preview.Mapped, preview.Wrong = mapping.Map(cmd.Request)
 	if preview.Mapped.Test || preview.Mapped.Skip || preview.Mapped.Honeypot { // the fields do not matter then
 		preview.Wrong = nil

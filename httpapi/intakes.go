@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"net/http"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -190,11 +189,8 @@ func (x *exchange) previewArrival() (answer, error) {
 	body.only("contentType", "body", "headers", "query", "mapping")
 	preview := command.PreviewArrival{Account: x.caller.Account, IntakeID: id, Request: intake.Request{
 		ContentType: cmp.Or(body.text("contentType"), "application/json"), Body: []byte(body.text("body")),
-		Headers: map[string]string{}, Query: body.mapping("query"),
+		Headers: body.mapping("headers"), Query: body.mapping("query"),
 	}}
-	for name, value := range body.mapping("headers") {
-		preview.Request.Headers[strings.ToLower(name)] = value
-	}
 	if body.has("mapping") {
 		preview.Mapping = new(body.mapping("mapping"))
 	}

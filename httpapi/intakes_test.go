@@ -206,6 +206,18 @@ func TestIntakes_Preview(t *testing.T) {
 	require.Nil(t, shown.at("data", "lastArrivalAt"), "a preview has no effect")
 }
 
+// A preview showed credentials to the mapping, which no post does: a mapping of them seemed to work.
+func TestIntakes_PreviewHidesProofs(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.intake(`{"name":"Shop","kind":"webhook","secret":"k","signature":{"scheme":"header","header":"X-Shop"},"mapping":{"metadata":"headers"}}`)
+	headers := map[string]string{"Authorization": "Bearer t", "Cookie": "c=1", "X-Shop": "k", "X-Campaign": "diwali"}
+	given, err := json.Marshal(headers)
+	require.NoError(t, err)
+	preview := s.as(http.MethodPost, path+"/preview", `{"body":"{\"email\":\"asha@example.com\"}","headers":`+string(given)+`}`).is(http.StatusOK)
+	require.Equal(t, map[string]any{"source": "webhook", "x-campaign": "diwali"}, preview.at("data", "lead", "metadata"))
+}
+
 // Fields of a test, or of a post that the mapping skips, do not matter: such a post is discarded.
 func TestIntakes_PreviewDiscarded(t *testing.T) {
 	t.Parallel()
