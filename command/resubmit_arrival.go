@@ -268,13 +268,14 @@ func notFetched(a arrival.Arrival) field.Errors {
 	return wrong
 }
 
-// unresolved returns the errors of an arrival that remain when fields are set. A phone or email resolves those of the whole body.
+// unresolved returns the errors of an arrival that remain when fields are set. A phone or email resolves those of the whole body. Errors
+// of fields that no capture has, such as the delivery id, cannot be resolved by a field, and do not matter to who sets fields by hand.
 func unresolved(wrong field.Errors, set map[string]jsontext.Value) (left field.Errors) {
 	_, phone := set["phone"]
 	_, email := set["email"]
 	for _, e := range wrong {
 		_, replaced := set[e.Field]
-		if !replaced && !(e.Field == "body" && (phone || email)) {
+		if !replaced && !intake.OfPost(e.Field) && !(e.Field == "body" && (phone || email)) {
 			left = append(left, e)
 		}
 	}

@@ -95,6 +95,34 @@ func TestResubmitArrival_CapturesOnce(t *testing.T) {
 	require.Len(t, w.events(), before)
 }
 
+// An arrival with a delivery id or a skip that is wrong could be repaired by no field: setting deliveryId or skip made a custom field.
+func TestResubmitArrival_SetResolvesFieldsOfPost(t *testing.T) {
+	t.Parallel()
+	for name, expression := range map[string]string{"deliveryId": `body.paid`, "skip": `body.paid > 5`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			p := w.process()
+			id := w.received(p, func(r *command.ReceiveArrival) {
+				*r = receiveCommand(`{"phone":"+919876512345","paid":true}`)
+				r.Mapped.Wrong.Add(name, "is wrong")
+			})
+			changed := settings
+			changed.Mapping = map[string]string{name: expression}
+			w.append(event.IntakeStream(intakeID), event.IntakeChanged{IntakeSettings: changed})
+
+			_, err := p.resubmit(t.Context(), id, "")
+			wrong, _ := errors.AsType[field.Errors](err)
+			require.Len(t, wrong, 1)
+			require.Equal(t, name, wrong[0].Field)
+			captured, err := p.resubmit(t.Context(), id, `{"name":"Asha"}`)
+			require.NoError(t, err)
+			require.Equal(t, "Asha", captured.Lead.Name)
+			require.Len(t, captured.Lead.CustomFields, 1, "paid")
+		})
+	}
+}
+
 func TestResubmitArrival_Concurrent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -66,6 +66,9 @@ func MappingFields() []string {
 	return names
 }
 
+// OfPost reports whether a field of a mapping decides on the post, and is no field of a capture.
+func OfPost(name string) bool { return name == fieldDeliveryID || name == fieldSkip }
+
 // environment has the variables of mappings.
 var environment = expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{
 	"body": expression.Any, "headers": expression.Texts, "query": expression.Texts,
