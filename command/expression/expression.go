@@ -240,7 +240,7 @@ func (assumed) EstimateCallCost(_, overload string, _ *cost.AstNode, _ []cost.As
 }
 
 func (assumed) EstimateSize(node cost.AstNode) *cost.SizeEstimate {
-	if len(node.Path()) == 0 && (node.ComputedSize() != nil || !selectsOptional(node.Expr())) {
+	if len(node.Path()) == 0 && (node.ComputedSize() != nil || !readsMember(node.Expr())) {
 		return nil
 	}
 	size, text := cost.RangedSizeEstimate(0, assumedElements), cost.RangedSizeEstimate(0, assumedText)
@@ -251,25 +251,19 @@ func (assumed) EstimateSize(node cost.AstNode) *cost.SizeEstimate {
 	return &size
 }
 
-// selectsOptional reports whether an expression is a chain of members of a variable in which one is optional, such as x.?y.z. CEL does
-// not know that it reads an input.
-func selectsOptional(e ast.Expr) bool {
-	optional := false
-	for {
-		switch e.Kind() {
-		case ast.IdentKind:
-			return optional
-		case ast.SelectKind:
-			e = e.AsSelect().Operand()
-		case ast.CallKind:
-			call := e.AsCall()
-			if call.FunctionName() != operators.OptSelect && call.FunctionName() != operators.OptIndex {
-				return false
-			}
-			optional = true
-			e = call.Args()[0]
-		default:
-			return false
-		}
+// readsMember reports whether an expression is a member of a value, such as x.y, x.?y or list.filter(e, e.z)[0].y. Without this, CEL takes
+// a member for unbounded when it cannot follow it to an input: behind an optional one, and in an element of a computed list. A member
+// of an object that the expression made itself may be larger than an input; that meets the limits of the evaluation.
+func readsMember(e ast.Expr) bool {
+	if e == nil { // an element of which CEL knows the type alone
+		return false
 	}
+	switch e.Kind() {
+	case ast.SelectKind:
+		return true
+	case ast.CallKind:
+		function := e.AsCall().FunctionName()
+		return function == operators.OptSelect || function == operators.OptIndex
+	}
+	return false
 }

@@ -120,6 +120,31 @@ func TestCompile_JoinsTextOfNumbers(t *testing.T) {
 	}
 }
 
+// A member of an element of a computed list was taken for unbounded, so that any function of it was refused as too costly.
+func TestCompile_MembersOfComputedLists(t *testing.T) {
+	t.Parallel()
+	const body = `{"answers": [{"q": "name", "a": "Asha"}, {"q": "tel", "a": "98765 43210"}]}`
+	for source, want := range map[string]string{
+		`body.answers.filter(x, x.q == "tel")[0].a.replace(" ", "")`:     `"9876543210"`,
+		`"+91 " + body.answers.filter(x, x.q == "tel")[0].a`:             `"+91 98765 43210"`,
+		`body.answers.filter(x, x.q == "city")[?0].?a.orValue("") + "."`: `"."`,
+		`first(body.answers.map(x, x.q == "name", x.a)).upperAscii()`:    `"ASHA"`,
+		`[{"n": body.answers}].map(x, x.n[0].a + "!")[0]`:                `"Asha!"`,
+	} {
+		got, err := evaluated(t, source, body)
+		require.NoError(t, err, source)
+		require.Equal(t, want, got, source)
+	}
+}
+
+// The estimate of the cost asked for the size of an element of which CEL knows the type alone, and panicked.
+func TestCompile_ListsOfMembers(t *testing.T) {
+	t.Parallel()
+	got, err := evaluated(t, `[{"a": body.l}].map(x, {"a": [x.a, x.a]})[0].a == [[1], [1]]`, `{"l": [1]}`)
+	require.NoError(t, err)
+	require.Equal(t, "true", got)
+}
+
 // Expressions whose run time or result has no bound do not compile.
 func TestCompile_RejectsBombs(t *testing.T) {
 	t.Parallel()
@@ -194,6 +219,7 @@ func TestEval_EstimatesCostBeforeCall(t *testing.T) { // not parallel: it measur
 	for name, source := range map[string]string{
 		"replace":         `body.s.replace("a", body.s)`,
 		"replace some":    `body.s.replace("a", body.s, 30000)`,
+		"replace member":  `[{"a": body.s}].filter(x, true)[0].a.replace("a", body.s)`,
 		"join":            `body.l.join(body.s)`,
 		"format":          `"` + strings.Repeat("%s", 150) + `".format([` + strings.Repeat("body.s, ", 149) + `body.s])`,
 		"search":          `body.s.indexOf(body.s.substring(1, 20000) + "b")`,

@@ -22,7 +22,7 @@ func TestManual_Examples(t *testing.T) {
 	require.NoError(t, err)
 	env := expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{"body": expression.Any})
 	examples := regexp.MustCompile("(?m)^\\|.*\\| `([^`]+)` \\| `([^`]+)` \\|$").FindAllStringSubmatch(string(manual), -1)
-	require.Len(t, examples, 14)
+	require.Len(t, examples, 15)
 	for _, example := range examples {
 		program, err := env.Compile(example[1], expression.Any, expression.Text, expression.Number, expression.Bool, expression.Object)
 		require.NoError(t, err, example[1])
