@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -143,6 +144,52 @@ func TestCompile_ListsOfMembers(t *testing.T) {
 	got, err := evaluated(t, `[{"a": body.l}].map(x, {"a": [x.a, x.a]})[0].a == [[1], [1]]`, `{"l": [1]}`)
 	require.NoError(t, err)
 	require.Equal(t, "true", got)
+}
+
+// leaves and forms make random expressions: each # of a form is another expression, and v the variable of the innermost loop.
+var leaves = []string{"1", "2.5", `"ab"`, "null", "true", "body", "headers", "body.l", "body.s", "{}", "[]", "v", "v", "v"}
+var forms = []string{
+	"#.a", "#.?b", "#[#]", "#[?#]", "[#, #]", `{"a": #, "b": #}`, "#.map(v, #)", "#.map(v, #, #)", "#.filter(v, #)", "#.exists(v, #)",
+	"#.transformList(i, v, #)", "#.transformMap(k, v, #)", "(# + #)", "(# == #)", "(# in #)", "(# ? # : #)", "#.orValue(#)", "#.optMap(v, #)",
+	`pick(#, ["a"])`, "first([#, #])", "merge([#, #])", "words([#, #])", `pairs(#, "a", "b")`, `omit(#, ["a*"])`, "minor(#, #)", "dyn(#)",
+	"string(#)", "int(#)", "size(#)", `#.split(",").join("-")`, "#.replace(#, #)", "#.substring(#)", `"%s %d".format([#, #])`, "has(#.a)",
+}
+
+func expression(r *rand.Rand, depth int) string {
+	if depth == 0 {
+		return leaves[r.IntN(len(leaves))]
+	}
+	var b strings.Builder
+	for i, text := range strings.Split(forms[r.IntN(len(forms))], "#") {
+		if i > 0 {
+			b.WriteString(expression(r, r.IntN(depth)))
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+// Whatever an owner writes is refused or evaluated within the limit, without a panic of the library that estimates its cost.
+func TestCompile_RandomExpressions(t *testing.T) {
+	t.Parallel()
+	parsed, err := Parse([]byte(`{"l": [1, {"a": "x", "b": ["y"]}], "a": {"a": ["q"], "b": "s"}, "s": "` + strings.Repeat("a,", maxText/2) + `"}`))
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(1, 2))
+	compiled := 0
+	for range 1500 {
+		source := "dyn([body].map(v, " + expression(r, 1+r.IntN(5)) + "))"
+		var steps uint64
+		require.NotPanics(t, func() {
+			program, err := environment.Compile(source, Any)
+			if err != nil {
+				return
+			}
+			compiled++
+			_, steps, _ = program.JSON(map[string]any{"body": parsed, "headers": map[string]string{"a": "b"}})
+		}, source)
+		require.LessOrEqual(t, steps, uint64(CostLimit), source)
+	}
+	require.Greater(t, compiled, 100)
 }
 
 // Expressions whose run time or result has no bound do not compile.
