@@ -369,3 +369,16 @@ func TestEval_ConcurrentCostErrors(t *testing.T) {
 	}
 	running.Wait()
 }
+
+// The race detector found that the first compilation with an undeclared name wrote what other compilations read.
+func TestCompile_Concurrent(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		env := NewEnvironment(CostLimit, map[string]Type{"body": Any})
+		var done sync.WaitGroup
+		for _, source := range []string{`bodi.a`, `body.l.map(x, x.a)`, `body.l.filter(x, x.a).map(y, y)`, `hedders.a`} {
+			done.Go(func() { _, _ = env.Compile(source, Any) })
+		}
+		done.Wait()
+	}
+}
