@@ -33,6 +33,8 @@ const (
 // An intake that is not cached is looked up on the log, within a limit of the client's address.
 func arriving(x *exchange) error {
 	x.record.credential = "intake"
+	// A browser that posts a form shows the answer to a person, also when the intake is not found.
+	x.html = preferred(x.r.Header.Values("Accept"), mediaJSON, mediaHTML) == mediaHTML
 	id := x.pathParam("id")
 	if !event.ValidID(id) {
 		return intake.ErrNotFound
@@ -47,6 +49,7 @@ func arriving(x *exchange) error {
 		return err
 	}
 	x.intake = found
+	x.html = x.html && found.State.Settings.Kind == intake.Form
 	x.identify(found.State.Account, "system:intake", "intake:"+id)
 	return nil
 }

@@ -27,7 +27,6 @@ type formPost struct {
 // receiveForm answers a post of a page's form, or of a script of the page.
 func (x *exchange) receiveForm() (answer, error) {
 	f := &formPost{exchange: x, begun: time.Now()} // for a duration, so not the configured clock
-	x.html = preferred(x.r.Header.Values("Accept"), mediaJSON, mediaHTML) == mediaHTML
 	if err := x.byIntake(x.checkOrigin); err != nil {
 		return answer{}, err
 	}

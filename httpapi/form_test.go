@@ -91,6 +91,11 @@ func TestForm_Answers(t *testing.T) {
 	require.Contains(t, shown.raw, "<li>phone ")
 	require.NotContains(t, shown.raw, "<b>")
 	require.Equal(t, "text/html; charset=utf-8", s.deliver(plain, strings.Repeat("x", 1<<20+1), html).is(http.StatusRequestEntityTooLarge).header.Get("Content-Type"))
+	unknown := s.deliver("/in/01J00000000000000000000000", "phone=9876543210", html).is(http.StatusNotFound)
+	require.Equal(t, "text/html; charset=utf-8", unknown.header.Get("Content-Type"))
+	require.Contains(t, unknown.raw, "<h1>Not sent</h1>")
+	hook, _ := s.createIntake(bearerIntake)
+	require.Equal(t, "application/json; charset=utf-8", s.deliver(hook, "{}", html).is(http.StatusUnauthorized).header.Get("Content-Type"))
 
 	fields := url.Values{"phone": {"9876543212"}}
 	for i := range 51 {
