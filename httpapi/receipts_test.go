@@ -95,6 +95,9 @@ func TestCertificate_OfErasure(t *testing.T) {
 	fails := register(`{"url":"https://two.example.com/hook","events":["lead.erased"]}`)
 	waits := register(`{"url":"https://three.example.com/hook"}`)
 	tokensOnly := register(`{"url":"https://four.example.com/hook","events":["token.created"]}`)
+	deletedLater := register(`{"url":"https://six.example.com/hook","events":["lead.created"]}`)
+	deletedBefore := register(`{"url":"https://seven.example.com/hook","events":["lead.created"]}`)
+	s.as(http.MethodDelete, endpoints+"/"+deletedBefore, "").is(http.StatusOK)
 	joined := s.leadID(s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated))
 	id := s.leadID(s.capture(`{"phone":"9876543210","name":"Asha"}`).is(http.StatusCreated))
 	s.join(id, joined).is(http.StatusOK)
@@ -119,6 +122,13 @@ func TestCertificate_OfErasure(t *testing.T) {
 	finish(acknowledges, "delivered", 204)
 	finish(fails, "failed", 500)
 	later := register(`{"url":"https://five.example.com/hook"}`)
+	deleted := s.as(http.MethodDelete, endpoints+"/"+deletedLater, "").is(http.StatusOK).header.Get("X-Log-Position")
+	s.as(http.MethodGet, "/api/v1/crm/audit/events?minPosition="+deleted, "").is(http.StatusOK)
+	require.Eventually(t, func() bool { // the fan-out may be behind
+		var gone bool
+		err := s.pool.QueryRow(t.Context(), `SELECT deleted FROM delivery.endpoint WHERE webhook_id = $1`, deletedLater).Scan(&gone)
+		return err == nil && gone
+	}, time.Minute, 2*time.Millisecond)
 
 	read := func(scope string) reply {
 		return s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, scope)})
@@ -141,8 +151,8 @@ func TestCertificate_OfErasure(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{
 		acknowledges: "acknowledged one.example.com 1 204", fails: "failed two.example.com 1 500", waits: "pending three.example.com 0 0",
-		tokensOnly: "not_sent four.example.com 0 0",
-	}, states, "the endpoint %s was registered later", later)
+		tokensOnly: "not_sent four.example.com 0 0", deletedLater: "not_sent six.example.com 0 0",
+	}, states, "the endpoint %s was registered later, and %s was deleted before", later, deletedBefore)
 	require.NotContains(t, r.raw, "secret")
 	require.NotContains(t, r.raw, "Asha")
 	// The kept summary has the same states after the deliveries are dropped.

@@ -32,9 +32,8 @@ func (r Reader) Certificate(ctx context.Context, erased eventstore.Recorded, now
 	return c, err
 }
 
-// notified returns the endpoints that the account had when a lead was erased, except those that were deleted without having been
-// sent anything, and the outcome of lead.erased at each. It returns nil when an old erasure has no record at all: then it is not known
-// whether there was none, or it is lost.
+// notified returns the endpoints that the account had when a lead was erased, also those that were deleted later, and the outcome of
+// lead.erased at each. It returns nil when an old erasure has no record at all: then it is not known whether there was none, or it is lost.
 func (r Reader) notified(ctx context.Context, erased eventstore.Recorded, now time.Time) ([]audit.NotifiedEndpoint, error) {
 	rows, err := r.Pool.Query(ctx, `
 		SELECT e.webhook_id, e.url, coalesce(d.state, ''), d.finished_at, coalesce(d.attempts, 0), coalesce(d.status, 0)
@@ -49,8 +48,12 @@ func (r Reader) notified(ctx context.Context, erased eventstore.Recorded, now ti
 		               UNION ALL
 		              SELECT '', state, finished_at, attempts, status FROM delivery.erasure WHERE event_id = $3 AND webhook_id = e.webhook_id) AS known
 		       ORDER BY state = 'delivered' DESC, state = 'queued' DESC, delivery_id DESC LIMIT 1) AS d ON true
-		 WHERE e.account = $1 AND (d.state IS NOT NULL OR NOT e.deleted)
-		 ORDER BY e.webhook_id`, erased.Metadata.Account, erased.Stream, erased.ID.String())
+		 WHERE e.account = $1
+		   AND (d.state IS NOT NULL OR NOT e.deleted
+		        OR NOT EXISTS (SELECT FROM views.trail AS t
+		                        WHERE t.account = $1 AND t.subject = e.webhook_id AND t.type = $4 AND t.at < $5))
+		 ORDER BY e.webhook_id`,
+		erased.Metadata.Account, erased.Stream, erased.ID.String(), event.PublicName(event.WebhookDeleted{}.EventType()), erased.At)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}
