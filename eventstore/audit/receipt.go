@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,8 +28,8 @@ var (
 	ErrNotIncluded = errors.New("the tree of the checkpoint does not have the event at this index")
 	// ErrCosignatures means that too few of the trusted witnesses have cosigned a receipt's checkpoint.
 	ErrCosignatures = errors.New("too few witnesses have cosigned the checkpoint")
-	// ErrWitnessKey means that a text is not the key of a witness.
-	ErrWitnessKey = errors.New("not a key of a witness, such as example.com/witness+1a2b3c4d+BAUx…")
+	// ErrWitnessKey means that a text is not the key of a witness, or that a key is given twice.
+	ErrWitnessKey = errors.New("not keys of different witnesses, such as example.com/witness+1a2b3c4d+BAUx…")
 )
 
 // receiptHeader is the first line of a receipt.
@@ -154,6 +155,9 @@ func (t Trust) open(text []byte) (c torchwood.Checkpoint, cosigned []Cosignature
 		witness, err := torchwood.NewCosignatureVerifier(vkey)
 		if err != nil {
 			return c, nil, fmt.Errorf("%w: %s: %w", ErrWitnessKey, vkey, err)
+		}
+		if slices.Contains(t.Witnesses[:i], vkey) {
+			return c, nil, fmt.Errorf("%w: %s is given twice", ErrWitnessKey, vkey)
 		}
 		witnesses[i] = torchwood.SingleVerifierPolicy(witness)
 	}

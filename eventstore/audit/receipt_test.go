@@ -135,6 +135,7 @@ func TestReceipt_Trust(t *testing.T) {
 		"no key":                 {audit.Trust{}, audit.ErrPublicKey},
 		"witness key as log key": {audit.Trust{PublicKey: witness}, audit.ErrPublicKey},
 		"log key as witness key": {audit.Trust{trust.PublicKey, []string{trust.PublicKey}, 1}, audit.ErrWitnessKey},
+		"a witness key twice":    {audit.Trust{trust.PublicKey, []string{witness, witness}, 1}, audit.ErrWitnessKey},
 	} {
 		_, err := audit.OpenReceipt([]byte(text), c.trust)
 		require.ErrorIs(t, err, c.err, name)
