@@ -66,6 +66,9 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 		return cli.Usagef("--public-key=%q: %w", v.PublicKey, err)
 	case errors.Is(err, audit.ErrWitnessKey):
 		return cli.Usagef("--witness: %w", err)
+	case errors.Is(err, audit.ErrEvent):
+		fmt.Fprintf(c.Out, "%s: %v\n", v.Event, err)
+		return errRefuted
 	case err != nil:
 		fmt.Fprintf(c.Out, "%s: %v\n", file, err)
 		return errRefuted

@@ -104,7 +104,7 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	}{
 		{1, []string{"--receipt", receiptFile, "--event", eventFiles[1], "--public-key", key}, "id is "},
 		{1, []string{"--receipt", tampered, "--event", eventFiles[0], "--public-key", key}, "does not have the event"},
-		{1, []string{"--receipt", receiptFile, "--event", receiptFile, "--public-key", key}, "not an event"},
+		{1, []string{"--receipt", receiptFile, "--event", tampered, "--public-key", key}, tampered + ": not an event"},
 		{1, []string{"--receipt", eventFiles[0], "--event", eventFiles[0], "--public-key", key}, "not a receipt"},
 		{1, []string{"--receipt", receiptFile, "--event", eventFiles[0], "--public-key", other}, "not signed by this key"},
 		{2, []string{"--receipt", receiptFile, "--event", eventFiles[0], "--public-key", "key"}, "--public-key"},
