@@ -109,7 +109,7 @@ func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Recei
 	for _, k := range certificate.KeyCommitments {
 		fmt.Fprintf(c.Out, "destroyed: the key of lead %s with the hash %s\n", k.LeadID, k.Commitment)
 	}
-	fmt.Fprintln(c.Out, "stated by the service, and not proven by the log:")
+	fmt.Fprintln(c.Out, "stated in the file, and not proven by the log:")
 	switch {
 	case certificate.Endpoints == nil:
 		fmt.Fprintln(c.Out, "  no delivery to an endpoint is recorded")
