@@ -121,10 +121,11 @@ func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Recei
 		if e.AcknowledgedAt != nil {
 			at = " at " + *e.AcknowledgedAt
 		}
-		fmt.Fprintf(c.Out, "  endpoint %s (%s): %s%s\n", e.WebhookID, e.Host, strings.ReplaceAll(e.State, "_", " "), at)
+		stated := fmt.Sprintf("  endpoint %s (%s): %s%s", e.WebhookID, e.Host, strings.ReplaceAll(e.State, "_", " "), at)
+		fmt.Fprintln(c.Out, cli.Printable(stated))
 	}
 	for _, s := range certificate.CannotProve {
-		fmt.Fprintln(c.Out, "not proven:", s)
+		fmt.Fprintln(c.Out, "not proven:", cli.Printable(s))
 	}
 	return r, nil
 }

@@ -140,9 +140,10 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	changed := file(t, dir, "changed.json", strings.Replace(string(content), `"system:forget"`, `"user:ann"`, 1))
 	out, _ = outputOf(t, 1, offline, "verify", "--certificate", changed, "--public-key", key)
 	require.Contains(t, out, "erasure.actor is not what the proof says")
-	unproven := file(t, dir, "unproven.json", strings.Replace(string(content), "127.0.0.1:", "changed.example:", 1))
+	unproven := file(t, dir, "unproven.json", strings.Replace(string(content), "127.0.0.1:", `changed.example\u001b[2K:`, 1))
 	out, _ = outputOf(t, 0, offline, "verify", "--certificate", unproven, "--public-key", key)
-	require.Regexp(t, `stated in the file, and not proven by the log:\n  endpoint \w+ \(changed.example:`, out)
+	require.Regexp(t, `stated in the file, and not proven by the log:\n  endpoint \w+ \(changed.example`, out)
+	require.NotContains(t, out, "\x1b", "what anyone could have written there does not control the terminal")
 
 	// The log is copied and restored, and its views are rebuilt. The event has the same leaf, in an extension of the first receipt's tree.
 	trust := audit.Trust{PublicKey: key}
