@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -154,7 +153,7 @@ type Export struct {
 	fact   event.DataExported
 }
 
-// BeginExport records that a caller is about to export a list. The filter is by parameter; values of personal parameters are masked.
+// BeginExport records that a caller is about to export a list. The filter is by parameter; personal values are masked.
 // The errors are ErrNotRecorded and those of the store.
 func (h *Handlers) BeginExport(ctx context.Context, caller Caller, what, format string, filter map[string]string) (Export, error) {
 	id, err := h.newID()
@@ -187,21 +186,28 @@ func (h *Handlers) EndExport(ctx context.Context, e Export, rows int, complete b
 // PersonalFilters are the parameters of lists whose values are personal.
 func PersonalFilters() []string { return []string{"q", "phone", "email"} }
 
-// Limits of a recorded filter: its parameters, the bytes of a name, the characters of a value. Lists ignore unknown parameters, so a
-// caller may send any.
-const (
-	maxFilters    = 30
-	maxFilterName = 50
-	maxFilter     = 200
-)
+// plainFilters are the other parameters by which lists that are exported can be filtered.
+func plainFilters() []string {
+	return []string{
+		"asOf", "campaign", "createdSince", "createdUntil", "include", "leadId", "leadTemperature", "medium", "since", "source", "state",
+		"status", "type", "types", "until",
+	}
+}
 
+// maxFilter is the maximum length of a recorded value, in characters.
+const maxFilter = 200
+
+// maskedFilter returns what is recorded of a filter. The record is not erased with a person. So parameters that lists ignore, in which a
+// caller may send anything, are left out, and values with an email are masked.
 func maskedFilter(filter map[string]string) map[string]string {
 	masked := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(filter)) {
-		value := filter[name]
+	for name, value := range filter {
 		switch runes := []rune(strings.ToValidUTF8(value, "\uFFFD")); {
-		case value == "", len(name) > maxFilterName, !utf8.ValidString(name), len(masked) == maxFilters:
+		case value == "":
 		case slices.Contains(PersonalFilters(), name):
+			masked[name] = "***"
+		case !slices.Contains(plainFilters(), name):
+		case lead.NamesPerson(value, ""):
 			masked[name] = "***"
 		default:
 			masked[name] = string(runes[:min(len(runes), maxFilter)])

@@ -150,3 +150,28 @@ func TestTrail_SearchWithSemicolon(t *testing.T) {
 	require.Equal(t, map[string]any{"what": "leads", "fields": []any{"q"}}, records[0]["data"])
 	require.Equal(t, map[string]any{"source": "api", "campaign": "a;b"}, records[1]["data"].(map[string]any)["filter"])
 }
+
+// A caller may put personal data into any parameter. The record of an export is not erased with the person, so it has only the values of
+// parameters that filter lists, and of these none with an email.
+func TestTrail_ExportFilterWithoutPersonalData(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, query := range []string{
+		"source=api&campaign=diwali&name=Asha+Rao&contact=9876543210&Asha=1",
+		"source=api&campaign=asha@example.com&medium=asha%2540example.com",
+		"source=api&q=Asha&phone=9876543210&email=asha@example.com",
+	} {
+		path := "/api/v1/crm/touches?" + query
+		s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "text/csv"}}).is(http.StatusOK)
+	}
+	records := s.trail("&type=data.exported", 6)
+	var filters []any
+	for i := 0; i < len(records); i += 2 { // each export has two records
+		filters = append(filters, records[i]["data"].(map[string]any)["filter"])
+	}
+	require.Equal(t, []any{
+		map[string]any{"source": "api", "campaign": "diwali"},
+		map[string]any{"source": "api", "campaign": "***", "medium": "***"},
+		map[string]any{"source": "api", "q": "***", "phone": "***", "email": "***"},
+	}, filters)
+}

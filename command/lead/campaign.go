@@ -16,7 +16,7 @@ import (
 func Campaign(value func(name string) string, phone string) event.Campaign {
 	plain := func(name string) string {
 		given := value(name)
-		if Blank(given) || namesPerson(given, phone) {
+		if Blank(given) || NamesPerson(given, phone) {
 			return ""
 		}
 		return given
@@ -99,9 +99,9 @@ func Scalar(v jsontext.Value) string {
 	return s
 }
 
-// namesPerson reports whether a value has an email, or a phone in any of the ways it is written: with punctuation, in other digits,
-// or without its country code, which has at most three.
-func namesPerson(value, phone string) bool {
+// NamesPerson reports whether a value has an email, or a phone in any of the ways it is written: with punctuation, in other digits,
+// or without its country code, which has at most three. An empty phone is in no value.
+func NamesPerson(value, phone string) bool {
 	if !isASCII(value) {
 		value = norm.NFKC.String(value)
 	}
