@@ -67,7 +67,7 @@ func (x *exchange) feedRequest() (f feedRequest, err error) {
 		p.wrong.Add("types", "must be types of events such as lead.created or lead.*, separated by commas")
 	}
 	cursor := p.text("after")
-	if err := p.wrong.Err(); err != nil {
+	if err := x.waitFor(p); err != nil { // for no view: the feed is read from the log
 		return f, err
 	}
 	if f.epoch, err = x.Query.Epoch(x.ctx); err != nil {

@@ -158,7 +158,7 @@ func TestFeed_Parameters(t *testing.T) {
 	for query, name := range map[string]string{
 		"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "wait=31": "wait", "wait=-1": "wait", "wait=NaN": "wait",
 		"types=data.revealed": "types", "types=lead.creat": "types", "types=lead.*,": "types", "types=claim.*": "types", "after=x": "after",
-		"after=a&after=b": "after",
+		"after=a&after=b": "after", "minPosition=x": "minPosition", "minPosition=999999": "minPosition",
 	} {
 		r := s.as(http.MethodGet, eventsPath+"?"+query, "").is(http.StatusBadRequest)
 		require.Equal(t, name, r.at("errors").([]any)[0].(map[string]any)["field"], query)
