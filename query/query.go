@@ -124,9 +124,12 @@ const (
 	longestPause = 50 * time.Millisecond
 )
 
-// WaitFor returns when views have reached a position. The error is ErrBehind when they do not within five seconds, and
-// eventstore.ErrUnknownPosition for a position beyond the end of the log.
+// WaitFor returns when views have reached a position; at once for no views, of what is read from the log. The error is ErrBehind when they
+// do not within five seconds, and eventstore.ErrUnknownPosition for a position beyond the end of the log.
 func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, views ...string) error {
+	if len(views) == 0 {
+		return r.checkOnLog(ctx, position)
+	}
 	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	for _, view := range views {
@@ -145,10 +148,8 @@ func (r *Reader) await(ctx context.Context, view string, position eventstore.Pos
 	if at, err := r.Position(ctx, view); err != nil || at >= position {
 		return err
 	}
-	if head, err := r.store.Head(ctx); err != nil {
+	if err := r.checkOnLog(ctx, position); err != nil {
 		return err
-	} else if position > head {
-		return fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
 	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if err := eventstore.Sleep(ctx, pause); err != nil {
@@ -158,6 +159,15 @@ func (r *Reader) await(ctx context.Context, view string, position eventstore.Pos
 			return err
 		}
 	}
+}
+
+// checkOnLog returns eventstore.ErrUnknownPosition for a position beyond the end of the log.
+func (r *Reader) checkOnLog(ctx context.Context, position eventstore.Position) error {
+	head, err := r.store.Head(ctx)
+	if err == nil && position > head {
+		err = fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
+	}
+	return err
 }
 
 // CatchUp returns when views have reached the present end of the log. The error is ErrBehind when they do not within five seconds.
