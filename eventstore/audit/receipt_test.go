@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,11 +32,25 @@ func newLogSigner(t testing.TB, name string, seed byte) *audit.Signer {
 	return s
 }
 
-func newWitness(t testing.TB, seed byte) *torchwood.CosignatureSigner {
+// fixedWitness signs at a fixed time, so that a receipt is the same in every process. The signer of the library takes the present time.
+type fixedWitness struct {
+	*torchwood.CosignatureSigner
+	key ed25519.PrivateKey
+}
+
+var cosignedAt = time.Date(2026, 3, 1, 9, 5, 0, 0, time.UTC)
+
+func newWitness(t testing.TB, seed byte) fixedWitness {
 	t.Helper()
-	witness, err := torchwood.NewCosignatureSigner(fmt.Sprintf("witness-%d.example", seed), ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32)))
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32))
+	signer, err := torchwood.NewCosignatureSigner(fmt.Sprintf("witness-%d.example", seed), key)
 	require.NoError(t, err)
-	return witness
+	return fixedWitness{signer, key}
+}
+
+func (w fixedWitness) Sign(checkpoint []byte) ([]byte, error) {
+	signed := fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", cosignedAt.Unix(), checkpoint)
+	return append(binary.BigEndian.AppendUint64(nil, uint64(cosignedAt.Unix())), ed25519.Sign(w.key, signed)...), nil
 }
 
 // erased returns the stored event of an erasure.
@@ -57,7 +72,7 @@ func erased(t testing.TB) eventstore.Recorded {
 }
 
 // receiptOf returns the receipt of an event in a log of seven events, cosigned by witnesses, and the keys to verify it.
-func receiptOf(t testing.TB, e eventstore.Recorded, witnesses ...*torchwood.CosignatureSigner) (string, audit.Trust) {
+func receiptOf(t testing.TB, e eventstore.Recorded, witnesses ...fixedWitness) (string, audit.Trust) {
 	t.Helper()
 	const size, index = 7, 4
 	leaf, err := audit.LogRecord(e)
@@ -105,7 +120,7 @@ func TestReceipt_Opens(t *testing.T) {
 	require.Equal(t, []any{int64(4), int64(7), logOrigin}, []any{r.Index, r.Checkpoint.N, r.Checkpoint.Origin})
 	require.Equal(t, []string{witness.Name(), other.Name()}, []string{r.Cosignatures[0].Witness, r.Cosignatures[1].Witness})
 	require.True(t, r.Cosignatures[0].Verified)
-	require.WithinDuration(t, time.Now(), r.Cosignatures[0].At, time.Hour)
+	require.Equal(t, cosignedAt, r.Cosignatures[0].At)
 
 	// torchwood, the library of other programs, accepts the receipt, too.
 	leaf, err := torchwood.ProofExtraData([]byte(text))
