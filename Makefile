@@ -66,12 +66,10 @@ bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its o
 # How long, or how often with an x, each target is fuzzed. Inputs that fail are saved in testdata/fuzz.
 FUZZTIME := 60s
 
-# Built so, the program tells which input takes a new way, and the search is guided by it. With -race it is what the tests
-# have built already, and the search goes by chance. At its end such a program waits a second for races of what still runs,
-# which after a target nothing does; with those that it starts that makes two for each.
+# -fuzz=Fuzz builds the targets with coverage instrumentation, which guides the search. Without it, inputs are random, and the build uses the
+# packages that the tests have compiled already.
 FUZZBUILD := -fuzz=Fuzz
 
-fuzz: export GORACE := atexit_sleep_ms=0
 fuzz: ## every fuzz target in turn, for FUZZTIME each
 	@built=$$(mktemp -d); trap 'rm -rf "$$built"' EXIT; \
 	for package in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
