@@ -218,9 +218,10 @@ func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
 	made.text(h.Account)
 	made.timestamp(time.UnixMilli(span.At))
 	made.text(attribution.SumOf(span.Value).Decimal(4))
+	// Touches that belong to the lead from until on count only in later rows. Without them, a row of the past never changes.
 	counts := func(i int) bool {
-		at := h.Touches[i].At
-		return at <= span.At && at >= span.At-attribution.MaxWindow.Milliseconds()
+		touch := h.Touches[i]
+		return touch.Since < span.Until && touch.At <= span.At && touch.At >= span.At-attribution.MaxWindow.Milliseconds()
 	}
 	made.bytesBy(func(buffer []byte) []byte {
 		for i := range h.Touches {

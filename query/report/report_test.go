@@ -180,6 +180,40 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 	}
 }
 
+// A visit may be recorded long after it happened. It belongs to the lead that the visitor's lead was joined into, and the conversions of the
+// joined lead, which only reports as of an earlier position show, stay as they are.
+func TestConversions_VisitAfterJoin(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	joined, into, visitor := w.NewID(), w.NewID(), event.VisitorStream("acme", "a")
+	created := event.LeadCreated{Source: "website", Visitor: visitor, LeadFields: event.LeadFields{Status: "new"}}
+	w.Append(t, "acme", event.LeadStream(joined), created, event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}})
+	won := w.Append(t, "acme", event.LeadStream(into), event.LeadCreated{Source: "google_ad", LeadFields: event.LeadFields{Status: "won"}})
+	w.Append(t, "acme", event.LeadStream(joined), event.LeadJoinedInto{Into: into})
+	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{From: joined})
+	w.Project(t)
+	awaitConversions(t, w)
+	visited := w.Append(t, "acme", visitor, event.VisitorActed{VisitorID: "v", Kind: "page_view", At: projectiontest.Start, Touch: true})
+	w.Project(t)
+	awaitConversions(t, w)
+	compared, err := w.Replay(view.Touch{}).Compare(t.Context(), 5)
+	require.NoError(t, err)
+	require.Empty(t, compared[0].Differences)
+
+	reader := query.New(w.Pool, w.Store)
+	for position, touches := range map[eventstore.Position]int64{won: 2, visited: 3} {
+		answer, err := reader.Attribution(t.Context(), "acme", query.AttributionFilter{
+			Rules: attribution.Rules{Model: attribution.Linear, Window: attribution.Day, HalfLife: attribution.Day},
+			By:    attribution.BySource, Visits: true, AsOf: position,
+		})
+		require.NoError(t, err)
+		for _, row := range answer.Rows {
+			touches -= row.Touches
+		}
+		require.Zero(t, touches)
+	}
+}
+
 func TestExplain_NamesEventsBehindEachRow(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
