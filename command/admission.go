@@ -16,8 +16,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Admission is why a caller may capture: the account's plan and, for an API token, the token. Both come from a cache, so neither
-// is certain until an append has confirmed it.
+// Admission is why a caller may capture: the account's plan and, for an API token, the token. It comes from a cache, which admits at
+// once. What the cache decides is confirmed by the log: an acceptance by the append that relies on it, which has Admission.checks, and a
+// refusal by Admission.Confirm.
 type Admission struct {
 	Caller  Caller
 	Account *Cached[account.State]
@@ -28,17 +29,14 @@ type Admission struct {
 	expires time.Time            // when the token or JWT expires; zero when the caller has neither
 }
 
-// Admit lets a caller in if its account has the feature crm_api. Otherwise the error is ErrFeatureDisabled, and the account has
-// been read from the log to make sure of it.
+// Admit lets a caller in if its account has the feature crm_api. Otherwise the error is ErrFeatureDisabled, confirmed by the log.
 func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error) {
 	cached, err := d.Account(ctx, caller.Account)
-	if err == nil && !cached.State.Has(account.FeatureAPI) {
-		cached, err = d.ConfirmAccount(ctx, caller.Account)
+	a := Admission{Caller: caller, Account: cached}
+	if err == nil {
+		err = a.admit(ctx, d)
 	}
-	if err == nil && !cached.State.Has(account.FeatureAPI) {
-		err = ErrFeatureDisabled
-	}
-	return Admission{Caller: caller, Account: cached}, err
+	return a, err
 }
 
 // ByToken adds the caller's API token: an append that relies on the admission is refused once the token is revoked or has expired.
@@ -68,9 +66,35 @@ func (a Admission) seesLeads() bool {
 	return tokens || a.Caller.seesLeads()
 }
 
-// validate checks whether the account, as last read, lets the caller in now: a batch may run for long after its request began. The
-// error is ErrUnauthorized or ErrFeatureDisabled.
-func (a Admission) validate(now time.Time) error {
+// admit lets the caller in by the cached account and token. The errors are those of Confirm, which it calls before it refuses. A batch may
+// run for long, so it admits the caller of each line again.
+func (a *Admission) admit(ctx context.Context, d *Directory) error {
+	if a.refusal(d.now()) == nil {
+		return nil
+	}
+	return a.Confirm(ctx, d)
+}
+
+// Confirm reads the token and the account from the log and decides by them. It precedes a refusal, which appends nothing and so would
+// confirm nothing: the holder of a revoked token learns nothing but that it is revoked. The errors are ErrUnauthorized,
+// ErrFeatureDisabled and those of the store.
+func (a *Admission) Confirm(ctx context.Context, d *Directory) error {
+	if a.token != nil {
+		latest, err := d.ConfirmToken(ctx, a.value)
+		if err != nil {
+			return err
+		}
+		a.token = latest
+	}
+	var err error
+	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err != nil {
+		return err
+	}
+	return a.refusal(d.now())
+}
+
+// refusal returns why the account, as last read, does not let the caller in: ErrUnauthorized, ErrFeatureDisabled, or nil if it does.
+func (a Admission) refusal(now time.Time) error {
 	if !a.expires.IsZero() && !now.Before(a.expires) {
 		return ErrUnauthorized
 	}
@@ -81,15 +105,6 @@ func (a Admission) validate(now time.Time) error {
 		return ErrFeatureDisabled
 	}
 	return nil
-}
-
-// revalidate judges the admission again before it is used. It reads the log only before it refuses, to make sure.
-func (a *Admission) revalidate(ctx context.Context, d *Directory) error {
-	if a.validate(d.now()) == nil {
-		return nil
-	}
-	_, err := a.confirm(ctx, d)
-	return err
 }
 
 // checks returns the writes that confirm the admission, for the append that relies on it.
@@ -105,47 +120,16 @@ func (a Admission) checks() []eventstore.Write {
 	return checks
 }
 
-// renew reads the account or the token again if a conflict shows that it has changed. Renewed is false when the conflict was
-// about another stream. The error is ErrUnauthorized or ErrFeatureDisabled when the caller is no longer authorized.
-func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore.ConflictError) (_ Admission, renewed bool, err error) {
+// confirmAfter confirms the admission if a conflict is about it, and reports whether it is. The errors are those of Confirm, and
+// ErrIntakeChanged.
+func (a *Admission) confirmAfter(ctx context.Context, d *Directory, conflict *eventstore.ConflictError) (about bool, err error) {
 	switch {
-	case conflict.Stream == a.Account.stream:
-		if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {
-			err = a.validate(d.now())
-		}
-		return a, true, err
-	case a.token != nil && conflict.Stream == a.token.stream:
-		a.token, err = d.ConfirmToken(ctx, a.value)
-		return a, true, err
 	case a.intake != nil && conflict.Stream == a.intake.stream:
-		return a, true, ErrIntakeChanged
+		return true, ErrIntakeChanged
+	case conflict.Stream == a.Account.stream, a.token != nil && conflict.Stream == a.token.stream:
+		return true, a.Confirm(ctx, d)
 	}
-	return a, false, nil
-}
-
-// confirm reads the account and the token again, before a refusal that appends nothing and so would confirm nothing. Changed
-// reports that the account has changed. The errors are those of renew.
-func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, err error) {
-	if a.token != nil {
-		cached, err := d.ConfirmToken(ctx, a.value)
-		if err != nil {
-			return false, err
-		}
-		a.token = cached
-	}
-	before := a.Account.expect
-	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {
-		err = a.validate(d.now())
-	}
-	return a.Account.expect != before, err
-}
-
-// Confirm reads the account and the token again, before a request is refused without a command, for example because its body
-// cannot be read: the holder of a revoked token learns nothing but that it is revoked. The errors are ErrUnauthorized,
-// ErrFeatureDisabled and those of the store.
-func (a Admission) Confirm(ctx context.Context, d *Directory) error {
-	_, err := a.confirm(ctx, d)
-	return err
+	return false, nil
 }
 
 // How many accounts, tokens and intakes a process caches. An account takes less than 10 KiB and mostly less than one, a token less than 1.
@@ -255,8 +239,8 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 // forgetAccount drops an account from the cache.
 func (d *Directory) forgetAccount(id string) { d.accounts.Remove(id) }
 
-// KnownToken returns the cached token of a value, if it lets its bearer in. It does not read the log.
-func (d *Directory) KnownToken(value token.Value) (*Cached[token.State], bool) {
+// CachedToken returns the cached token of a value, if it lets its bearer in. It does not read the log.
+func (d *Directory) CachedToken(value token.Value) (*Cached[token.State], bool) {
 	cached, ok := d.tokens.Get(value.TokenID())
 	return cached, ok && cached.State.Admits(value.Hash(), d.now())
 }

@@ -21,8 +21,8 @@ type Intake struct {
 // ServeIntakes lets the directory return intakes, with secrets from this store.
 func (d *Directory) ServeIntakes(secrets IntakeSecrets) { d.secrets = secrets }
 
-// KnowsIntake reports whether an intake is in the cache.
-func (d *Directory) KnowsIntake(id string) bool { return d.intakes.Contains(id) }
+// CachesIntake reports whether an intake is cached.
+func (d *Directory) CachesIntake(id string) bool { return d.intakes.Contains(id) }
 
 // Intake returns an intake from the cache, or reads it from the log when it is not there. The error is intake.ErrNotFound if nothing
 // may arrive at it; then it has been read from the log.

@@ -71,7 +71,7 @@ func (h *Handlers) CaptureLead(ctx context.Context, cmd CaptureLead) (LeadCaptur
 // dryRun captures on a draft of the log. Another arrival may come before the real one and change its outcome. No append confirms
 // the admission, so it is read from the log first.
 func (h *Handlers) dryRun(ctx context.Context, cmd CaptureLead) (LeadCaptured, error) {
-	if _, err := cmd.Admission.confirm(ctx, h.directory); err != nil {
+	if err := cmd.Admission.Confirm(ctx, h.directory); err != nil {
 		return LeadCaptured{}, err
 	}
 	onDraft := &Handlers{
@@ -117,7 +117,7 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 }
 
 func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
-	if err := c.Admission.revalidate(ctx, c.directory); err != nil {
+	if err := c.Admission.admit(ctx, c.directory); err != nil {
 		return LeadCaptured{}, err
 	}
 	answer, err := c.decide(ctx)
@@ -128,11 +128,11 @@ func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
 		return answer, err // the account's settings may have changed since the key got its answer
 	}
 	// Nothing was appended, so nothing has confirmed the token, nor the settings that the arrival was refused by.
-	changed, unconfirmed := c.Admission.confirm(ctx, c.directory)
-	if unconfirmed != nil {
-		return LeadCaptured{}, unconfirmed
+	settings := c.Admission.Account
+	if refused := c.Admission.Confirm(ctx, c.directory); refused != nil {
+		return LeadCaptured{}, refused
 	}
-	if changed {
+	if c.Admission.Account.expect != settings.expect {
 		answer, err = c.decide(ctx)
 	}
 	if wrong, is := errors.AsType[field.Errors](err); is {
@@ -170,7 +170,7 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 		if answer, err = c.attempt(ctx, unclaimed); eventstore.Conflict(err) == nil {
 			return answer, err
 		}
-		if err := c.renew(ctx, err); err != nil {
+		if err := c.confirmAfter(ctx, err); err != nil {
 			return LeadCaptured{}, err
 		}
 	}
@@ -186,7 +186,7 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 		if answer, err = c.attempt(ctx, c.owners); eventstore.Conflict(err) == nil {
 			return err
 		}
-		if refused := c.renew(ctx, err); refused != nil {
+		if refused := c.confirmAfter(ctx, err); refused != nil {
 			return refused
 		}
 		return err
@@ -215,17 +215,16 @@ func (c *capture) parse() (err error) {
 	return nil
 }
 
-// renew renews the admission after a conflict about it, and parses the arrival again, under the account's new settings.
-func (c *capture) renew(ctx context.Context, err error) error {
+// confirmAfter confirms the admission after a conflict about it, and parses the arrival again, under the account's new settings.
+func (c *capture) confirmAfter(ctx context.Context, err error) error {
 	conflict := eventstore.Conflict(err)
 	if c.kept != nil && (conflict.Stream == c.kept.stream || conflict.Stream == c.kept.intake.Stream) {
 		return &staleError{conflict.Stream}
 	}
-	admission, renewed, err := c.Admission.renew(ctx, c.directory, conflict)
-	if err != nil || !renewed {
+	about, err := c.Admission.confirmAfter(ctx, c.directory, conflict)
+	if err != nil || !about {
 		return err
 	}
-	c.Admission = admission
 	return c.parse()
 }
 

@@ -83,8 +83,8 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 		return LeadCaptured{}, false, err
 	}
 	// No append confirms the admission, and a caller who is no longer authorized must not learn the answer.
-	if _, unconfirmed := c.Admission.confirm(ctx, c.directory); unconfirmed != nil {
-		return LeadCaptured{}, false, unconfirmed
+	if refused := c.Admission.Confirm(ctx, c.directory); refused != nil {
+		return LeadCaptured{}, false, refused
 	}
 	if !hmac.Equal(held.Bound.Digest, c.binding.digest) {
 		return LeadCaptured{}, true, ErrKeyReused

@@ -33,12 +33,12 @@ func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (reco
 	acted, err := visitor.ParseActivity(cmd.VisitorID, cmd.Body, h.timestamp())
 	if err != nil {
 		// Nothing is appended, so nothing confirms that the caller is still authorized.
-		if unconfirmed := cmd.Admission.Confirm(ctx, h.directory); unconfirmed != nil {
-			return ActivityRecorded{}, unconfirmed
+		if refused := cmd.Admission.Confirm(ctx, h.directory); refused != nil {
+			return ActivityRecorded{}, refused
 		}
 		return ActivityRecorded{}, err
 	}
-	if err := cmd.Admission.revalidate(ctx, h.directory); err != nil {
+	if err := cmd.Admission.admit(ctx, h.directory); err != nil {
 		return ActivityRecorded{}, err
 	}
 	stream := h.claims.Visitor(cmd.Admission.Caller.Account, cmd.VisitorID)
@@ -54,11 +54,9 @@ func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (reco
 		position, err := h.store.Append(ctx, append(cmd.Admission.checks(), write)...)
 		recorded = ActivityRecorded{write.Events[0].ID.String(), acted, write.Events[0].At, position}
 		if conflict := eventstore.Conflict(err); conflict != nil {
-			admission, _, refused := cmd.Admission.renew(ctx, h.directory, conflict)
-			if refused != nil {
+			if _, refused := cmd.Admission.confirmAfter(ctx, h.directory, conflict); refused != nil {
 				return refused
 			}
-			cmd.Admission = admission
 		}
 		return err
 	})

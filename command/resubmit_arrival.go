@@ -70,7 +70,7 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 
 // fetchAgain appends that the content of an arrival is to be fetched again. The error is arrival.ErrPending once it is.
 func (h *Handlers) fetchAgain(ctx context.Context, by Admission, of heldArrival) (eventstore.Position, error) {
-	if _, err := by.confirm(ctx, h.directory); err != nil {
+	if err := by.Confirm(ctx, h.directory); err != nil {
 		return 0, err
 	}
 	write, err := h.write(by.Caller, of.stream, of.expect, h.after(of.UpdatedAt), event.ArrivalResubmitted{Fetch: true})
@@ -343,7 +343,7 @@ func (c *capture) finish(answer *ArrivalReceived, captured LeadCaptured, err err
 
 // capturedBefore answers with the lead that an arrival has become. Nothing is appended.
 func (h *Handlers) capturedBefore(ctx context.Context, admission Admission, of heldArrival) (LeadCaptured, error) {
-	if _, err := admission.confirm(ctx, h.directory); err != nil {
+	if err := admission.Confirm(ctx, h.directory); err != nil {
 		return LeadCaptured{}, err
 	}
 	held, err := h.loadLead(ctx, event.LeadStream(of.LeadID))

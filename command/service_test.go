@@ -163,7 +163,7 @@ func (p process) admit(ctx context.Context, caller command.Caller, by *command.T
 	if err != nil || by == nil {
 		return admission, err
 	}
-	cached, known := p.directory.KnownToken(by.Value)
+	cached, known := p.directory.CachedToken(by.Value)
 	if !known {
 		if cached, err = p.directory.ConfirmToken(ctx, by.Value); err != nil {
 			return command.Admission{}, err

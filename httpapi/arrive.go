@@ -39,7 +39,7 @@ func arriving(x *exchange) error {
 	if !event.ValidID(id) {
 		return intake.ErrNotFound
 	}
-	if !x.Directory.KnowsIntake(id) {
+	if !x.Directory.CachesIntake(id) {
 		if err := x.takeOf(x.takeFromAddress("intake")); err != nil {
 			return err
 		}

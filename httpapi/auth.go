@@ -105,7 +105,7 @@ func (x *exchange) byToken(credential string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
 	}
-	cached, ok := x.Directory.KnownToken(value)
+	cached, ok := x.Directory.CachedToken(value)
 	if !ok {
 		if err := x.spendLookup(value.TokenID()); err != nil {
 			return err
