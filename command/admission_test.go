@@ -82,6 +82,22 @@ func TestAdmission_RevokedToken(t *testing.T) {
 	}
 }
 
+// The holder of a revoked token learns nothing about the account, whichever of the two an append finds changed.
+func TestAdmission_RevokedTokenOfChangedAccount(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	here, elsewhere := start(t, url), start(t, url)
+	here.provision(t)
+	issued := elsewhere.issue(t)
+	require.NoError(t, here.captureByToken(t.Context(), issued, `{"phone":"9876543210"}`))
+
+	_, err := elsewhere.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: issued.ID})
+	require.NoError(t, err)
+	elsewhere.configure(t, account.Settings{})
+	err = here.captureByToken(t.Context(), issued, `{"phone":"9876543299"}`)
+	require.ErrorIs(t, err, command.ErrUnauthorized)
+}
+
 // The lines of a batch share the admission of the request.
 func TestAdmission_RevokedDuringBatch(t *testing.T) {
 	t.Parallel()
