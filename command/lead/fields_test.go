@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
@@ -96,21 +97,38 @@ func TestParseArrival_Name(t *testing.T) {
 	require.Equal(t, []string{"full_name"}, refused(t, withPhone(`"full_name":"`+str(201)+`"`)), "the error has the name that was used")
 }
 
-// Parsing and folding skip a text field that is missing from the list. OpportunityID is not listed, because the service sets it.
-func TestFields_ListEveryText(t *testing.T) {
-	t.Parallel()
-	var all event.LeadFields
-	value := reflect.ValueOf(&all).Elem()
+// named returns fields that each have their own name as their text. OpportunityID is empty, because the service sets it.
+func named() (fields event.LeadFields) {
+	value := reflect.ValueOf(&fields).Elem()
 	for i := range value.NumField() {
 		if field := value.Type().Field(i); field.Type.Kind() == reflect.String && field.Name != "OpportunityID" {
 			value.Field(i).SetString(strings.TrimSuffix(field.Tag.Get("json"), ",omitzero"))
 		}
 	}
+	return fields
+}
+
+// Parsing and folding skip a text field that is missing from the list.
+func TestFields_ListEveryText(t *testing.T) {
+	t.Parallel()
 	var listed []string
-	for name, text := range EachField(all) {
+	for name, text := range EachField(named()) {
 		require.Equal(t, name, text, "the entry is about another field")
 		listed = append(listed, name)
 	}
-	require.Len(t, listed, value.NumField()-2, "all but OpportunityID and CustomFields")
+	require.Len(t, listed, reflect.TypeFor[event.LeadFields]().NumField()-2, "all but OpportunityID and CustomFields")
 	require.Equal(t, FieldNames(), listed)
+}
+
+func TestRecord_ShowsEveryField(t *testing.T) {
+	t.Parallel()
+	lead := State{LeadFields: named()}
+	lead.OpportunityValue = `"opportunityValue"` // numbers are JSON
+	encoded, err := json.Marshal(lead.Record())
+	require.NoError(t, err)
+	var shown map[string]any
+	require.NoError(t, json.Unmarshal(encoded, &shown))
+	for _, name := range FieldNames() {
+		require.Equal(t, name, shown[name], "%s of the record", name)
+	}
 }

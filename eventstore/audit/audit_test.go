@@ -310,3 +310,12 @@ func TestEdge_AgreesWithTree(t *testing.T) {
 		require.Equal(t, want, root)
 	})
 }
+
+// Every change of a token is in the account's tree; only a use is not.
+func TestIsLeaf_EveryChangeOfToken(t *testing.T) {
+	t.Parallel()
+	for _, name := range event.Catalogue() {
+		isChange := strings.HasPrefix(name, "token.") && name != event.TokenUsed{}.EventType()
+		require.Equal(t, isChange, audit.IsLeaf(name), name)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -233,13 +234,67 @@ func TestCatalogue_Complete(t *testing.T) {
 	require.Equal(t, catalogue, stored, "a type without a golden file, or a golden file of a removed type, which logs still have")
 }
 
-// The JSON name of a field that is empty in the sample is not tested.
+// A fact of a type that is not in the catalogue cannot be appended.
+func TestCatalogue_HasEveryType(t *testing.T) {
+	t.Parallel()
+	source, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	var declared []string
+	for _, file := range source {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, method := range regexp.MustCompile(`(?m)^func \(\w+\) EventType\(\) string +\{ return "([^"]+)" \}`).FindAllSubmatch(text, -1) {
+			declared = append(declared, string(method[1]))
+		}
+	}
+	slices.Sort(declared)
+	require.Equal(t, declared, Catalogue())
+}
+
+// The JSON name of a field that is empty in the sample is not tested. A field of a part, such as LeadFields, is in a sample of some type.
 func TestSamples_FillEveryField(t *testing.T) {
 	t.Parallel()
+	parts := map[string]bool{} // by field: whether a sample has it
 	for _, sample := range samples() {
 		value := reflect.ValueOf(sample)
 		for i := range value.NumField() {
 			require.False(t, value.Field(i).IsZero(), "%s leaves %s empty", sample.EventType(), value.Type().Field(i).Name)
+			fillParts(parts, value.Field(i))
 		}
 	}
+	require.NotEmpty(t, parts)
+	for field, filled := range parts {
+		require.True(t, filled, "every sample leaves %s empty", field)
+	}
+}
+
+func fillParts(parts map[string]bool, of reflect.Value) {
+	switch of.Kind() {
+	case reflect.Pointer:
+		of = of.Elem()
+	case reflect.Slice:
+		for i := range of.Len() {
+			fillParts(parts, of.Index(i))
+		}
+	}
+	if of.Kind() != reflect.Struct || of.Type().PkgPath() != reflect.TypeFor[LeadFields]().PkgPath() {
+		return
+	}
+	for i := range of.NumField() {
+		name := of.Type().Name() + "." + of.Type().Field(i).Name
+		parts[name] = parts[name] || !of.Field(i).IsZero()
+		fillParts(parts, of.Field(i))
+	}
+}
+
+// Acts of users are in the trail. Only these types are not: what happens to leads, visitors and arrivals, what has a record of its own, and
+// what the service itself appends.
+func TestTrailTypes_ListEveryAct(t *testing.T) {
+	t.Parallel()
+	others := Types(
+		LeadCreated{}, LeadMerged{}, LeadUpdated{}, LeadJoinedInto{}, LeadRefused{}, VisitorActed{}, VisitorForgotten{},
+		ArrivalReceived{}, ArrivalFetched{}, ArrivalCaptured{}, ArrivalRefused{}, ArrivalQuarantined{}, ArrivalResubmitted{}, ArrivalDiscarded{}, ArrivalExpired{},
+		ClaimTaken{}, ClaimReleased{}, ClaimBound{}, ClaimKeyFixed{}, OriginFixed{}, TokenUsed{},
+	)
+	require.ElementsMatch(t, Catalogue(), slices.Concat(TrailTypes(), others))
 }

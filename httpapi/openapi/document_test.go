@@ -12,6 +12,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/httpapi/openapi"
 )
 
@@ -126,5 +127,18 @@ func TestDocument_WebhookSignatures(t *testing.T) {
 		}
 		require.Equal(t, []string{"webhook-id", "webhook-timestamp", "webhook-signature"}, headers, name)
 		require.NotEmpty(t, item.Post.RequestBody.Value.Content["application/json"].Examples, name)
+	}
+}
+
+// Requests with other members are valid, so the answers that tests check do not show that a field is missing.
+func TestDocument_TakesEveryField(t *testing.T) {
+	t.Parallel()
+	document := load(t)
+	arrival := document.Components.Schemas["LeadArrival"].Value.Properties
+	preview := document.Paths.Value("/api/v1/crm/intakes/{intakeId}/preview").Post.Responses.Status(200).Value.Content["application/json"].
+		Schema.Value.Properties["data"].Value.Properties["lead"].Value.Properties
+	for _, name := range lead.FieldNames() {
+		require.Contains(t, arrival, name)
+		require.Contains(t, preview, name)
 	}
 }

@@ -2,9 +2,13 @@ package export
 
 import (
 	"errors"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/query"
 )
 
 func TestCSV_EscapesFormulas(t *testing.T) {
@@ -68,4 +72,20 @@ func TestSheet_ReturnsWriteError(t *testing.T) {
 			require.ErrorIs(t, err, errFull, "%s, %d rows", format, rows)
 		}
 	}
+}
+
+// The list of leads has no metadata, and shows no joined leads.
+func TestLeads_ColumnOfEveryMember(t *testing.T) {
+	t.Parallel()
+	members := []string{"metadata", "joined", "joinedInto"}
+	for _, column := range Leads().Columns {
+		members = append(members, column.Name)
+	}
+	var want []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[query.Lead]()) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); !field.Anonymous {
+			want = append(want, name)
+		}
+	}
+	require.ElementsMatch(t, want, members)
 }
