@@ -63,7 +63,7 @@ bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its o
 	bin/leadbench replay --leadlog bin/leadlog --rounds 1
 	bin/leadbench feed --leadlog bin/leadlog --rounds 1
 
-# How long, or how often with an x, each target is fuzzed. Inputs that fail are saved in testdata/fuzz.
+# The time for each target, or with an x the number of inputs. Inputs that fail are saved in testdata/fuzz.
 FUZZTIME := 60s
 
 # -fuzz=Fuzz builds the targets with coverage instrumentation, which guides the search. Without it, inputs are random, and the build uses the
@@ -97,8 +97,8 @@ cc:
 	@case "$$(go env GOOS)" in darwin | windows) ;; \
 	*) command -v "$$(go env CC | cut -d ' ' -f 1)" >/dev/null || $(INSTALL) "A C compiler" "gcc libc6-dev" "" ;; esac
 
-# Tests run what the texts print, by a shell, in JavaScript and in Python; and one verifies signatures with the standard's
-# JavaScript library.
+# Tests run the quick starts as printed: in a shell, in JavaScript and in Python. One test verifies signatures with the JavaScript library of
+# Standard Webhooks.
 curl:
 	@command -v curl >/dev/null || $(INSTALL) curl curl curl
 
@@ -117,7 +117,7 @@ chromium:
 promtool:
 	@command -v promtool >/dev/null || [ -x bin/promtool ] || deploy/pgdev/install/promtool bin
 
-# What the log's appends are compared with; its version and hash are in the lock file.
+# make bench compares appends to the log with message-db. Its version and hash are in the lock file.
 messagedb: node
 	@[ -d bin/messagedb/node_modules ] || { mkdir -p bin/messagedb && cp cmd/leadbench/messagedb/package*.json bin/messagedb && \
 		npm ci --prefix bin/messagedb --ignore-scripts --no-audit --no-fund --loglevel=error; }
