@@ -41,23 +41,27 @@ const (
 	Failing = "failing" // every delivery has failed for days
 )
 
+// sentFacts are the events that endpoints get under their own public type.
+var sentFacts = []event.Data{
+	event.LeadCreated{}, event.LeadMerged{}, event.LeadUpdated{}, event.LeadReleased{}, event.LeadErased{},
+	event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{},
+	event.IntakeSilent{}, event.IntakeResumed{},
+}
+
 // EventTypes returns the public types that an endpoint may subscribe to by name; "*" selects all of them. A webhook.test is not one of
 // them: it is sent to the endpoint that it tests, whatever types the endpoint subscribes to.
 func EventTypes() []string {
-	return []string{
-		"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased",
-		"token.created", "token.rotated", "token.expiring", "token.deleted",
-		"intake.silent", "intake.resumed",
+	names := make([]string, len(sentFacts))
+	for i, data := range sentFacts {
+		names[i] = event.PublicName(data.EventType())
 	}
+	return names
 }
 
 // sentAs has the stored types that endpoints get, each with its public type.
 var sentAs = func() map[string]string {
 	public := map[string]string{}
-	for _, data := range []event.Data{
-		event.LeadCreated{}, event.LeadMerged{}, event.LeadUpdated{}, event.LeadReleased{}, event.LeadErased{},
-		event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.IntakeSilent{}, event.IntakeResumed{},
-	} {
+	for _, data := range sentFacts {
 		public[data.EventType()] = event.PublicName(data.EventType())
 	}
 	public[event.LeadJoined{}.EventType()] = event.PublicName(event.LeadUpdated{}.EventType()) // of the surviving lead; the source lead has no more events

@@ -44,6 +44,11 @@ func TestNames_CoverCatalogue(t *testing.T) {
 	for _, name := range lead.FieldNames() {
 		require.NotEmpty(t, fieldNames[name], name)
 	}
+	var offered []string
+	for _, kind := range kindsOfIntake {
+		offered = append(offered, kind.Kind)
+	}
+	require.Equal(t, intake.Kinds(), offered)
 	require.Equal(t, "in review", words("in_review"), "a stage of the account's settings")
 }
 
