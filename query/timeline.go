@@ -34,8 +34,8 @@ type Step struct {
 // Change is a field of a lead that an event gave another value.
 type Change = lead.Change
 
-// Moment selects a page of a timeline.
-type Moment struct {
+// TimelinePage selects a page of a timeline.
+type TimelinePage struct {
 	AsOf   *eventstore.Revision // the lead is as of it; nil: as it is now
 	Before eventstore.Revision  // the steps are those before it; 0: the newest
 	Limit  int                  // steps at most
@@ -43,7 +43,7 @@ type Moment struct {
 
 // LeadTimeline returns a part of a lead's timeline. It folds the events before that part from where an earlier fold came to. The error
 // is ErrNotFound.
-func (r *Reader) LeadTimeline(ctx context.Context, account, id string, m Moment) (t Timeline, err error) {
+func (r *Reader) LeadTimeline(ctx context.Context, account, id string, page TimelinePage) (t Timeline, err error) {
 	if !event.ValidID(id) {
 		return t, ErrNotFound
 	}
@@ -52,18 +52,18 @@ func (r *Reader) LeadTimeline(ctx context.Context, account, id string, m Moment)
 	if err != nil {
 		return t, err
 	}
-	if last.ID.IsZero() || erasure(last) || m.AsOf != nil && *m.AsOf > last.Revision {
+	if last.ID.IsZero() || erasure(last) || page.AsOf != nil && *page.AsOf > last.Revision {
 		return t, ErrNotFound
 	}
 	t.Latest, t.Revision = last.Revision, last.Revision
-	if m.AsOf != nil {
-		t.Revision = *m.AsOf
+	if page.AsOf != nil {
+		t.Revision = *page.AsOf
 	}
 	until := t.Latest
-	if m.Before != 0 {
-		until = min(until, m.Before-1)
+	if page.Before != 0 {
+		until = min(until, page.Before-1)
 	}
-	from := max(0, until-eventstore.Revision(m.Limit)+1)
+	from := max(0, until-eventstore.Revision(page.Limit)+1)
 	var state, shown lead.State
 	if from > 0 {
 		if state, _, err = r.leads.LoadTo(ctx, r.store, stream, from-1); err != nil {

@@ -109,7 +109,7 @@ func (s storySpan) has(at time.Time) bool {
 
 // leadSpan reads a page of a lead's events, in their order, and the event after it, which ends the page's time.
 func (v *visit) leadSpan(p *params, shown *leadPage, id string) (timeline query.Timeline, at storySpan, err error) {
-	moment := query.Moment{Limit: storyEvents + 1, AsOf: p.revision("revision")}
+	page := query.TimelinePage{Limit: storyEvents + 1, AsOf: p.revision("revision")}
 	first := eventstore.Revision(-1) // of the page, when it is known before it is read
 	end := eventstore.Revision(-1)   // after the page
 	from, before := p.revision("from"), p.revision("before")
@@ -120,12 +120,12 @@ func (v *visit) leadSpan(p *params, shown *leadPage, id string) (timeline query.
 			first = *from
 		}
 		end = first + storyEvents
-		moment.Before = end + 1
+		page.Before = end + 1
 	case before != nil && *before > 0:
 		end = *before
-		moment.Before = end + 1
+		page.Before = end + 1
 	}
-	if timeline, err = v.Query.LeadTimeline(v.ctx, v.identity.Account, id, moment); err != nil {
+	if timeline, err = v.Query.LeadTimeline(v.ctx, v.identity.Account, id, page); err != nil {
 		return timeline, at, err
 	}
 	if end < 0 || end > timeline.Latest {
