@@ -19,7 +19,8 @@ import (
 )
 
 func (e eraser) deleteVisitor(ctx context.Context, caller command.Caller, id string) (forget.VisitorForgotten, error) {
-	return e.DeleteVisitor(ctx, e.Erasure(caller), id)
+	erasure := e.Erasure(caller)
+	return e.DeleteVisitor(ctx, erasure, erasure.VisitorStream(id))
 }
 
 // externalData is the data outside of the log that an erasure removes.

@@ -29,7 +29,8 @@ func (x *exchange) recordActivity() (answer, error) {
 // deleteVisitor forgets a visitor. A visitor who was forgotten already, without an activity since, is not found; an incomplete earlier
 // erasure is completed all the same.
 func (x *exchange) deleteVisitor() (answer, error) {
-	forgotten, err := x.Eraser.DeleteVisitor(x.ctx, x.Commands.Erasure(x.caller), x.pathID())
+	erasure := x.Commands.Erasure(x.caller)
+	forgotten, err := x.Eraser.DeleteVisitor(x.ctx, erasure, erasure.VisitorStream(x.pathID()))
 	if err == nil && forgotten.Again {
 		err = command.ErrNoVisitor
 	}
