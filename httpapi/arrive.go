@@ -40,7 +40,7 @@ func arriving(x *exchange) error {
 		return intake.ErrNotFound
 	}
 	if !x.Directory.CachesIntake(id) {
-		if err := x.takeOf(x.takeFromAddress("intake")); err != nil {
+		if err := x.allow(x.takeFromAddress("intake")); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func (x *exchange) receiveArrival() (answer, error) {
 	})
 	if errors.Is(err, intake.ErrProof) {
 		x.metrics.arrivals.WithLabelValues(x.intake.State.Settings.Kind, "unproven").Inc()
-		if err := x.takeOf(x.failures.Take("proof "+addressBlock(x.client), proofLimit)); err != nil {
+		if err := x.takeProof(); err != nil {
 			return answer{}, err
 		}
 	}
@@ -120,9 +120,6 @@ func (x *exchange) receiveArrival() (answer, error) {
 	}
 	return answer{position: received.Position, body: arrivalAnswer{Success: true, ArrivalID: received.ID}}, nil
 }
-
-// proofLimit bounds how many wrong proofs one address may send. Each may cost a read of the intake's stream.
-var proofLimit = quota.Limit{Rate: 50, Burst: 1000}
 
 // receive verifies the proof of a post, and appends the arrival and its outcome.
 func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
@@ -332,7 +329,7 @@ func (x *exchange) answerChallenge() (answer, error) {
 		return answer{}, p.wrong
 	}
 	if !latest.Secrets.Answers(token) {
-		if err := x.takeOf(x.failures.Take("proof "+addressBlock(x.client), proofLimit)); err != nil {
+		if err := x.takeProof(); err != nil {
 			return answer{}, err
 		}
 		return answer{}, errVerifyToken

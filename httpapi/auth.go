@@ -107,7 +107,7 @@ func (x *exchange) byToken(credential string) error {
 	}
 	cached, ok := x.Directory.CachedToken(value)
 	if !ok {
-		if err := x.spendLookup(value.TokenID()); err != nil {
+		if err := x.takeLookup(value.TokenID()); err != nil {
 			return err
 		}
 		if cached, err = x.Directory.ConfirmToken(x.ctx, value); err != nil {
@@ -150,7 +150,7 @@ func (x *exchange) verify(credential string, age time.Duration) (Identity, error
 	}
 	if err != nil {
 		if errors.Is(err, errForged) {
-			if err := x.spend(); err != nil {
+			if err := x.takeGuess(); err != nil {
 				return Identity{}, err
 			}
 		}

@@ -127,15 +127,15 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) 
 			if admission, err := x.Directory.Admit(ctx, x.caller); err == nil {
 				x.admission.Account = admission.Account
 			}
-			if !yield(x.arriving(line, failed, x.admission, key)) {
+			if !yield(x.batchArrival(line, failed, x.admission, key)) {
 				return
 			}
 		}
 	}
 }
 
-// arriving returns one line as a capture. Lines are captured concurrently, so each has its own copy of the admission.
-func (x *exchange) arriving(line bodyLine, failed error, admission command.Admission, key string) command.BatchArrival {
+// batchArrival returns one line as a capture. Lines are captured concurrently, so each has its own copy of the admission.
+func (x *exchange) batchArrival(line bodyLine, failed error, admission command.Admission, key string) command.BatchArrival {
 	return command.BatchArrival{Line: line.Number, Bytes: len(line.Text), Read: func(ctx context.Context) (command.CaptureLead, error) {
 		if _, limited := errors.AsType[limitError](failed); limited {
 			return command.CaptureLead{}, failed

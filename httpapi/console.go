@@ -68,7 +68,7 @@ func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {
 	}, nil
 }
 
-func (g gate) Guess(r *http.Request) error { return g.exchange(r).spend() }
+func (g gate) Guess(r *http.Request) error { return g.exchange(r).takeGuess() }
 
 func (g gate) Caller(r *http.Request) command.Caller { return g.exchange(r).caller }
 

@@ -192,22 +192,31 @@ func (x *exchange) enterStream() (leave func(), err error) {
 	return leave, err
 }
 
-// spend takes a token from the client address's quota of guesses: JWTs that the issuer did not sign, and wrong sign-in codes. API
-// tokens do not depend on this quota. The error is a limitError.
-func (x *exchange) spend() error { return x.takeOf(x.takeFromAddress("guess")) }
+// takeGuess counts a JWT that the issuer did not sign, or a wrong sign-in code, against the quota of the client's address. API tokens do
+// not depend on this quota. The error is a limitError.
+func (x *exchange) takeGuess() error { return x.allow(x.takeFromAddress("guess")) }
 
-// spendLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up by tokens that
+// takeLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up by tokens that
 // do not exist, against the token's own quota, if a token with this id exists. So an existing token is accepted regardless of other
 // requests from its address, and the number of reads is bounded. The error is a limitError.
-func (x *exchange) spendLookup(id string) error {
+func (x *exchange) takeLookup(id string) error {
 	used := x.takeFromAddress("lookup")
 	if !used.Allowed && x.tokens.has(x.ctx, id, x.Query.TokenIDs) {
 		used = x.failures.Take("token "+id, failureLimit)
 	}
-	return x.takeOf(used)
+	return x.allow(used)
 }
 
-func (x *exchange) takeOf(used quota.Use) error {
+// proofLimit bounds how many wrong proofs one address may send. Each may cost a read of the intake's stream.
+var proofLimit = quota.Limit{Rate: 50, Burst: 1000}
+
+// takeProof counts a wrong proof of a post to an intake against the quota of the client's address. The error is a limitError.
+func (x *exchange) takeProof() error {
+	return x.allow(x.failures.Take("proof "+addressBlock(x.client), proofLimit))
+}
+
+// allow returns a limitError if the quota of credentials is used up.
+func (x *exchange) allow(used quota.Use) error {
 	if !used.Allowed {
 		x.metrics.limited.WithLabelValues(credentialLimit).Inc()
 		return limitError{used.RetryAfter}
