@@ -263,15 +263,15 @@ func (e Erasure) Visitor(ctx context.Context, stream string) (last time.Time, re
 }
 
 // ForgetLost appends visitor.forgotten for activities of a visitor that cannot be read because their key is lost, unless an earlier fact
-// covers them. It returns the position of the latest fact, or 0. Again reports that it appended none, rest that other activities can be
+// covers them. It returns the position of the latest fact, or 0. Again reports that it appended none, remaining that other activities can be
 // read. With finish it never appends. The errors are ErrNoVisitor and those of the store.
-func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at eventstore.Position, again, rest bool, err error) {
+func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at eventstore.Position, again, remaining bool, err error) {
 	err = e.h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		found, err := e.visitor(ctx, stream)
 		if err != nil {
 			return err
 		}
-		at, again, rest = found.forgotten, finish || len(found.Keys) == 0, found.Remaining
+		at, again, remaining = found.forgotten, finish || len(found.Keys) == 0, found.Remaining
 		if again {
 			return nil
 		}
@@ -283,7 +283,7 @@ func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at
 		at, err = e.h.store.Append(ctx, write)
 		return err
 	})
-	return at, again, rest, err
+	return at, again, remaining, err
 }
 
 // visitorState is a visitor's stream as far as forgetting the visitor needs it.

@@ -14,8 +14,9 @@ type VisitorFacts interface {
 	// read, and the positions of those that cannot be read.
 	Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []eventstore.Position, err error)
 	// ForgetLost appends visitor.forgotten about the activities that cannot be read, if no earlier fact covers them. It returns the position
-	// of the latest fact, 0 without one. With finish it appends nothing.
-	ForgetLost(ctx context.Context, stream string, finish bool) (at eventstore.Position, again, rest bool, err error)
+	// of the latest fact, 0 without one. Again reports that it appended none, remaining that other activities can be read. With finish it
+	// appends nothing.
+	ForgetLost(ctx context.Context, stream string, finish bool) (at eventstore.Position, again, remaining bool, err error)
 }
 
 // ErrNotLost means that all activities of a visitor can be read, so that ForgetVisitor has nothing to forget.
