@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"time"
 
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
@@ -16,30 +17,14 @@ type DeleteToken struct {
 
 // DeleteToken ends a token of the caller's account and frees its slot. The errors are token.ErrNotFound and those of
 // the store.
-func (h *Handlers) DeleteToken(ctx context.Context, cmd DeleteToken) (position eventstore.Position, err error) {
-	if !event.ValidID(cmd.TokenID) {
-		return 0, token.ErrNotFound
-	}
-	stream := event.TokenStream(cmd.TokenID)
-	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := eventstore.Load(ctx, h.store, stream, token.Evolve)
-		if err != nil {
-			return err
-		}
+func (h *Handlers) DeleteToken(ctx context.Context, cmd DeleteToken) (eventstore.Position, error) {
+	_, position, err := h.changeToken(ctx, cmd.Caller, cmd.TokenID, func(state token.State, _ time.Time) (event.Data, []eventstore.Write, error) {
 		deleted, err := state.Delete(cmd.Caller.Account)
 		if err != nil {
-			return err
-		}
-		end, err := h.write(cmd.Caller, stream, expect, h.after(state.UpdatedAt), deleted)
-		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		release, err := h.releaseSlot(ctx, cmd.Caller, tokenSlots, state.Slot, cmd.TokenID)
-		if err != nil {
-			return err
-		}
-		position, err = h.store.Append(ctx, append(release, end)...)
-		return err
+		return deleted, release, err
 	})
 	return position, err
 }

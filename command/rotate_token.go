@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"time"
 
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
@@ -17,32 +18,16 @@ type RotateToken struct {
 // RotateToken gives a token of the caller's account a new value. The errors are token.ErrNotFound and those of
 // the store.
 func (h *Handlers) RotateToken(ctx context.Context, cmd RotateToken) (TokenIssued, error) {
-	if !event.ValidID(cmd.TokenID) {
-		return TokenIssued{}, token.ErrNotFound
-	}
 	value, err := token.NewValue(cmd.TokenID, h.random)
 	if err != nil {
 		return TokenIssued{}, err
 	}
-	issued := TokenIssued{ID: cmd.TokenID, Value: value}
-	stream := event.TokenStream(cmd.TokenID)
-	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := eventstore.Load(ctx, h.store, stream, token.Evolve)
-		if err != nil {
-			return err
-		}
-		at := h.after(state.UpdatedAt)
-		rotated, err := state.Rotate(cmd.Caller.Account, value, at)
-		if err != nil {
-			return err
-		}
-		write, err := h.write(cmd.Caller, stream, expect, at, rotated)
-		if err != nil {
-			return err
-		}
-		issued.Token = token.Evolve(state, event.Fact{At: at, Metadata: cmd.Caller.metadata(), Data: rotated})
-		issued.Position, err = h.store.Append(ctx, write)
-		return err
+	rotated, position, err := h.changeToken(ctx, cmd.Caller, cmd.TokenID, func(state token.State, at time.Time) (event.Data, []eventstore.Write, error) {
+		fact, err := state.Rotate(cmd.Caller.Account, value, at)
+		return fact, nil, err
 	})
-	return issued, err
+	if err != nil {
+		return TokenIssued{}, err
+	}
+	return TokenIssued{ID: cmd.TokenID, Token: rotated, Value: value, Position: position}, nil
 }
