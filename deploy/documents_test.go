@@ -132,6 +132,19 @@ func TestReadme_TourCoversPackages(t *testing.T) {
 	}
 }
 
+// The README names files by their path or, beside others of a directory, by their name.
+func TestReadme_NamesFilesThatExist(t *testing.T) {
+	t.Parallel()
+	readme, sources := text(t, "../README.md"), files(t, ".go")
+	named := regexp.MustCompile(`\b[a-z0-9_/]+\.go\b`).FindAllString(readme, -1)
+	require.NotEmpty(t, named)
+	for _, name := range named {
+		require.True(t, slices.ContainsFunc(sources, func(file string) bool {
+			return strings.HasSuffix(filepath.ToSlash(file), "/"+name)
+		}), "there is no %s", name)
+	}
+}
+
 // Every row of the README's table of promises names a test, and every test that a document names exists.
 func TestDocuments_NamedTestsExist(t *testing.T) {
 	t.Parallel()
