@@ -406,8 +406,8 @@ func (b *builder) save(ctx context.Context, own prepared) error {
 	return nil
 }
 
-// cut returns the events of a batch that the copy lacks, up to Until. The batch is shared by all copies. Times never decrease within a folded stream, so the events of a stream that are
-// kept are its first ones.
+// cut returns the events of a batch that the copy lacks, up to Until. The batch is shared by all copies. Times never decrease within a folded
+// stream, so the events of a stream that are kept are its first ones.
 func (b *builder) cut(shared batch) (own batch, err error) {
 	own.position = min(shared.position, b.end)
 	for i := range shared.events {
