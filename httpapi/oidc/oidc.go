@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -148,12 +149,18 @@ func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Value
 
 const maxSubject = 255 // characters, as of JWTs
 
+// validSubject reports whether a subject can be recorded on the log and shown. PostgreSQL cannot store NUL.
+func validSubject(subject string) bool {
+	return subject != "" && utf8.ValidString(subject) && utf8.RuneCountInString(subject) <= maxSubject &&
+		!strings.ContainsFunc(subject, unicode.IsControl)
+}
+
 func (p *Provider) person(idToken *oidc.IDToken, claims map[string]any, now time.Time) (Person, error) {
 	of, _ := claims[p.options.AccountClaim].(string)
 	roles := rolesOf(claims)
 	scopes := p.scopes(roles)
 	switch {
-	case !utf8.ValidString(idToken.Subject) || idToken.Subject == "" || utf8.RuneCountInString(idToken.Subject) > maxSubject:
+	case !validSubject(idToken.Subject):
 		return Person{}, ErrNotConfirmed
 	case of == "":
 		return Person{}, &NotAllowedError{"Your user at the sign-in provider belongs to no account here: the claim " + p.options.AccountClaim + " is missing."}

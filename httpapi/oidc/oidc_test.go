@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,6 +96,8 @@ func TestProvider_Refusals(t *testing.T) {
 		"expired":          {with("exp", time.Now().Add(-time.Hour).Unix()), is(oidc.ErrNotConfirmed)},
 		"foreign issuer":   {with("iss", "https://evil.example"), is(oidc.ErrNotConfirmed)},
 		"no subject":       {with("sub", ""), is(oidc.ErrNotConfirmed)},
+		"subject with NUL": {with("sub", "a\x00b"), is(oidc.ErrNotConfirmed)},
+		"long subject":     {with("sub", strings.Repeat("é", 256)), is(oidc.ErrNotConfirmed)},
 		"unsigned": {func(i *oidctest.Issuer, _ *oidc.Pending, _ url.Values) {
 			i.Sign = func(c jwt.MapClaims) string {
 				text, _ := jwt.NewWithClaims(jwt.SigningMethodNone, c).SignedString(jwt.UnsafeAllowNoneSignatureType)
