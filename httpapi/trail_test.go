@@ -39,6 +39,15 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 	require.Equal(t, ownAccount, changed["subject"])
 	require.NotEmpty(t, changed["ip"])
 
+	// A setting that is given with its default has not changed. One that was left at its default is shown with it.
+	configure(`{"name":"Acme Ltd","features":["crm_api"],"region":"DE","tokensSeeLeads":true,"visitorDays":395,"quarantine":false,"quarantineDays":30,"wonStages":["won"]}`)
+	configure(`{"name":"Acme Ltd","features":["crm_api"],"region":"DE","quarantine":true,"quarantineDays":7}`)
+	records = s.trail("&type=account.configured&actor=user:ann", 4)
+	require.Equal(t, map[string]any{"name": map[string]any{"old": "Acme", "new": "Acme Ltd"}}, records[2]["data"])
+	require.Equal(t, map[string]any{
+		"quarantine": map[string]any{"old": false, "new": true}, "quarantineDays": map[string]any{"old": 30.0, "new": 7.0},
+	}, records[3]["data"])
+
 	s.token()
 	hook := s.as(http.MethodPost, "/webhooks/endpoints", `{"url":"https://example.com/a","events":["lead.created"]}`).is(http.StatusCreated)
 	id := hook.at("data", "webhookId").(string)

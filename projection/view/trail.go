@@ -22,7 +22,7 @@ import (
 type Trail struct{}
 
 func (Trail) Name() string     { return schema.Trail }
-func (Trail) Version() int     { return 1 }
+func (Trail) Version() int     { return 2 }
 func (Trail) Tables() []string { return []string{"trail", "trail_setting"} }
 
 // Filter also names the streams: a view that selects events of any stream makes the process read and decode the whole log, two thirds of
@@ -170,6 +170,11 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	if err := json.Unmarshal(data, &now); err != nil {
 		return nil, err
 	}
+	if configured, is := e.Data.(event.AccountConfigured); is {
+		if err := withDefaults(now, configured); err != nil {
+			return nil, err
+		}
+	}
 	var named []string // the changed settings, and the changed secrets, which are not on the log
 	if changed, has := now["changed"]; has {
 		if err := json.Unmarshal(changed, &named); err != nil {
@@ -192,6 +197,21 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 		}
 	}
 	return changes(old, now, named)
+}
+
+// withDefaults sets the settings that an account has by default. The log has a default only if it was given, which is no change.
+func withDefaults(now map[string]jsontext.Value, configured event.AccountConfigured) error {
+	for name, value := range map[string]any{
+		"tokensSeeLeads": configured.TokensSeeLeadsOrDefault(), "visitorDays": configured.VisitorDaysOrDefault(),
+		"quarantine": configured.Quarantine, "quarantineDays": configured.QuarantineDaysOrDefault(), "wonStages": configured.WonStagesOrDefault(),
+	} {
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		now[name] = encoded
+	}
+	return nil
 }
 
 // hidden is shown instead of a secret.
