@@ -125,10 +125,8 @@ func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Value
 	}
 	ctx = oidc.ClientContext(ctx, p.client)
 	token, err := config.Exchange(ctx, answer.Get("code"), oauth2.VerifierOption(pending.Verifier))
-	if refused := (*oauth2.RetrieveError)(nil); errors.As(err, &refused) {
-		return Person{}, fmt.Errorf("%w: %s", ErrNotConfirmed, refused.ErrorCode)
-	} else if err != nil {
-		return Person{}, ErrUnavailable // its text may have the code
+	if err != nil {
+		return Person{}, exchangeError(err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	idToken, err := p.found.Verifier(&oidc.Config{ClientID: p.options.ClientID, Now: p.options.Now}).Verify(ctx, raw)
@@ -145,6 +143,19 @@ func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Value
 	}
 	person.IDToken = raw
 	return person, nil
+}
+
+// exchangeError returns why a code was not exchanged for tokens. The text of err may have the code.
+func exchangeError(err error) error {
+	var answered *oauth2.RetrieveError
+	if !errors.As(err, &answered) {
+		return ErrUnavailable
+	}
+	status := answered.Response.StatusCode
+	if status >= http.StatusInternalServerError || status == http.StatusTooManyRequests {
+		return fmt.Errorf("%w: its token endpoint answers %d", ErrUnavailable, status)
+	}
+	return fmt.Errorf("%w: its token endpoint answers %d", ErrNotConfirmed, status)
 }
 
 const maxSubject = 255 // characters, as of JWTs

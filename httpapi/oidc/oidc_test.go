@@ -3,6 +3,7 @@ package oidc_test
 import (
 	"crypto/rand"
 	"crypto/rsa"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -163,6 +164,24 @@ func TestProvider_RetriesConfiguration(t *testing.T) {
 	now = now.Add(time.Minute)
 	_, _, err = p.Begin(t.Context(), callback, "")
 	require.NoError(t, err)
+}
+
+// A provider that fails refuses nobody.
+func TestProvider_TokenEndpointFails(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	p := provider(i, time.Now)
+	for status, want := range map[int]error{
+		http.StatusInternalServerError: oidc.ErrUnavailable, http.StatusServiceUnavailable: oidc.ErrUnavailable,
+		http.StatusTooManyRequests: oidc.ErrUnavailable,
+		http.StatusBadRequest:      oidc.ErrNotConfirmed, http.StatusUnauthorized: oidc.ErrNotConfirmed,
+	} {
+		i.Fails = status
+		address, pending, err := p.Begin(t.Context(), callback, "")
+		require.NoError(t, err)
+		_, err = p.Finish(t.Context(), pending, approve(t, i, address))
+		require.ErrorIs(t, err, want, "%d", status)
+	}
 }
 
 func TestProvider_WildcardRole(t *testing.T) {

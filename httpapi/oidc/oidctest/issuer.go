@@ -25,6 +25,7 @@ type Issuer struct {
 	Claims func(jwt.MapClaims)        // changes the claims of the next ID token
 	Sign   func(jwt.MapClaims) string // signs the ID token
 	Down   bool                       // the configuration is not served
+	Fails  int                        // the status of the token endpoint; 0: it works
 
 	codes map[string]string // nonce and challenge by code; each code works once
 }
@@ -63,6 +64,10 @@ func New(t *testing.T) *Issuer {
 		}}})
 	})
 	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
+		if i.Fails != 0 {
+			w.WriteHeader(i.Fails)
+			return
+		}
 		of, known := i.codes[r.PostFormValue("code")]
 		delete(i.codes, r.PostFormValue("code"))
 		verifier := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
