@@ -81,6 +81,14 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 		require.Contains(t, refused.body, c.text, name)
 		require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status, "%s: no session is created", name)
 	}
+	require.Contains(t, b.log.String(), `"error":"the sign-in provider did not confirm the sign-in"`)
+	at.Fails = http.StatusServiceUnavailable
+	answer, callback = begin(b)
+	require.Equal(t, http.StatusServiceUnavailable, b.get(callback+answer.Encode()).status)
+	require.Eventually(t, func() bool {
+		return strings.Contains(b.log.String(), `"error":"the sign-in provider cannot be reached: its token endpoint answers 503"`)
+	}, soon, pause)
+	at.Fails = 0
 	require.NotContains(t, b.log.String(), answer.Get("code"))
 	require.NotContains(t, b.log.String(), answer.Get("state"))
 

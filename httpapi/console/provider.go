@@ -121,7 +121,7 @@ func (v *visit) endProvider() (screen, error) {
 	case errors.Is(err, command.ErrNotProvisioned):
 		return v.refusedBy(&oidc.NotAllowedError{Reason: "Your user at the sign-in provider belongs to the account " + person.Account + ", which does not exist here."})
 	case errors.Is(err, command.ErrUnauthorized):
-		return v.refusedSignIn(pending.Next, "Your account has ended all sessions since you signed in at the provider. Sign in again."), nil
+		return v.refusedSignIn(pending.Next, "Your account has ended all sessions since you signed in at the provider. Sign in again.", err), nil
 	case err != nil:
 		return screen{}, err
 	}
@@ -163,7 +163,7 @@ func (v *visit) refusedBy(err error) (screen, error) {
 	default:
 		return screen{}, err
 	}
-	shown := v.refusedSignIn(v.path("/"), message)
+	shown := v.refusedSignIn(v.path("/"), message, err)
 	shown.status = status
 	return shown, nil
 }

@@ -71,6 +71,8 @@ func (v *visit) switchForm() (enabled bool, err error) {
 	return false, field.Errors{{Field: "enabled", Message: "must be true or false"}}
 }
 
+var errUsedCode = errors.New("a sign-in link that was used or has expired")
+
 var errBadForm = errors.New("a form that cannot be read")
 
 // notTextError names a field of a form whose value cannot be stored as text.
@@ -99,15 +101,15 @@ func (v *visit) signIn() (screen, error) {
 			if err := v.Gate.Guess(v.r); err != nil {
 				return screen{}, err
 			}
-			return v.refusedSignIn(next, "This link was already used or has expired."), nil
+			return v.refusedSignIn(next, "This link was already used or has expired.", errUsedCode), nil
 		}
 	}
 	identity, err := v.Gate.SignIn(v.r, jwt)
 	switch {
 	case errors.Is(err, command.ErrUnauthorized) && token.LooksLikeValue(jwt):
-		return v.refusedSignIn(next, "This is an API token. Sign in with a JWT instead."), nil
+		return v.refusedSignIn(next, "This is an API token. Sign in with a JWT instead.", err), nil
 	case errors.Is(err, command.ErrUnauthorized):
-		return v.refusedSignIn(next, "This JWT is invalid or has expired."), nil
+		return v.refusedSignIn(next, "This JWT is invalid or has expired.", err), nil
 	case err != nil:
 		return screen{}, err
 	}
@@ -115,9 +117,10 @@ func (v *visit) signIn() (screen, error) {
 	return screen{redirect: next}, v.begin(v.w, v.r, identity)
 }
 
-func (v *visit) refusedSignIn(next, message string) screen {
+func (v *visit) refusedSignIn(next, message string, reason error) screen {
 	return screen{
-		name: "signin", title: "Sign in", status: http.StatusUnauthorized, data: signIn{Next: next, Message: message, Provider: v.Provider != nil},
+		name: "signin", title: "Sign in", status: http.StatusUnauthorized, reason: reason,
+		data: signIn{Next: next, Message: message, Provider: v.Provider != nil},
 	}
 }
 

@@ -26,6 +26,7 @@ type screen struct {
 	send     func() error // writes an export, instead
 	sent     bool         // the answer is written
 	calls    []call       // that return the data of the page
+	reason   error        // of a refused sign-in, for the access log
 }
 
 // pageTimeout bounds the answer of a page that is not streamed.
@@ -64,7 +65,11 @@ func (c *Console) serve(p page) http.HandlerFunc {
 		v := &visit{Console: c, w: w, r: r, ctx: ctx, page: p}
 		defer v.leave()
 		shown, err := v.answer()
-		c.Gate.Note(r, c.Base+strings.TrimSuffix(p.pattern, "/"), v.identity.Account, err)
+		reason := err
+		if reason == nil {
+			reason = shown.reason
+		}
+		c.Gate.Note(r, c.Base+strings.TrimSuffix(p.pattern, "/"), v.identity.Account, reason)
 		switch {
 		case err != nil:
 			v.fail(err)

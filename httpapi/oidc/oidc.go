@@ -241,6 +241,9 @@ func (p *Provider) SignOut(ctx context.Context, after, idToken string) string {
 	return address.String()
 }
 
+// start returns the first 200 bytes of an error's text, which may have the whole answer of a server.
+func start(text string) string { return strings.ToValidUTF8(text[:min(len(text), 200)], "") }
+
 func (p *Provider) config(ctx context.Context, redirect string) (*oauth2.Config, error) {
 	found, err := p.provider(ctx)
 	if err != nil {
@@ -264,7 +267,7 @@ func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 	}
 	found, err := oidc.NewProvider(oidc.ClientContext(ctx, p.client), p.options.Issuer)
 	if p.triedLast = p.options.Now(); err != nil {
-		p.failure = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		p.failure = fmt.Errorf("%w: %s", ErrUnavailable, start(err.Error()))
 		return nil, p.failure
 	}
 	p.found = found

@@ -157,6 +157,8 @@ func TestProvider_RetriesConfiguration(t *testing.T) {
 	i.Down = true
 	_, _, err := p.Begin(t.Context(), callback, "")
 	require.ErrorIs(t, err, oidc.ErrUnavailable)
+	require.ErrorContains(t, err, "502 Bad Gateway: x")
+	require.Less(t, len(err.Error()), 300)
 	require.Empty(t, p.SignOut(t.Context(), callback, ""))
 	i.Down = false
 	_, _, err = p.Begin(t.Context(), callback, "")

@@ -2,6 +2,7 @@
 package oidctest
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -50,6 +51,7 @@ func New(t *testing.T) *Issuer {
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		if i.Down {
 			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write(bytes.Repeat([]byte("x"), 10_000))
 			return
 		}
 		answer(w, map[string]any{
