@@ -65,6 +65,14 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	require.Contains(t, out.body, at.URL+"/end?client_id=crm")
 	require.NotContains(t, out.body, "id_token_hint")
 
+	// They drop a pending sign-in that is too large too. A page with a very long address is then not opened.
+	at.Claims = func(c jwt.MapClaims) { c["account_id"] = ownAccount }
+	r := b.get("/console/sign-in/provider?next=" + url.QueryEscape("/console/leads?q="+strings.Repeat("x", 5000)))
+	require.Less(t, len(r.header.Get("Set-Cookie")), 4096)
+	answer, _ = at.Approve(t, r.goTo)
+	require.Contains(t, b.get(callback+answer.Encode()).body, `content="0;url=/console"`)
+	require.Equal(t, http.StatusOK, b.post("/console/sign-out").status)
+
 	for name, c := range map[string]struct {
 		claims func(jwt.MapClaims)
 		status int

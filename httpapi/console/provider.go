@@ -90,16 +90,25 @@ func (v *visit) beginProvider() (screen, error) {
 	if err != nil {
 		return v.refusedBy(err)
 	}
+	value, err := v.sealPending(pending)
+	if err == nil && len(value) > maxCookie { // browsers would drop it
+		pending.Next = v.path("/")
+		value, err = v.sealPending(pending)
+	}
+	if err != nil {
+		return screen{}, err
+	}
+	http.SetCookie(v.w, v.pendingCookie(value, int(pending.Until.Sub(v.Now()).Seconds())))
+	return screen{redirect: address}, nil
+}
+
+func (v *visit) sealPending(pending oidc.Pending) (string, error) {
 	encoded, err := json.Marshal(pending)
 	if err != nil {
-		return screen{}, err
+		return "", err
 	}
 	sealed, err := v.box.Seal(encoded, []byte(pendingFor))
-	if err != nil {
-		return screen{}, err
-	}
-	http.SetCookie(v.w, v.pendingCookie(sealed.String(), int(pending.Until.Sub(v.Now()).Seconds())))
-	return screen{redirect: address}, nil
+	return sealed.String(), err
 }
 
 // endProvider begins a session when the browser returns from the provider.
