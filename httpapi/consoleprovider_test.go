@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,45 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
 	b.signIn(b.jwt)
 	require.Equal(t, http.StatusSeeOther, b.post("/console/sign-out").status, "after sign-in by JWT, sign-out does not redirect to the provider")
+}
+
+// The ID token is deleted when its session ends in any way.
+func TestConsole_ForgetsIDToken(t *testing.T) {
+	t.Parallel()
+	at := oidctest.New(t)
+	at.Claims = func(c jwt.MapClaims) {
+		c["account_id"], c["iat"] = ownAccount, time.Now().Add(-time.Hour).Unix()
+	}
+	b := browse(t, func(o *httpapi.Options) {
+		o.ConsoleProvider = oidc.New(oidc.Options{
+			Issuer: at.URL, ClientID: "crm", Scopes: []string{"profile"}, AccountClaim: "account_id", Now: time.Now,
+			Roles: map[string][]string{"sales": {"tokens:read"}},
+		})
+	})
+	out, err := url.Parse(b.server.URL + "/console/sign-out")
+	require.NoError(t, err)
+	kept := func() bool {
+		return slices.ContainsFunc(b.client.Jar.Cookies(out), func(c *http.Cookie) bool { return c.Name == "leadlog_idtoken" })
+	}
+	for name, end := range map[string]func(){
+		"sign-out":       func() { b.post("/console/sign-out") },
+		"sign-in by JWT": func() { b.signIn(b.jwt) },
+		"revocation": func() {
+			b.revoke(time.Now().Add(-time.Minute).Truncate(time.Second))
+			require.Equal(t, http.StatusUnauthorized, b.post("/console/tokens").status)
+			b.revoke(time.Unix(1, 0))
+		},
+		"sign-out without a session": func() {
+			b.client.Jar.SetCookies(out, []*http.Cookie{{Name: "leadlog_console", Path: "/console", MaxAge: -1}})
+			b.post("/console/sign-out")
+		},
+	} {
+		answer, _ := at.Approve(t, b.get("/console/sign-in/provider").goTo)
+		require.Equal(t, http.StatusOK, b.get("/console/sign-in/callback?"+answer.Encode()).status, name)
+		require.True(t, kept(), name)
+		end()
+		require.False(t, kept(), name)
+	}
 }
 
 func TestConsole_WithoutProvider(t *testing.T) {

@@ -51,9 +51,16 @@ func (v *visit) keepIDToken(idToken string) error {
 	if value := sealed.String(); len(value) <= maxCookie {
 		http.SetCookie(v.w, v.idTokenCookie(value, int(oidc.SessionLife.Seconds())))
 	} else {
-		http.SetCookie(v.w, v.idTokenCookie("", -1)) // of an earlier session
+		v.forgetIDToken() // of an earlier session
 	}
 	return nil
+}
+
+// forgetIDToken deletes the ID token of a session that ends.
+func (v *visit) forgetIDToken() {
+	if v.Provider != nil {
+		http.SetCookie(v.w, v.idTokenCookie("", -1))
+	}
 }
 
 // unsealed returns the content of a sealed cookie that this browser has sent; nil without one.
@@ -180,9 +187,9 @@ func (v *visit) refusedBy(err error) (screen, error) {
 // signOut ends the session, and leads on to sign out at the provider if the person signed in there.
 func (v *visit) signOut() (screen, error) {
 	v.end(v.w, v.r)
+	v.forgetIDToken()
 	if v.signedIn && v.identity.Provider && v.Provider != nil {
 		idToken := string(v.unsealed(v.idTokenCookie("", 0), idTokenFor))
-		http.SetCookie(v.w, v.idTokenCookie("", -1))
 		if address := v.Provider.SignOut(v.ctx, v.origin()+v.path("/sign-in"), idToken); address != "" {
 			v.signedIn = false
 			return screen{name: "onward", title: "Signed out", data: onward{

@@ -114,6 +114,7 @@ func (v *visit) signIn() (screen, error) {
 		return screen{}, err
 	}
 	v.identity = identity // for the access log
+	v.forgetIDToken()     // of an earlier session
 	return screen{redirect: next}, v.begin(v.w, v.r, identity)
 }
 

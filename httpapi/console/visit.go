@@ -196,6 +196,7 @@ func (v *visit) fail(err error) {
 	}
 	if f.Status == http.StatusUnauthorized {
 		v.end(v.w, v.r)
+		v.forgetIDToken()
 		v.signedIn = false
 		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{
 			Next: v.path("/"), Message: "Your session has ended. Sign in again.", Provider: v.Provider != nil,
