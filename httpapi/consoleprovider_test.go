@@ -51,6 +51,13 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 
 	out := b.post("/console/sign-out")
 	require.Equal(t, http.StatusOK, out.status)
+
+	// Of sign-ins in two tabs, the second one is pending. The answer to the first one is refused, and leaves it pending.
+	first, _ := begin(b)
+	second, _ := begin(b)
+	require.Equal(t, http.StatusUnauthorized, b.get(callback+first.Encode()).status)
+	require.Equal(t, http.StatusOK, b.get(callback+second.Encode()).status)
+	out = b.post("/console/sign-out")
 	require.Contains(t, out.body, at.URL+"/end?client_id=crm")
 	require.Contains(t, out.body, "id_token_hint=ey")
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)

@@ -124,8 +124,10 @@ func (v *visit) endProvider() (screen, error) {
 		return screen{}, errNoPage
 	}
 	pending := v.pending()
-	http.SetCookie(v.w, v.pendingCookie("", -1)) // whatever the outcome, it is used up
 	person, err := v.Provider.Finish(v.ctx, pending, v.r.URL.Query())
+	if !errors.Is(err, oidc.ErrStale) { // the answer to another sign-in, as in another tab, does not use this one up
+		http.SetCookie(v.w, v.pendingCookie("", -1))
+	}
 	if err != nil {
 		return v.refusedBy(err)
 	}
