@@ -249,10 +249,25 @@ func (p *Provider) config(ctx context.Context, redirect string) (*oauth2.Config,
 	if err != nil {
 		return nil, err
 	}
+	endpoint := found.Endpoint()
+	endpoint.AuthStyle = p.authStyle(found)
 	return &oauth2.Config{
-		ClientID: p.options.ClientID, ClientSecret: p.options.ClientSecret, Endpoint: found.Endpoint(), RedirectURL: redirect,
+		ClientID: p.options.ClientID, ClientSecret: p.options.ClientSecret, Endpoint: endpoint, RedirectURL: redirect,
 		Scopes: append([]string{oidc.ScopeOpenID}, p.options.Scopes...),
 	}, nil
+}
+
+// authStyle returns how the client authenticates. Without it, oauth2 tries both ways, and some providers invalidate a code at the first
+// failure. The default is that of OpenID Connect Discovery 1.0.
+func (p *Provider) authStyle(found *oidc.Provider) oauth2.AuthStyle {
+	var offers struct {
+		Methods []string `json:"token_endpoint_auth_methods_supported"`
+	}
+	if p.options.ClientSecret == "" ||
+		found.Claims(&offers) == nil && slices.Contains(offers.Methods, "client_secret_post") && !slices.Contains(offers.Methods, "client_secret_basic") {
+		return oauth2.AuthStyleInParams
+	}
+	return oauth2.AuthStyleInHeader
 }
 
 // provider looks the provider up, unless it was found before or was just tried.

@@ -186,6 +186,39 @@ func TestProvider_TokenEndpointFails(t *testing.T) {
 	}
 }
 
+// The client authenticates in one way, with one request: a provider may invalidate a code at the first failure.
+func TestProvider_ClientAuthentication(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		secret  string
+		methods []string
+		want    string
+	}{
+		"default":       {"s3cret", nil, "basic s3cret"},
+		"both":          {"s3cret", []string{"client_secret_post", "client_secret_basic"}, "basic s3cret"},
+		"post only":     {"s3cret", []string{"private_key_jwt", "client_secret_post"}, "post s3cret"},
+		"public client": {"", []string{"client_secret_basic", "none"}, "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := oidctest.New(t)
+			i.AuthMethods = c.methods
+			p := oidc.New(oidc.Options{
+				Issuer: i.URL, ClientID: "crm", ClientSecret: c.secret, Scopes: []string{"profile"}, AccountClaim: "account_id", Now: time.Now,
+				Roles: map[string][]string{"sales": {"leads:read"}},
+			})
+			address, pending, err := p.Begin(t.Context(), callback, "")
+			require.NoError(t, err)
+			answer := approve(t, i, address)
+			_, err = p.Finish(t.Context(), pending, url.Values{"state": {pending.State}, "code": {"unknown"}})
+			require.ErrorIs(t, err, oidc.ErrNotConfirmed)
+			_, err = p.Finish(t.Context(), pending, answer)
+			require.NoError(t, err)
+			require.Equal(t, []string{c.want, c.want}, i.Requests)
+		})
+	}
+}
+
 func TestProvider_WildcardRole(t *testing.T) {
 	t.Parallel()
 	i := oidctest.New(t)

@@ -27,6 +27,10 @@ type Issuer struct {
 	Sign   func(jwt.MapClaims) string // signs the ID token
 	Down   bool                       // the configuration is not served
 	Fails  int                        // the status of the token endpoint; 0: it works
+	// AuthMethods are the ways of client authentication that are offered. Nil: the default.
+	AuthMethods []string
+	// Requests are the requests to the token endpoint, with the secret of the client: "basic s3cret", "post s3cret" or "none".
+	Requests []string
 
 	codes map[string]string // nonce and challenge by code; each code works once
 }
@@ -54,10 +58,14 @@ func New(t *testing.T) *Issuer {
 			_, _ = w.Write(bytes.Repeat([]byte("x"), 10_000))
 			return
 		}
-		answer(w, map[string]any{
+		configuration := map[string]any{
 			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
 			"end_session_endpoint": i.URL + "/end?from=here", "id_token_signing_alg_values_supported": []string{"RS256"},
-		})
+		}
+		if i.AuthMethods != nil {
+			configuration["token_endpoint_auth_methods_supported"] = i.AuthMethods
+		}
+		answer(w, configuration)
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, map[string]any{"keys": []any{map[string]any{
@@ -66,6 +74,7 @@ func New(t *testing.T) *Issuer {
 		}}})
 	})
 	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
+		i.Requests = append(i.Requests, clientAuth(r))
 		if i.Fails != 0 {
 			w.WriteHeader(i.Fails)
 			return
@@ -90,6 +99,16 @@ func New(t *testing.T) *Issuer {
 	i.Server = httptest.NewServer(mux)
 	t.Cleanup(i.Close)
 	return i
+}
+
+func clientAuth(r *http.Request) string {
+	if _, secret, ok := r.BasicAuth(); ok {
+		return "basic " + secret
+	}
+	if secret := r.PostFormValue("client_secret"); secret != "" {
+		return "post " + secret
+	}
+	return "none"
 }
 
 // Approve signs in at an address of the provider. It returns the parameters of the callback and the redirect URI.
