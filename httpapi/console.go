@@ -70,6 +70,8 @@ func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {
 
 func (g gate) Guess(r *http.Request) error { return g.exchange(r).takeGuess() }
 
+func (g gate) MayGuess(r *http.Request) error { return g.exchange(r).guessesLeft() }
+
 func (g gate) Caller(r *http.Request) command.Caller { return g.exchange(r).caller }
 
 // Secure implements console.Gate. X-Forwarded-Proto of a trusted proxy counts.

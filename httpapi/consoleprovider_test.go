@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,6 +163,32 @@ func TestConsole_ForgetsIDToken(t *testing.T) {
 		end()
 		require.False(t, kept(), name)
 	}
+}
+
+// An address that has used up its guesses causes no requests to the provider.
+func TestConsole_LimitsCodeGuesses(t *testing.T) {
+	t.Parallel()
+	at := oidctest.New(t)
+	at.Claims = func(c jwt.MapClaims) { c["account_id"] = ownAccount }
+	start := time.Now()
+	var elapsed atomic.Int64 // the quota is refilled only by it
+	b := browse(t, func(o *httpapi.Options) {
+		o.Now = func() time.Time { return start.Add(time.Duration(elapsed.Load())) }
+		o.ConsoleProvider = oidc.New(oidc.Options{
+			Issuer: at.URL, ClientID: "crm", Scopes: []string{"profile"}, AccountClaim: "account_id", Now: time.Now,
+			Roles: map[string][]string{"sales": {"tokens:read"}},
+		})
+	})
+	answered := map[int]int{}
+	var answer url.Values
+	for range 130 {
+		answer, _ = at.Approve(t, b.get("/console/sign-in/provider").goTo)
+		answered[b.get("/console/sign-in/callback?code=guess&state="+answer.Get("state")).status]++
+	}
+	require.Equal(t, map[int]int{http.StatusUnauthorized: 100, http.StatusTooManyRequests: 30}, answered)
+	require.Len(t, at.Requests, 100)
+	elapsed.Store(int64(time.Second))
+	require.Equal(t, http.StatusOK, b.get("/console/sign-in/callback?"+answer.Encode()).status, "the sign-in is still pending")
 }
 
 func TestConsole_WithoutProvider(t *testing.T) {

@@ -196,6 +196,12 @@ func (x *exchange) enterStream() (leave func(), err error) {
 // not depend on this quota. The error is a limitError.
 func (x *exchange) takeGuess() error { return x.allow(x.takeFromAddress("guess")) }
 
+// guessesLeft returns the error of takeGuess without counting anything. It bounds requests to the sign-in provider, which only answers
+// whether a code is valid.
+func (x *exchange) guessesLeft() error {
+	return x.allow(x.failures.Left("guess "+addressBlock(x.client), failureLimit))
+}
+
 // takeLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up by tokens that
 // do not exist, against the token's own quota, if a token with this id exists. So an existing token is accepted regardless of other
 // requests from its address, and the number of reads is bounded. The error is a limitError.

@@ -55,6 +55,8 @@ type Gate interface {
 	SignIn(r *http.Request, jwt string) (Identity, error)
 	// Guess counts a failed attempt against the address's limit of guesses. The error reports that the limit is exceeded.
 	Guess(r *http.Request) error
+	// MayGuess reports, as an error, that the address's limit of guesses is exceeded.
+	MayGuess(r *http.Request) error
 	// Caller returns the caller of a request, without account and actor.
 	Caller(r *http.Request) command.Caller
 	// Secure reports whether the browser uses HTTPS.

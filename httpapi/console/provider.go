@@ -123,6 +123,9 @@ func (v *visit) endProvider() (screen, error) {
 	if v.Provider == nil {
 		return screen{}, errNoPage
 	}
+	if err := v.Gate.MayGuess(v.r); err != nil { // the provider is not asked, and the sign-in stays pending
+		return screen{}, err
+	}
 	pending := v.pending()
 	person, err := v.Provider.Finish(v.ctx, pending, v.r.URL.Query())
 	if !errors.Is(err, oidc.ErrStale) { // the answer to another sign-in, as in another tab, does not use this one up
