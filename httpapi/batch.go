@@ -104,7 +104,7 @@ func (x *exchange) answerLines(key string) error {
 	}
 	begin()
 	out.flush()
-	setQuotaHeaders(x.w.Header(), x.kind, x.used)
+	setQuotaHeaders(x.w.Header(), x.policy, x.used)
 	x.wrote(last)
 	return out.err
 }

@@ -57,9 +57,9 @@ const (
 )
 
 // setQuotaHeaders sets the headers of draft-ietf-httpapi-ratelimit-headers.
-func setQuotaHeaders(header http.Header, kind quota.Kind, use quota.Use) {
+func setQuotaHeaders(header http.Header, policy string, use quota.Use) {
 	if limit := use.Limit; limit.Rate > 0 {
-		policy := `"` + kind.Policy() + `"`
+		policy = `"` + policy + `"`
 		window := max(1, wholeSeconds(limit.Window()))
 		header.Set(policyHeader, policy+`;q=`+strconv.Itoa(limit.Burst)+`;w=`+strconv.FormatInt(window, 10))
 		header.Set(limitHeader, policy+`;r=`+strconv.Itoa(use.Remaining)+`;t=`+strconv.FormatInt(wholeSeconds(use.Full), 10))
@@ -88,7 +88,7 @@ func (x *exchange) throttle(kind quota.Kind) error {
 	}
 	err := x.take()
 	if x.w != nil && x.intake == nil { // the console's pages have no quota headers, and senders to an intake do not see an account's
-		setQuotaHeaders(x.w.Header(), kind, x.used)
+		setQuotaHeaders(x.w.Header(), x.policy, x.used)
 	}
 	return err
 }
@@ -142,12 +142,13 @@ func (x *exchange) limit() accountLimit {
 // the other bucket.
 func (x *exchange) takeCached() (policy string, err error) {
 	limit := x.limit()
-	x.used = quota.Use{}
+	x.policy, x.used = "", quota.Use{}
 	if limit.Rate == 0 {
 		return "", nil
 	}
 	if !x.kind.Reads() {
 		if left := x.quotas.Left(x.ctx, bytesPolicy+" "+x.quotaHolder(), limit.bytes()); !left.Allowed {
+			x.policy, x.used = bytesPolicy, left
 			return bytesPolicy, limitError{left.RetryAfter}
 		}
 		if x.intake != nil {
@@ -159,7 +160,7 @@ func (x *exchange) takeCached() (policy string, err error) {
 		limit = limit.reads()
 	}
 	policy = x.kind.Policy()
-	x.used = x.quotas.Take(x.ctx, policy+" "+x.quotaHolder(), limit.Limit)
+	x.policy, x.used = policy, x.quotas.Take(x.ctx, policy+" "+x.quotaHolder(), limit.Limit)
 	if !x.used.Allowed {
 		return policy, limitError{x.used.RetryAfter}
 	}

@@ -19,7 +19,7 @@ import (
 func TestQuota_Headers(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
-	setQuotaHeaders(header, quota.Capture, quota.NewLocal(1, (&clock{noon}).now).Take("a", quota.Limit{Rate: 10, Burst: 100}))
+	setQuotaHeaders(header, quota.Capture.Policy(), quota.NewLocal(1, (&clock{noon}).now).Take("a", quota.Limit{Rate: 10, Burst: 100}))
 	require.Equal(t, `"capture";q=100;w=10`, header.Get("RateLimit-Policy"))
 	require.Equal(t, `"capture";r=99;t=1`, header.Get("RateLimit"))
 }

@@ -139,6 +139,7 @@ type exchange struct {
 	jwt       Identity          // of any other caller
 	kind      quota.Kind        // that the request counts as
 	used      quota.Use         // of the account's quota, by the request
+	policy    string            // of the used quota
 	intake    *command.Intake   // that the request posts to; nil for any other
 	counted   bool              // as a post to the intake
 	html      bool              // a browser shows the answer
