@@ -70,6 +70,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 
 // outcome distinguishes the deadline of an attempt from the caller's own: an interrupted attempt may have appended.
 func outcome(ctx context.Context, err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		return err
+	}
 	if errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), ErrContended) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

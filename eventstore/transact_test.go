@@ -225,6 +225,18 @@ func TestTransactor_UnknownOutcome(t *testing.T) {
 	})
 }
 
+func TestTransactor_UnavailableUnchanged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var transactor Transactor
+		err := transactor.Do(t.Context(), []string{"lead-1"}, func(ctx context.Context) error {
+			<-ctx.Done()
+			return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+		})
+		require.EqualError(t, err, "event store unavailable: context deadline exceeded")
+	})
+}
+
 func TestTransactor_Panic(t *testing.T) {
 	t.Parallel()
 	var transactor Transactor

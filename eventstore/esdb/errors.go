@@ -155,7 +155,7 @@ func (r *retry) pause(ctx context.Context, failure error) error {
 }
 
 // outcome returns the error for the caller. Conflicts and invalid input are returned unchanged. Other errors wrap ErrUnavailable, and the
-// context's error if the context is done.
+// context's error if the context is done. The cause of the caller's context is not wrapped: it may claim that nothing was written.
 func outcome(ctx context.Context, err error) error {
 	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) ||
 		errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errForeign) || errors.Is(err, errOld) ||
@@ -163,9 +163,12 @@ func outcome(ctx context.Context, err error) error {
 		return err
 	}
 	if ended := ctx.Err(); ended != nil {
-		if errors.Is(context.Cause(ctx), errClosed) {
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, errClosed):
 			err = errClosed
-		} else if !errors.Is(err, ended) {
+		case !errors.Is(cause, ended) && errors.Is(err, cause):
+			err = ended
+		case !errors.Is(err, ended):
 			err = fmt.Errorf("%w: %w", ended, err)
 		}
 	}

@@ -255,6 +255,37 @@ func TestAppend_ResendAtAnyRevision(t *testing.T) {
 	}
 }
 
+// The transactor's context has the cause ErrContended, which says that nothing was written. An interrupted append may have been.
+func TestAppend_HidesCauseOfContext(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	mustAppend(t, store, start("s", fact(`{}`)))
+	for name, call := range map[string]func(context.Context) error{
+		"append": func(ctx context.Context) error { _, err := store.Append(ctx, start("held", fact(`{}`))); return err },
+		"check":  func(ctx context.Context) error { _, err := store.Append(ctx, eventstore.Check("s", 0)); return err },
+		"read": func(ctx context.Context) error {
+			for _, err := range store.Read(ctx, "s", 0) {
+				return err
+			}
+			return nil
+		},
+	} {
+		calls := server.Calls()
+		release := server.Hold()
+		ctx, cancel := context.WithCancelCause(within(t))
+		var caller errgroup.Group
+		caller.Go(func() error { return call(ctx) })
+		require.Eventually(t, func() bool { return server.Calls() > calls }, testTimeout, time.Millisecond, name)
+		cancel(eventstore.ErrContended)
+		err := caller.Wait()
+		release()
+		require.ErrorIs(t, err, eventstore.ErrUnavailable, name)
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.NotErrorIs(t, err, eventstore.ErrContended, name)
+	}
+}
+
 func TestHead_PermissionDenied(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
