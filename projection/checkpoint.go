@@ -32,6 +32,15 @@ func stale(err error) bool {
 	return errors.Is(err, ErrForeignLog) || errors.Is(err, ErrAheadOfLog) || errors.Is(err, ErrReplayDue)
 }
 
+// lostPosition maps the error of reading after a checkpoint to ErrAheadOfLog, if the log does not know the position. Checkpoints have only
+// positions that the log gave, so the log has lost it. A log in PostgreSQL, whose positions have no gaps, never returns this error.
+func lostPosition(err error) error {
+	if errors.Is(err, eventstore.ErrUnknownPosition) {
+		return fmt.Errorf("%w (%w)", ErrAheadOfLog, err)
+	}
+	return err
+}
+
 // checkpoint is the position of a view on a log, with the epoch of the log and the version of the projector.
 type checkpoint struct {
 	projector string

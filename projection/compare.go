@@ -166,6 +166,8 @@ func (b *builder) tryNext(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil || errors.Is(schema.Unavailable(err), eventstore.ErrUnavailable):
 		return err
+	case errors.Is(err, eventstore.ErrUnknownPosition):
+		return lostPosition(err)
 	}
 	return fmt.Errorf("%w, which is at position %d: %w", ErrStopped, b.checkpoint.position, err)
 }

@@ -232,7 +232,7 @@ func (w *worker) failed(err error) time.Duration {
 		w.update(func(s *Status) { s.State, s.Err = Standby, nil })
 		return w.pace.retry
 	}
-	err = schema.Unavailable(err)
+	err = lostPosition(schema.Unavailable(err))
 	w.limit = 1
 	pause := w.backoff/2 + rand.N(w.backoff/2+1)
 	w.backoff = min(2*w.backoff, w.pace.maxRetry)

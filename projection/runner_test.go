@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -213,6 +214,36 @@ func TestRunner_StaleViewIsUntouched(t *testing.T) {
 			require.Equal(t, upTo(before), witnessed(t, w))
 		})
 	}
+}
+
+// lossy is a log like one in EventStoreDB that was restored from a backup and has grown since: no event begins at the position of a
+// checkpoint of the lost part.
+type lossy struct{ eventstore.Store }
+
+func (l lossy) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+	if after == 0 {
+		return l.Store.Subscribe(ctx, after, filter)
+	}
+	return func(yield func(eventstore.Page, error) bool) { yield(eventstore.Page{}, eventstore.ErrUnknownPosition) }
+}
+
+func TestRunner_LostPositionIsStale(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	configure(t, w, 5)
+	projectiontest.CatchUp(t, hastened(t, w, view.Account{}))
+	configure(t, w, 5)
+	w.Store = lossy{w.Store}
+	compared, err := w.Replay(view.Account{}).Compare(t.Context(), 5)
+	require.NoError(t, err)
+	require.ErrorIs(t, compared[0].Err, projection.ErrAheadOfLog)
+	require.NotErrorIs(t, compared[0].Err, projection.ErrStopped)
+
+	runner := hastened(t, w, view.Account{})
+	projectiontest.Run(t, runner)
+	eventually(t, runner, "it stops", func(s projection.Status) bool {
+		return s.State == projection.Stale && errors.Is(s.Err, projection.ErrAheadOfLog)
+	})
 }
 
 func TestCheckpoint_MovesOverUnselectedEvents(t *testing.T) {
