@@ -112,6 +112,13 @@ func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, err
 	if len(changes) == 0 {
 		return nil, nil
 	}
+	var err error
+	if before, err = r.locate(ctx, before); err != nil {
+		return nil, err
+	}
+	if after, err = r.locate(ctx, after); err != nil {
+		return nil, err
+	}
 	from, to := before.AsOf, after.AsOf
 	if from > to {
 		from, to = to, from

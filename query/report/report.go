@@ -49,8 +49,9 @@ type (
 
 // Log is the head of the tree over the whole log up to the position that a report is as of.
 type Log struct {
-	Size int64  `json:"size"` // events
-	Root string `json:"root"` // hash in base64
+	Epoch string `json:"epoch"` // id of the log that has the position: a copy in another store has other positions, but the same tree
+	Size  int64  `json:"size"`  // events
+	Root  string `json:"root"`  // hash in base64
 }
 
 // Time is a time as answers write it, to the millisecond.
@@ -174,6 +175,10 @@ func (r Reading) fold(ctx context.Context, account string, by attribution.Key, e
 	if err != nil {
 		return nil, Log{}, err
 	}
+	epoch, err := r.Store.Epoch(ctx)
+	if err != nil {
+		return nil, Log{}, err
+	}
 	if end > head {
 		return nil, Log{}, fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
 	}
@@ -191,7 +196,35 @@ func (r Reading) fold(ctx context.Context, account string, by attribution.Key, e
 		}
 	}
 	of, err := tree.Head()
-	return ledger, Log{Size: of.Size, Root: of.Root.String()}, err
+	return ledger, Log{Epoch: epoch, Size: of.Size, Root: of.Root.String()}, err
+}
+
+// locate returns a report with its position on this log. If the report was made of another log, which this one may be a copy of, it is the
+// position of the event that was the last one there; the end of a log that has fewer events.
+func (r Reading) locate(ctx context.Context, f File) (File, error) {
+	epoch, err := r.Store.Epoch(ctx)
+	if err != nil || f.Log.Epoch == epoch {
+		return f, err
+	}
+	head, err := r.Store.Head(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.AsOf, f.Log.Epoch = 0, epoch
+	left := f.Log.Size
+	for page, err := range eventstore.ReadTo(ctx, r.Store, 0, head, eventstore.Filter{}) {
+		if err != nil {
+			return f, err
+		}
+		n := min(left, int64(len(page.Events)))
+		if n > 0 {
+			f.AsOf = page.Events[n-1].Position
+		}
+		if left -= n; left <= 0 {
+			break
+		}
+	}
+	return f, nil
 }
 
 func (r Reading) take(ledger *attribution.Ledger, tree *audit.Log, account string, e *eventstore.Recorded, each func(*eventstore.Recorded, []string)) error {
@@ -239,6 +272,9 @@ func (r Reading) Make(ctx context.Context, f File) (File, error) {
 
 // Verify makes a report again and returns the first difference; empty when there is none.
 func (r Reading) Verify(ctx context.Context, f File) (difference string, err error) {
+	if f, err = r.locate(ctx, f); err != nil {
+		return "", err
+	}
 	again, err := r.Make(ctx, f)
 	if err != nil {
 		return "", err

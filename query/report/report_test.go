@@ -2,7 +2,9 @@ package report_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -305,6 +307,76 @@ func TestVerify_FindsFirstDifference(t *testing.T) {
 		_, err := report.Parse([]byte(wrong))
 		require.Error(t, err, wrong)
 	}
+}
+
+// moved is a copy of a log in another store, which has other positions.
+type moved struct{ eventstore.Store }
+
+const stretch = 100
+
+func (moved) Epoch(context.Context) (string, error) { return "another", nil }
+
+func (m moved) Head(ctx context.Context) (eventstore.Position, error) {
+	head, err := m.Store.Head(ctx)
+	return head * stretch, err
+}
+
+func (m moved) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+	return func(yield func(eventstore.Page, error) bool) {
+		for page, err := range m.Store.Subscribe(ctx, after/stretch, filter) {
+			page.Position *= stretch
+			for i := range page.Events {
+				page.Events[i].Position *= stretch
+			}
+			if !yield(page, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestVerify_AfterMoveOfLog(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	lead := w.NewID()
+	parameters := report.Parameters{Account: "acme", AttributionFilter: query.AttributionFilter{
+		Rules: attribution.Rules{Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife}, By: attribution.BySource,
+	}}
+	make := func(store eventstore.Store, asOf eventstore.Position) report.File {
+		parameters.AsOf = asOf
+		made, err := report.Reading{Store: store}.Make(t.Context(), report.New(parameters))
+		require.NoError(t, err)
+		return made
+	}
+	w.Append(t, "acme", event.LeadStream(lead), event.LeadCreated{Source: "website", LeadFields: event.LeadFields{Status: "new", OpportunityValue: "10"}})
+	before := make(w.Store, w.Append(t, "acme", event.LeadStream(lead), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}}))
+	last := w.Append(t, "acme", event.LeadStream(lead), event.LeadUpdated{LeadFields: event.LeadFields{OpportunityValue: "20"}})
+	copied := report.Reading{Store: moved{w.Store}}
+	after := make(copied.Store, last*stretch)
+	require.NotEmpty(t, before.Rows)
+
+	for _, f := range []report.File{before, after} {
+		for _, log := range []report.Reading{{Store: w.Store}, copied} {
+			difference, err := log.Verify(t.Context(), f)
+			require.NoError(t, err)
+			require.Empty(t, difference)
+		}
+	}
+	changes, err := copied.Explain(t.Context(), before, after)
+	require.NoError(t, err)
+	require.Len(t, changes, 1)
+	require.Len(t, changes[0].Events, 1)
+	require.Equal(t, last*stretch, changes[0].Events[0].Position)
+
+	forged := before
+	forged.Log.Size++
+	difference, err := copied.Verify(t.Context(), forged)
+	require.NoError(t, err)
+	require.Contains(t, difference, "the report has 3 events")
+	forged.Log.Size = 9
+	difference, err = copied.Verify(t.Context(), forged)
+	require.NoError(t, err)
+	require.Contains(t, difference, "the report has 9 events")
 }
 
 func FuzzParse(f *testing.F) {
