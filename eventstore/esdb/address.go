@@ -62,6 +62,9 @@ func configuration(address string, log *slog.Logger) (*client.Configuration, err
 	if err != nil {
 		return nil, fmt.Errorf("event store address: %w", err)
 	}
+	if err := checkPorts(rest); err != nil {
+		return nil, fmt.Errorf("event store address: %w", err)
+	}
 	config, err := client.ParseConnectionString(known + "://" + rest + "?" + query)
 	if err != nil {
 		return nil, fmt.Errorf("event store address: %w", withoutAddress(err))
@@ -99,6 +102,18 @@ func supported(parameters string, log *slog.Logger) (query string, err error) {
 		}
 	}
 	return values.Encode(), nil
+}
+
+// checkPorts rejects port numbers out of range. The client would connect to another port, by their lowest 16 bits.
+func checkPorts(rest string) error {
+	hosts, _, _ := strings.Cut(rest[strings.LastIndex(rest, "@")+1:], "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		_, port, _ := strings.Cut(host, ":")
+		if n, err := strconv.Atoi(port); err == nil && (n < 1 || n > 65535) {
+			return fmt.Errorf("port %d is not between 1 and 65535", n)
+		}
+	}
+	return nil
 }
 
 // withoutAddress removes the address from an error.

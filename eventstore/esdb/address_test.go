@@ -63,6 +63,7 @@ func TestConfiguration_InvalidAddress(t *testing.T) {
 		"esdb://u:changeit@db?nodePreference=best", "esdb://u:changeit@db?defaultDeadline=soon",
 		"esdb://u:changeit@db?defaultDeadline=0", "esdb://u:changeit@db?keepAliveInterval=soon", "esdb://u:changeit@db?a=%zz",
 		"esdb://u:changeit@db?tlsCaFile=/none", "esdb://u:changeit@db?userCertFile=/none", "esdb://:changeit@db",
+		"esdb://u:changeit@db:65536", "esdb://u:changeit@db:0", "esdb://u:changeit@a:1,b:99999", "esdb://u:changeit@a:70000/",
 	} {
 		_, err := configuration(address, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, "event store address: ", address)
