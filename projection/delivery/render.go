@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -220,9 +221,11 @@ func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
 	case event.IntakeSilent, event.IntakeResumed:
 		out.Data = newIntakeData(event.IntakeID(r.stream), about.Intake)
 		return json.Marshal(out, json.Deterministic(true))
-	default:
+	case event.TokenCreated, event.TokenRotated, event.TokenDeleted, event.TokenExpiring:
 		out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, formatTime(tokenState.ExpiresAt)}
 		return json.Marshal(out, json.Deterministic(true))
+	default:
+		return nil, fmt.Errorf("events of type %s have no body for webhooks", fact.Data.EventType())
 	}
 }
 
