@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 const (
@@ -59,15 +61,16 @@ func Validate(writes []Write) error {
 // eventSize is the approximate size of an event in an append, without the name of its stream.
 func eventSize(e Event) int {
 	size := len(e.Data) + 2*len(e.Type) + eventOverhead
-	m := e.Metadata
-	for _, text := range [...]string{
-		m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.IP, m.UserAgent, m.Line,
-	} {
+	for _, text := range texts(&e.Metadata) {
 		if text != "" {
 			size += len(text) + fieldOverhead
 		}
 	}
 	return size
+}
+
+func texts(m *event.Metadata) [10]string {
+	return [...]string{m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.IP, m.UserAgent, m.Line}
 }
 
 func validateName(name string) error {
@@ -96,6 +99,11 @@ func validateEvent(e Event) error {
 		return fmt.Errorf("%w: an event %s without data", ErrInvalid, e.Type)
 	case len(e.Data) > MaxEventData:
 		return fmt.Errorf("%w: an event %s of %d bytes, at most %d", ErrInvalid, e.Type, len(e.Data), MaxEventData)
+	}
+	for _, text := range texts(&e.Metadata) {
+		if strings.Contains(text, "\x00") {
+			return fmt.Errorf("%w: an event %s whose metadata has NUL, which views cannot store", ErrInvalid, e.Type)
+		}
 	}
 	return nil
 }

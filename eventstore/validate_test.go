@@ -84,6 +84,8 @@ func TestValidate_Rejects(t *testing.T) {
 		},
 		"a type that is not UTF-8":       {withSecondEvent(func(e *eventstore.Event) { e.Type = "a\xff" }), "type is not a name"},
 		"a type with a zero byte":        {withSecondEvent(func(e *eventstore.Event) { e.Type = "a\x00" }), "type is not a name"},
+		"an actor with a zero byte":      {withSecondEvent(func(e *eventstore.Event) { e.Metadata.Actor = "user:a\x00" }), "metadata has NUL"},
+		"a line with a zero byte":        {withSecondEvent(func(e *eventstore.Event) { e.Metadata.Line = "\x00" }), "metadata has NUL"},
 		"no id":                          {withSecondEvent(func(e *eventstore.Event) { e.ID = ulid.ULID{} }), "without an id on stream lead-1"},
 		"no time":                        {withSecondEvent(func(e *eventstore.Event) { e.At = time.Time{} }), "without a time"},
 		"a time before 1970":             {withSecondEvent(func(e *eventstore.Event) { e.At = time.UnixMilli(-1).UTC() }), "without a time"},

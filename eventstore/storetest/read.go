@@ -157,7 +157,7 @@ func fullEvent() eventstore.Event {
 		Correlation: newEvent(noted).ID.String(),
 		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		IP:          "2001:db8::1",
-		UserAgent:   "Mozilla/5.0 (X11; 日本語) \u2028\U0001f98a %s {} \x7f\r\n\x00 end",
+		UserAgent:   "Mozilla/5.0 (X11; 日本語) \u2028\U0001f98a %s {} \x7f\r\n end",
 	}
 	return e
 }
