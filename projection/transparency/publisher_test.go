@@ -363,8 +363,16 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	for want, give := range map[string]func(http.ResponseWriter){
 		"refuses: 403":               func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) },
 		"without a good cosignature": func(w http.ResponseWriter) { _, _ = w.Write([]byte("— bad.example.com AAAA\n")) },
-		"refuses: 302":               func(w http.ResponseWriter) { w.Header().Set("Location", good.URL); w.WriteHeader(http.StatusFound) },
-		"refuses: 409":               func(w http.ResponseWriter) { w.WriteHeader(http.StatusConflict); _, _ = w.Write([]byte("-1\n")) },
+		"refuses: 503 é": func(w http.ResponseWriter) { // the hundredth byte is within a letter
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte("\x00\xff" + strings.Repeat("é", 100) + "x"))
+		},
+		"refuses: 500 aé": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte("a" + strings.Repeat("é", 100)))
+		},
+		"refuses: 302": func(w http.ResponseWriter) { w.Header().Set("Location", good.URL); w.WriteHeader(http.StatusFound) },
+		"refuses: 409": func(w http.ResponseWriter) { w.WriteHeader(http.StatusConflict); _, _ = w.Write([]byte("-1\n")) },
 		"has seen a checkpoint of 9223372036854775807 events": func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusConflict)
 			_, _ = w.Write([]byte("9223372036854775807\n"))

@@ -309,7 +309,7 @@ func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w pending, ol
 	return fmt.Sprintf("— %s %s\n", opened.Sigs[0].Name, base64.StdEncoding.EncodeToString(signature)), nil
 }
 
-// printable returns the beginning of a response for a log.
+// printable returns the beginning of a response for a log and for a table, which stores only UTF-8.
 func printable(answer []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -317,5 +317,5 @@ func printable(answer []byte) string {
 		}
 		return r
 	}, strings.ToValidUTF8(string(answer), " "))
-	return strings.TrimSpace(text[:min(len(text), 100)])
+	return strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), 100)], "")) // the cut may be within a letter
 }
