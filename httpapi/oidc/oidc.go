@@ -55,7 +55,9 @@ const (
 )
 
 // New returns a provider. It makes no request.
-func New(o Options) *Provider { return &Provider{options: o, client: &http.Client{Timeout: timeout}} }
+func New(o Options) *Provider {
+	return &Provider{options: o, client: &http.Client{Transport: bounded{http.DefaultTransport}, Timeout: timeout}}
+}
 
 var (
 	// ErrUnavailable means that the provider does not answer, or not as one.

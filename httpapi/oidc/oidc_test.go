@@ -169,6 +169,27 @@ func TestProvider_RetriesConfiguration(t *testing.T) {
 }
 
 // A provider that fails refuses nobody.
+// The libraries read answers whole, so an endless one would take all memory.
+func TestProvider_RefusesLargeAnswers(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	i.Spaces = 1 << 20
+	_, _, err := provider(i, time.Now).Begin(t.Context(), callback, "/console")
+	require.ErrorIs(t, err, oidc.ErrUnavailable, "the configuration")
+	i.Spaces = 0
+	p := provider(i, time.Now)
+	address, pending, err := p.Begin(t.Context(), callback, "/console")
+	require.NoError(t, err)
+	i.Spaces = 1 << 20
+	_, err = p.Finish(t.Context(), pending, approve(t, i, address))
+	require.ErrorIs(t, err, oidc.ErrNotConfirmed, "the keys")
+	i.Spaces = 1 << 19
+	address, pending, err = p.Begin(t.Context(), callback, "/console")
+	require.NoError(t, err)
+	_, err = p.Finish(t.Context(), pending, approve(t, i, address))
+	require.NoError(t, err)
+}
+
 func TestProvider_TokenEndpointFails(t *testing.T) {
 	t.Parallel()
 	i := oidctest.New(t)

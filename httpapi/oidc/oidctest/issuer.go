@@ -27,6 +27,7 @@ type Issuer struct {
 	Sign   func(jwt.MapClaims) string // signs the ID token
 	Down   bool                       // the configuration is not served
 	Fails  int                        // the status of the token endpoint; 0: it works
+	Spaces int                        // bytes of white space after the configuration and the keys
 	// AuthMethods are the ways of client authentication that are offered. Nil: the default.
 	AuthMethods []string
 	// Requests are the requests to the token endpoint, with the secret of the client: "basic s3cret", "post s3cret" or "none".
@@ -51,6 +52,10 @@ func New(t *testing.T) *Issuer {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(body)
 	}
+	padded := func(w http.ResponseWriter, body any) {
+		answer(w, body)
+		_, _ = w.Write(bytes.Repeat([]byte(" "), i.Spaces))
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		if i.Down {
@@ -65,10 +70,10 @@ func New(t *testing.T) *Issuer {
 		if i.AuthMethods != nil {
 			configuration["token_endpoint_auth_methods_supported"] = i.AuthMethods
 		}
-		answer(w, configuration)
+		padded(w, configuration)
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"keys": []any{map[string]any{
+		padded(w, map[string]any{"keys": []any{map[string]any{
 			"kty": "RSA", "kid": "k", "alg": "RS256", "use": "sig", "n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
 			"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
 		}}})
