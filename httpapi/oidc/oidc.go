@@ -48,6 +48,9 @@ type Provider struct {
 const (
 	timeout = 10 * time.Second // of a request to the provider
 	again   = 5 * time.Second  // after a failed look-up
+
+	maxRedirects = 10 // of the configuration and the keys
+
 	// pendingLife is the maximum duration of a sign-in.
 	pendingLife = 10 * time.Minute
 	// SessionLife is how long a session lasts.
@@ -56,7 +59,15 @@ const (
 
 // New returns a provider. It makes no request.
 func New(o Options) *Provider {
-	return &Provider{options: o, client: &http.Client{Transport: bounded{http.DefaultTransport}, Timeout: timeout}}
+	return &Provider{options: o, client: &http.Client{
+		Transport: bounded{http.DefaultTransport}, Timeout: timeout,
+		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+			if via[0].Method == http.MethodPost || len(via) >= maxRedirects { // it would post the code and the secret elsewhere
+				return http.ErrUseLastResponse
+			}
+			return nil
+		},
+	}}
 }
 
 var (

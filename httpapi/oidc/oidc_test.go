@@ -208,6 +208,19 @@ func TestProvider_TokenEndpointFails(t *testing.T) {
 }
 
 // The client authenticates in one way, with one request: a provider may invalidate a code at the first failure.
+// A redirect would post the code and the secret elsewhere.
+func TestProvider_TokenEndpointRedirects(t *testing.T) {
+	t.Parallel()
+	i, elsewhere := oidctest.New(t), oidctest.New(t)
+	i.Fails, i.MoveTo = http.StatusTemporaryRedirect, elsewhere.URL+"/token"
+	p := provider(i, time.Now)
+	address, pending, err := p.Begin(t.Context(), callback, "/console")
+	require.NoError(t, err)
+	_, err = p.Finish(t.Context(), pending, approve(t, i, address))
+	require.ErrorIs(t, err, oidc.ErrNotConfirmed)
+	require.Empty(t, elsewhere.Requests)
+}
+
 func TestProvider_ClientAuthentication(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -27,6 +27,7 @@ type Issuer struct {
 	Sign   func(jwt.MapClaims) string // signs the ID token
 	Down   bool                       // the configuration is not served
 	Fails  int                        // the status of the token endpoint; 0: it works
+	MoveTo string                     // the address that the token endpoint redirects to with Fails
 	Spaces int                        // bytes of white space after the configuration and the keys
 	// AuthMethods are the ways of client authentication that are offered. Nil: the default.
 	AuthMethods []string
@@ -81,6 +82,9 @@ func New(t *testing.T) *Issuer {
 	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
 		i.Requests = append(i.Requests, clientAuth(r))
 		if i.Fails != 0 {
+			if i.MoveTo != "" {
+				w.Header().Set("Location", i.MoveTo)
+			}
 			w.WriteHeader(i.Fails)
 			return
 		}
