@@ -46,11 +46,10 @@ type Provider struct {
 }
 
 const (
-	timeout = 10 * time.Second // of a request to the provider
-	again   = 5 * time.Second  // after a failed look-up
-
-	maxRedirects = 10 // of the configuration and the keys
-
+	timeout      = 10 * time.Second // of a request to the provider
+	again        = 5 * time.Second  // after a failed look-up
+	maxAnswer    = 1 << 20          // bytes of an answer, which the libraries read whole
+	maxRedirects = 10               // of the configuration and the keys
 	// pendingLife is the maximum duration of a sign-in.
 	pendingLife = 10 * time.Minute
 	// SessionLife is how long a session lasts.
@@ -68,6 +67,17 @@ func New(o Options) *Provider {
 			return nil
 		},
 	}}
+}
+
+// bounded is a transport whose responses end with an error after maxAnswer.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = http.MaxBytesReader(nil, response.Body, maxAnswer)
+	}
+	return response, err
 }
 
 var (
