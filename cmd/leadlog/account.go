@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,11 +25,11 @@ type accountSetCommand struct {
 	service.Database `embed:""`
 
 	ID        string   `arg:"" help:"1 to 64 letters, digits, _ and -."`
-	Name      string   `help:"Name of the account, for people."`
+	Name      *string  `placeholder:"TEXT" help:"Name of the account, for people."`
 	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated. An empty one removes all features."`
 	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. An empty one sets the default, which a new account has: new, contacted, qualified, negotiation, won, lost."`
-	Region    string   `placeholder:"CODE" help:"Country whose phone numbers need no country code. Default of a new account: IN."`
-	Currency  string   `placeholder:"CODE" help:"ISO 4217 code of the currency that values of leads are in. Default of a new account: that of its region."`
+	Region    *string  `placeholder:"CODE" help:"Country whose phone numbers need no country code. Default of a new account: IN."`
+	Currency  *string  `placeholder:"CODE" help:"ISO 4217 code of the currency that values of leads are in. Default of a new account: that of its region."`
 	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 means no limit. Default of a new account: that of the service."`
 	RateBurst *int     `placeholder:"N" help:"Burst of captures. Default of a new account: that of the service."`
 
@@ -38,14 +40,14 @@ type accountSetCommand struct {
 	QuarantineDays *int     `placeholder:"N" help:"Days until the content of an arrival is deleted: 1 to 365. Default of a new account: 30."`
 	WonStage       []string `sep:"none" placeholder:"NAME" help:"Stage that counts as a conversion. May be repeated. An empty one sets the default, which a new account has: won."`
 
-	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"Reject JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
+	JWTNotBefore *string `name:"jwt-not-before" placeholder:"TIME" help:"Reject JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
 
 // Run is leadlog account set.
 func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
-	var check cli.Checker
-	if a.Database.Check(&check); check.Err() != nil {
-		return check.Err()
+	configure, err := a.parse()
+	if err != nil {
+		return err
 	}
 	log := cli.Logger(c)
 	views, events, private, err := a.Database.Open(ctx, log)
@@ -67,27 +69,68 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	handlers := command.NewHandlers(command.Options{Store: store, Log: log})
-	state, position, err := handlers.ConfigureAccount(ctx, command.ConfigureAccount{
-		Caller:    command.Caller{Actor: "system:cli"},
-		AccountID: a.ID,
-		Settings: account.Settings{
-			Name: a.Name, Features: named(a.Feature), Stages: named(a.Stage), Region: a.Region, Currency: a.Currency,
-			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
-			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
-		},
-		Keep:         true,
-		JWTNotBefore: a.JWTNotBefore,
-	})
-	if errors.As(err, &field.Errors{}) {
-		return &cli.UsageError{Err: err}
+	state, position, err := handlers.ConfigureAccount(ctx, configure)
+	var wrong field.Errors
+	if errors.As(err, &wrong) {
+		return refusedFlags(wrong)
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; won stages %s; region %s; currency %s%s; visitors for %d days; arrivals for %d days%s%s (position %d)\n", a.ID,
+	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; won stages %s; region %s; currency %s%s; visitors for %d days; arrivals for %d days%s%s%s (position %d)\n", a.ID,
 		orNone(state.Features), strings.Join(state.Stages, ", "), strings.Join(state.WonStages, ", "), state.Region, state.Currency, hidesLeads(state),
-		state.VisitorDays, state.QuarantineDays, quarantines(state), revoked(state), position)
+		state.VisitorDays, state.QuarantineDays, quarantines(state), limits(state), revoked(state), position)
 	return nil
+}
+
+// parse reads the arguments. An empty text is refused, because it would change nothing: a script with an unset variable would take that
+// for success.
+func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
+	var check cli.Checker
+	a.Database.Check(&check)
+	var texts [3]string
+	for i, flag := range []struct {
+		name  string
+		value *string
+	}{{"--name", a.Name}, {"--region", a.Region}, {"--currency", a.Currency}} {
+		if flag.value == nil {
+			continue
+		}
+		if texts[i] = strings.TrimSpace(*flag.value); texts[i] == "" {
+			check.Refuse(flag.name, *flag.value, "not empty; left out, it changes nothing")
+		}
+	}
+	var notBefore time.Time
+	if a.JWTNotBefore != nil {
+		notBefore = check.Time("--jwt-not-before", *a.JWTNotBefore, "a time after the beginning of the year 1, such as 2006-01-02T15:04:05Z")
+	}
+	return command.ConfigureAccount{
+		Caller:    command.Caller{Actor: "system:cli"},
+		AccountID: a.ID,
+		Settings: account.Settings{
+			Name: texts[0], Features: named(a.Feature), Stages: named(a.Stage), Region: texts[1], Currency: texts[2],
+			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
+			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
+		},
+		Keep:         true,
+		JWTNotBefore: notBefore,
+	}, check.Err()
+}
+
+// flagsOf are the arguments that give the fields of an account's settings.
+var flagsOf = map[string]string{
+	"accountId": "ID", "name": "--name", "features": "--feature", "stages": "--stage", "wonStages": "--won-stage", "region": "--region",
+	"currency": "--currency", "rateLimit": "--rate-limit", "rateBurst": "--rate-burst", "visitorDays": "--visitor-days",
+	"quarantineDays": "--quarantine-days", "jwtNotBefore": "--jwt-not-before",
+}
+
+// refusedFlags names the arguments whose values were refused, and not the fields as a request has them.
+func refusedFlags(wrong field.Errors) error {
+	var refused []error
+	for _, e := range wrong {
+		refused = append(refused, fmt.Errorf("%s %s", cmp.Or(flagsOf[e.Field], e.Field), e.Message))
+	}
+	return &cli.UsageError{Err: errors.Join(refused...)}
 }
 
 // named returns the names of a repeated flag: nil, which changes nothing, if the flag was not given, and an empty list if it was given
@@ -113,6 +156,21 @@ func quarantines(state account.State) string {
 		return ""
 	}
 	return "; refused captures are kept"
+}
+
+// limits returns the note of the account's own rate limits, or "" when they are those of the service.
+func limits(state account.State) (note string) {
+	switch {
+	case state.RateLimit == nil:
+	case *state.RateLimit == 0:
+		note = "; captures without a limit"
+	default:
+		note = "; captures " + strconv.FormatFloat(*state.RateLimit, 'f', -1, 64) + " a second"
+	}
+	if state.RateBurst != nil {
+		note += "; burst " + strconv.Itoa(*state.RateBurst)
+	}
+	return note
 }
 
 // revoked returns the note from when on JWTs are accepted, or "" when the account has revoked none.
