@@ -26,16 +26,16 @@ import (
 type exportCommand struct {
 	service.SealedDatabase `embed:""`
 
-	What    string `arg:"" enum:"sources,touches,leads,tokens,events" help:"List: sources (the source history), touches (arrivals, and visits with campaign parameters), leads (their present state), tokens (the events of API tokens) or events (the change feed)."`
-	Account string `required:"" placeholder:"ID" help:"Account to export."`
-	Since   string `placeholder:"TIME" help:"Inclusive start time, such as 2026-01-31T00:00:00Z: of the first arrival, creation or event."`
-	Until   string `placeholder:"TIME" help:"Exclusive end time."`
-	Types   string `placeholder:"TYPES" help:"With events: only these types, separated by commas, such as lead.*,token.created."`
-	Include string `enum:",visits" default:"" placeholder:"visits" help:"With touches: also visits."`
-	AsOf    string `placeholder:"TIME|POSITION" help:"With touches: as of a time or a log position."`
-	Format  string `enum:"csv,ndjson,parquet" default:"csv" help:"Format: csv, ndjson or parquet."`
-	Head    string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed tree head, with which the export can be verified."`
-	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
+	What    string  `arg:"" enum:"sources,touches,leads,tokens,events" help:"List: sources (the source history), touches (arrivals, and visits with campaign parameters), leads (their present state), tokens (the events of API tokens) or events (the change feed)."`
+	Account string  `required:"" placeholder:"ID" help:"Account to export."`
+	Since   string  `placeholder:"TIME" help:"Inclusive start time, such as 2026-01-31T00:00:00Z: of the first arrival, creation or event."`
+	Until   string  `placeholder:"TIME" help:"Exclusive end time."`
+	Types   string  `placeholder:"TYPES" help:"With events: only these types, separated by commas, such as lead.*,token.created."`
+	Include string  `enum:",visits" default:"" placeholder:"visits" help:"With touches: also visits."`
+	AsOf    string  `placeholder:"TIME|POSITION" help:"With touches: as of a time or a log position."`
+	Format  string  `enum:"csv,ndjson,parquet" default:"csv" help:"Format: csv, ndjson or parquet."`
+	Head    *string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed tree head, with which the export can be verified."`
+	TreeKey string  `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
 }
 
 // requireAccount refuses the id of an account that does not exist, most likely mistyped.
@@ -60,8 +60,10 @@ var exportedViews = map[string]string{"sources": query.TouchView, "touches": que
 func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	var check cli.Checker
 	since, until := moment(&check, "--since", e.Since), moment(&check, "--until", e.Until)
-	if e.Head != "" && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
-		check.Refuse("--head", e.Head, "given with a whole export of tokens as ndjson: a tree head does not cover less")
+	if e.Head != nil && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
+		check.Refuse("--head", *e.Head, "given with a whole export of tokens as ndjson: a tree head does not cover less")
+	} else if e.Head != nil {
+		check.File("--head", *e.Head)
 	}
 	types, understood := query.FeedTypes(event.FeedKinds(), e.types())
 	if !understood || e.Types != "" && e.What != "events" {
@@ -117,7 +119,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	case "events":
 		written, err = exported(c, e.Format, export.Events(), within(reader.FeedAll(ctx, e.Account, types, 0), since, until))
 	}
-	if err = errors.Join(err, record(written, err == nil)); err != nil || e.Head == "" {
+	if err = errors.Join(err, record(written, err == nil)); err != nil || e.Head == nil {
 		return err
 	}
 	return e.signExport(ctx, c, reader, int64(written))
@@ -259,5 +261,5 @@ func (e *exportCommand) signExport(ctx context.Context, c cli.Output, reader *qu
 	if err != nil {
 		return err
 	}
-	return writeHead(c, e.Head, signer, head)
+	return writeHead(c, *e.Head, signer, head)
 }

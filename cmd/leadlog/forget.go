@@ -50,6 +50,12 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	if f.visitor() && f.Certificate != "" {
 		return cli.Usagef("--certificate is of a lead's erasure, not of a visitor's")
 	}
+	if f.Certificate != "" { // before the erasure, which cannot be undone
+		var check cli.Checker
+		if check.File("--certificate", f.Certificate); check.Err() != nil {
+			return check.Err()
+		}
+	}
 	h, err := f.OpenStores(ctx, c)
 	if err != nil {
 		return err
@@ -126,7 +132,7 @@ func (f *forgetCommand) certify(ctx context.Context, c cli.Output, h *service.St
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(f.Certificate, append(text, '\n'), 0o644); err != nil {
+		if err := cli.WriteFile(f.Certificate, append(text, '\n')); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.Err, "%s: certificate of the erasure; leadlog verify --certificate checks it\n", f.Certificate)

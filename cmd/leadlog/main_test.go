@@ -71,3 +71,26 @@ func TestImport_OutcomeMustBeAnotherFile(t *testing.T) {
 		require.Equal(t, text, string(kept))
 	}
 }
+
+// A path that cannot be written once came to light after the whole log was read, or after a lead was erased.
+func TestRun_ResultFileIsCheckedFirst(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "none", "result")
+	key := "A" + strings.Repeat("A", 42) + "="
+	for _, args := range [][]string{
+		{"verify", "--head", bad},
+		{"verify", "--head", ""},
+		{"export", "tokens", "--account", "acme", "--format", "ndjson", "--head", bad},
+		{"export", "tokens", "--account", "acme", "--format", "ndjson", "--head", ""},
+		{"report", "attribution", "--account", "acme", "--out", bad},
+		{"report", "attribution", "--account", "acme", "--out", ""},
+		{"forget", "01M8GDE2SBXRQ73ZKJDRHTMPP8", "--account", "acme", "--yes", "--claim-key", key, "--seal-key", key, "--certificate", bad},
+		{"forget", "01M8GDE2SBXRQ73ZKJDRHTMPP8", "--account", "acme", "--yes", "--claim-key", key, "--seal-key", key, "--certificate", ""},
+	} {
+		var printed strings.Builder
+		// Nothing listens on the port. The arguments are rejected before a connection.
+		args = append(args, "--database-url", "postgres://127.0.0.1:1/none")
+		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &printed, Err: &printed}), "%v: %s", args, printed.String())
+		require.Contains(t, printed.String(), "must be a file that can be written", args)
+	}
+}

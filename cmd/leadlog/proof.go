@@ -29,7 +29,7 @@ var errRefuted = errors.New("the proof does not hold")
 // checkProof checks a receipt or a certificate. It needs no database.
 func (v *verifyCommand) checkProof(c cli.Output) error {
 	switch {
-	case v.File != "" || len(v.Tree) > 0 || v.Head != "" || v.Heal:
+	case v.File != "" || len(v.Tree) > 0 || v.Head != nil || v.Heal:
 		return cli.Usagef("a receipt or certificate is checked without other arguments: verify --receipt receipt.txt --event event.json --public-key KEY")
 	case (v.Receipt == "") == (v.Certificate == ""):
 		return cli.Usagef("give --receipt with --event, or --certificate")

@@ -51,6 +51,7 @@ func (r *reportAttributionCommand) parameters() (p report.Parameters, asOf query
 	if asOf, err = query.ParseAsOf(r.AsOf); err != nil {
 		check.Refuse("--as-of", r.AsOf, "a time such as 2006-01-02T15:04:05Z or a position")
 	}
+	check.File("--out", r.Out)
 	return p, asOf, check.Err()
 }
 
@@ -88,7 +89,7 @@ func (r *reportAttributionCommand) Run(ctx context.Context, c cli.Output) error 
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(r.Out, text, 0o644); err != nil {
+	if err := cli.WriteFile(r.Out, text); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.Err, "%s: %d rows, %s conversions, value %s, as of position %d\n", r.Out, len(made.Rows), made.Total.Conversions, made.Total.Value, made.AsOf)

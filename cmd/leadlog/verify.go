@@ -27,7 +27,7 @@ type verifyCommand struct {
 
 	Tree       []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head of an account's audit tree or of the whole log, which must begin with the events of the head. May be repeated."`
 	PublicKey  string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Public key that tree heads must be signed with, as printed by leadlog tree-key. Default: the key named in the head."`
-	Head       string   `placeholder:"FILE" help:"If the log and the views agree, also write a signed head of the whole log."`
+	Head       *string  `placeholder:"FILE" help:"If the log and the views agree, also write a signed head of the whole log."`
 	proofFlags `embed:""`
 	Origin     string `name:"log-origin" env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"Name of the log in its checkpoints, which are verified. Default: the name on the log."`
 	TreeKey    string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"With --head: 32 bytes: the Ed25519 seed that signs tree heads."`
@@ -101,7 +101,7 @@ func (v *verifyCommand) validate() (keys service.Keys, err error) {
 	switch {
 	case v.File != "" && len(v.Tree) == 0:
 		return keys, cli.Usagef("an export is checked with a tree head: verify --tree head.txt export.ndjson")
-	case v.File != "" && v.Head != "":
+	case v.File != "" && v.Head != nil:
 		return keys, cli.Usagef("--head does not apply to an export, which is checked without the log")
 	}
 	return keys, nil
@@ -131,14 +131,18 @@ func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Sto
 	return found, err
 }
 
-// signLog returns the function that writes the signed head that --head asks for. A bad key is refused here, before the log is
-// read.
+// signLog returns the function that writes the signed head that --head asks for. A bad key and a file that cannot be written are refused
+// here, before the log is read.
 func (v *verifyCommand) signLog(c cli.Output) (sign func(audit.Head) error, err error) {
-	if v.Head == "" {
+	if v.Head == nil {
 		return func(audit.Head) error { return nil }, nil
 	}
+	var check cli.Checker
+	if check.File("--head", *v.Head); check.Err() != nil {
+		return nil, check.Err()
+	}
 	signer, err := v.TreeSigner(v.TreeKey)
-	return func(h audit.Head) error { return writeHead(c, v.Head, signer, h) }, err
+	return func(h audit.Head) error { return writeHead(c, *v.Head, signer, h) }, err
 }
 
 var errDiffers = errors.New("the log and the views differ")
@@ -148,7 +152,7 @@ func writeHead(c cli.Output, file string, signer *audit.Signer, head audit.Head)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+	if err := cli.WriteFile(file, []byte(text)); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.Err, "%s: tree head of size %d, signed with %s\n", file, head.Size, signer.PublicKey())
@@ -169,7 +173,7 @@ var errNotThatReport = errors.New("the log yields a different report")
 
 // checkReport makes a report again from the log.
 func (v *verifyCommand) checkReport(ctx context.Context, c cli.Output) error {
-	if len(v.Tree) > 0 || v.Head != "" || v.Heal {
+	if len(v.Tree) > 0 || v.Head != nil || v.Heal {
 		return cli.Usagef("%s is a report, and must be the only argument: verify %[1]s", v.File)
 	}
 	text, err := os.ReadFile(v.File)
