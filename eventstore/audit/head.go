@@ -94,6 +94,9 @@ func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error
 				break
 			}
 		}
+		if publicKey == "" {
+			return h, "", fmt.Errorf("%w, which names its key: a checkpoint or a receipt is not one", ErrHead)
+		}
 	}
 	if publicKey, err = headKey(publicKey); err != nil {
 		return h, "", fmt.Errorf("%w: %w", ErrPublicKey, err)

@@ -66,6 +66,19 @@ func TestOpenHead_RejectsForgery(t *testing.T) {
 	require.Error(t, err)
 }
 
+// The error of a checkpoint, as the log publishes it, was once that an empty public key is bad.
+func TestOpenHead_NamesNoKey(t *testing.T) {
+	t.Parallel()
+	_, tree := exported(t, 3)
+	checkpoint, err := note.Sign(&note.Note{Text: "log.example\n3\n" + head(t, tree).Root.String() + "\n"}, signer(t, 1))
+	require.NoError(t, err)
+	for _, text := range [][]byte{checkpoint, nil, []byte("x")} {
+		_, _, err := audit.OpenHead(text, "")
+		require.ErrorIs(t, err, audit.ErrHead)
+		require.NotErrorIs(t, err, audit.ErrPublicKey)
+	}
+}
+
 func TestOpenHead_OtherNote(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 3)
