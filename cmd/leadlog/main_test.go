@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,5 +94,19 @@ func TestRun_ResultFileIsCheckedFirst(t *testing.T) {
 		args = append(args, "--database-url", "postgres://127.0.0.1:1/none")
 		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &printed, Err: &printed}), "%v: %s", args, printed.String())
 		require.Contains(t, printed.String(), "must be a file that can be written", args)
+	}
+}
+
+// verify once took any name, and tree-key complained about a malformed verifier id.
+func TestRun_RefusesBadLogOrigin(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"verify"}, {"tree-key", "--tree-key", strings.Repeat("A", 43) + "="}} {
+		for _, name := range []string{"a b", "a+b", "leadlog/acme"} {
+			var printed strings.Builder
+			// Nothing listens on the port. The arguments are rejected before a connection.
+			given := append(slices.Clone(args), "--log-origin", name, "--database-url", "postgres://127.0.0.1:1/none")
+			require.Equal(t, exitUsage, run(t.Context(), given, cli.Output{Out: &printed, Err: &printed}), "%v: %s", given, printed.String())
+			require.Contains(t, printed.String(), "LEADLOG_LOG_ORIGIN="+strconv.Quote(name)+": must be", given)
+		}
 	}
 }

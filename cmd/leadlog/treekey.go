@@ -21,6 +21,10 @@ var errNoOrigin = errors.New("the log has no name yet: start leadlog once, or se
 
 // Run is leadlog tree-key.
 func (t *treeKeyCommand) Run(ctx context.Context, c cli.Output) error {
+	var check cli.Checker
+	if service.CheckLogOrigin(&check, t.Origin); check.Err() != nil {
+		return check.Err()
+	}
 	if _, err := t.TreeSigner(t.TreeKey); err != nil {
 		return err
 	}

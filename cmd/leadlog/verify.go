@@ -93,6 +93,10 @@ func (v *verifyCommand) validate() (keys service.Keys, err error) {
 	if v.Most < 1 {
 		return keys, cli.Usagef("--most=%d: must be 1 or more", v.Most)
 	}
+	var check cli.Checker
+	if service.CheckLogOrigin(&check, v.Origin); check.Err() != nil {
+		return keys, check.Err()
+	}
 	if v.Heal {
 		if keys, err = v.Keys(v.ClaimKey); err != nil {
 			return keys, err

@@ -189,6 +189,9 @@ func validPort(port string) bool {
 // maxOrigin is how many bytes the name of a log may have.
 const maxOrigin = 200
 
+// CheckLogOrigin refuses a name that a log cannot have. An empty one stands for the name on the log.
+func CheckLogOrigin(c *cli.Checker, value string) { parseOrigin(c, "LEADLOG_LOG_ORIGIN", value) }
+
 // parseOrigin reads the name of a log. Names that begin as heads of accounts do are taken: both are signed with one key.
 func parseOrigin(c *cli.Checker, name, value string) string {
 	printable := strings.IndexFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == '+' }) < 0
