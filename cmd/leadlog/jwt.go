@@ -33,6 +33,9 @@ func (j *jwtCommand) Run(c cli.Output) error {
 	if j.TTL < time.Second {
 		return cli.Usagef("--ttl=%s: must be a second or more", j.TTL)
 	}
+	if j.Subject == "" {
+		return cli.Usagef("--subject=%q: must not be empty: the audit trail shows it", j.Subject)
+	}
 	scope, err := j.scope()
 	if err != nil {
 		return err

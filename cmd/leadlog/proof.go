@@ -21,7 +21,7 @@ type proofFlags struct {
 }
 
 func (p proofFlags) given() bool {
-	return p.Receipt != "" || p.Certificate != "" || p.Event != "" || len(p.Witness) > 0
+	return p.Receipt != "" || p.Certificate != "" || p.Event != "" || len(p.Witness) > 0 || p.Quorum >= 0
 }
 
 var errRefuted = errors.New("the proof does not hold")
