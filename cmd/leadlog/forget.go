@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -70,7 +71,7 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
 	}
-	if err := f.confirm(c); err != nil {
+	if err := f.confirm(ctx, c); err != nil {
 		return err
 	}
 	stop, err := h.RunViews(ctx)
@@ -181,7 +182,7 @@ func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, h *serv
 }
 
 // confirm asks for confirmation on the terminal.
-func (f *forgetCommand) confirm(c cli.Output) error {
+func (f *forgetCommand) confirm(ctx context.Context, c cli.Output) error {
 	if f.Yes {
 		return nil
 	}
@@ -193,11 +194,28 @@ func (f *forgetCommand) confirm(c cli.Output) error {
 		question = "What cannot be read of %s of account %s will stay unreadable, even if its key is found. This cannot be undone."
 	}
 	fmt.Fprintf(c.Err, question+" Type yes to continue: ", f.Who, f.Account)
-	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil || strings.TrimSpace(answer) != "yes" {
-		return errNotConfirmed
+	return confirmed(ctx, os.Stdin)
+}
+
+// confirmed reads the answer. Ctrl-C ends the wait, although the read goes on.
+func confirmed(ctx context.Context, from io.Reader) error {
+	answers := make(chan string, 1)
+	go func() {
+		answer, err := bufio.NewReader(from).ReadString('\n')
+		if err != nil {
+			answer = ""
+		}
+		answers <- answer
+	}()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errNotConfirmed, ctx.Err())
+	case answer := <-answers:
+		if strings.TrimSpace(answer) != "yes" {
+			return errNotConfirmed
+		}
+		return nil
 	}
-	return nil
 }
 
 func (f *forgetCommand) report(c cli.Output, erased forget.LeadErased) {
