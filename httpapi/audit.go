@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"strconv"
+	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -34,7 +35,7 @@ func (x *exchange) auditTokens() (answer, error) {
 // CSV, JSON lines or Parquet.
 func (x *exchange) auditTrail() (answer, error) {
 	p := x.params()
-	filter := query.TrailFilter{Type: p.text("type"), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.time("since"), Until: p.time("until")}
+	filter := query.TrailFilter{Type: strings.ToLower(p.text("type")), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.time("since"), Until: p.time("until")}
 	if filter.Type != "" && !query.TrailPattern(filter.Type) {
 		p.wrong.Add("type", "must be a type of the audit trail such as webhook.updated or webhook.*")
 	}

@@ -73,6 +73,9 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 		s.as(http.MethodGet, "/api/v1/crm/audit/events?"+query, "").is(http.StatusBadRequest)
 	}
 	s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/events", credential: s.mint(ownAccount, "leads:read")}).is(http.StatusForbidden)
+	require.Equal(t,
+		s.as(http.MethodGet, "/api/v1/crm/audit/events?type=webhook.*", "").is(http.StatusOK).body["data"],
+		s.as(http.MethodGet, "/api/v1/crm/audit/events?type=Webhook.*", "").is(http.StatusOK).body["data"], "in any letter case, as for token events")
 	require.Empty(t, s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/events?type=webhook.*", credential: s.stranger("")}).is(http.StatusOK).body["data"])
 }
 
