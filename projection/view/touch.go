@@ -33,7 +33,7 @@ const (
 )
 
 func (Touch) Name() string { return schema.Touch }
-func (Touch) Version() int { return 1 }
+func (Touch) Version() int { return 2 }
 func (Touch) Tables() []string {
 	return []string{"touch", "touch_personal", "touch_join", "lead_change", "won_stages"}
 }
