@@ -53,7 +53,7 @@ func FuzzSignedJWT(f *testing.F) {
 		}
 		require.True(t, account.ValidID(identity.Account))
 		require.NotEmpty(t, identity.Subject)
-		require.LessOrEqual(t, utf8.RuneCountInString(identity.Subject), maxSubject)
+		require.LessOrEqual(t, utf8.RuneCountInString(identity.Subject), account.MaxSubject)
 		require.False(t, identity.all && identity.May(adminScope))
 		require.True(t, strings.Contains(claims, "scope") || !identity.May(adminScope) || strings.Contains(claims, `\u`))
 	})

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/MicahParks/jwkset"
 	"github.com/MicahParks/keyfunc/v3"
@@ -31,10 +29,9 @@ const (
 	// adminScope is the one scope that a JWT without a scope claim does not have. JWTs may use another name for it.
 	adminScope = DefaultAdminScope
 
-	minSecret  = 32      // bytes of an HS256 secret, the size of the hash
-	maxJWT     = 8 << 10 // bytes
-	maxSubject = 255     // characters
-	leeway     = 30 * time.Second
+	minSecret = 32      // bytes of an HS256 secret, the size of the hash
+	maxJWT    = 8 << 10 // bytes
+	leeway    = 30 * time.Second
 )
 
 // errForged reports a JWT that the issuer did not sign: it may be a guess.
@@ -172,7 +169,7 @@ func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, erro
 		return Identity{}, fmt.Errorf("claim %s is not an account id", v.options.AccountClaim)
 	}
 	subject, _ := claims["sub"].(string)
-	if subject == "" || utf8.RuneCountInString(subject) > maxSubject || strings.ContainsFunc(subject, unicode.IsControl) {
+	if !account.ValidSubject(subject) {
 		return Identity{}, errors.New("claim sub is not a valid subject")
 	}
 	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) { // the library treats a time beyond int64 as past

@@ -88,18 +88,17 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 	var check cli.Checker
 	a.Database.Check(&check)
-	var texts [3]string
-	for i, flag := range []struct {
-		name  string
-		value *string
-	}{{"--name", a.Name}, {"--region", a.Region}, {"--currency", a.Currency}} {
-		if flag.value == nil {
-			continue
+	text := func(flag string, value *string) string {
+		if value == nil {
+			return ""
 		}
-		if texts[i] = strings.TrimSpace(*flag.value); texts[i] == "" {
-			check.Refuse(flag.name, *flag.value, "not empty; left out, it changes nothing")
+		given := strings.TrimSpace(*value)
+		if given == "" {
+			check.Refuse(flag, *value, "not empty; left out, it changes nothing")
 		}
+		return given
 	}
+	name, region, currency := text("--name", a.Name), text("--region", a.Region), text("--currency", a.Currency)
 	var notBefore time.Time
 	if a.JWTNotBefore != nil {
 		notBefore = check.Time("--jwt-not-before", *a.JWTNotBefore, "a time after the beginning of the year 1, such as 2006-01-02T15:04:05Z")
@@ -108,7 +107,7 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 		Caller:    command.Caller{Actor: "system:cli"},
 		AccountID: a.ID,
 		Settings: account.Settings{
-			Name: texts[0], Features: named(a.Feature), Stages: named(a.Stage), Region: texts[1], Currency: texts[2],
+			Name: name, Features: named(a.Feature), Stages: named(a.Stage), Region: region, Currency: currency,
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
 			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
 		},

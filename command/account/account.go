@@ -99,6 +99,16 @@ func FoldStage(name string) string {
 	}, norm.NFC.String(name)))
 }
 
+// MaxSubject is the maximum length of a subject, in characters.
+const MaxSubject = 255
+
+// ValidSubject reports whether a text may name a user of an account. The log and the views have it in the actor of events, and PostgreSQL
+// cannot store NUL.
+func ValidSubject(subject string) bool {
+	return subject != "" && utf8.ValidString(subject) && utf8.RuneCountInString(subject) <= MaxSubject &&
+		!strings.ContainsFunc(subject, unicode.IsControl)
+}
+
 // ValidID reports whether a text may name an account: 1 to 64 of A-Z, a-z, 0-9, _ and -.
 func ValidID(id string) bool {
 	if id == "" || len(id) > 64 {

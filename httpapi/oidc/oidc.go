@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
@@ -181,20 +179,12 @@ func exchangeError(err error) error {
 	return fmt.Errorf("%w: its token endpoint answers %d", ErrNotConfirmed, status)
 }
 
-const maxSubject = 255 // characters, as of JWTs
-
-// validSubject reports whether a subject can be recorded on the log and shown. PostgreSQL cannot store NUL.
-func validSubject(subject string) bool {
-	return subject != "" && utf8.ValidString(subject) && utf8.RuneCountInString(subject) <= maxSubject &&
-		!strings.ContainsFunc(subject, unicode.IsControl)
-}
-
 func (p *Provider) person(idToken *oidc.IDToken, claims map[string]any, now time.Time) (Person, error) {
 	of, _ := claims[p.options.AccountClaim].(string)
 	roles := rolesOf(claims)
 	scopes := p.scopes(roles)
 	switch {
-	case !validSubject(idToken.Subject):
+	case !account.ValidSubject(idToken.Subject):
 		return Person{}, ErrNotConfirmed
 	case of == "":
 		return Person{}, &NotAllowedError{"Your user at the sign-in provider belongs to no account here: the claim " + p.options.AccountClaim + " is missing."}

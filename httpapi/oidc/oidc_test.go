@@ -168,7 +168,6 @@ func TestProvider_RetriesConfiguration(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A provider that fails refuses nobody.
 // The libraries read answers whole, so an endless one would take all memory.
 func TestProvider_RefusesLargeAnswers(t *testing.T) {
 	t.Parallel()
@@ -190,6 +189,7 @@ func TestProvider_RefusesLargeAnswers(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A failing provider has not refused the sign-in.
 func TestProvider_TokenEndpointFails(t *testing.T) {
 	t.Parallel()
 	i := oidctest.New(t)
@@ -207,7 +207,6 @@ func TestProvider_TokenEndpointFails(t *testing.T) {
 	}
 }
 
-// The client authenticates in one way, with one request: a provider may invalidate a code at the first failure.
 // A redirect would post the code and the secret elsewhere.
 func TestProvider_TokenEndpointRedirects(t *testing.T) {
 	t.Parallel()
@@ -221,6 +220,7 @@ func TestProvider_TokenEndpointRedirects(t *testing.T) {
 	require.Empty(t, elsewhere.Requests)
 }
 
+// The client authenticates in one way, with one request: a provider may invalidate a code at the first failure.
 func TestProvider_ClientAuthentication(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -37,7 +37,7 @@ func tryFile(path string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	fresh, err := besides(path)
+	fresh, err := createBeside(path)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func WriteFile(path string, text []byte) error {
 		}
 		mode = info.Mode().Perm()
 	}
-	fresh, err := besides(path)
+	fresh, err := createBeside(path)
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func WriteFile(path string, text []byte) error {
 	return nil
 }
 
-// besides creates a new hidden file in the directory of a file.
-func besides(path string) (*os.File, error) {
+// createBeside creates a new hidden file in the directory of a file.
+func createBeside(path string) (*os.File, error) {
 	dir, name := filepath.Split(path)
 	return os.OpenFile(filepath.Join(dir, "."+name+"-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 }

@@ -189,7 +189,7 @@ func validPort(port string) bool {
 // maxOrigin is how many bytes the name of a log may have.
 const maxOrigin = 200
 
-// CheckLogOrigin refuses a name that a log cannot have. An empty one stands for the name on the log.
+// CheckLogOrigin refuses a name that a log cannot have. If it is empty, the name on the log is used.
 func CheckLogOrigin(c *cli.Checker, value string) { parseOrigin(c, "LEADLOG_LOG_ORIGIN", value) }
 
 // parseOrigin reads the name of a log. Names that begin as heads of accounts do are taken: both are signed with one key.
