@@ -180,7 +180,7 @@ func (c Update) apply(s event.IntakeSettings, wrong field.Errors, privateTargets
 			refuse(name, "is only for kind "+kind)
 			return false
 		}
-		return given
+		return true
 	}
 	if c.Name != nil {
 		s.Name = strings.TrimSpace(norm.NFC.String(*c.Name))
@@ -197,22 +197,22 @@ func (c Update) apply(s event.IntakeSettings, wrong field.Errors, privateTargets
 	if c.Enabled != nil {
 		s.Enabled = *c.Enabled
 	}
-	if c.Origins != nil && (onlyFor("origins", len(*c.Origins) > 0, Form) || len(*c.Origins) == 0) {
+	if c.Origins != nil && onlyFor("origins", len(*c.Origins) > 0, Form) {
 		var message string
 		s.Origins, message = origins(*c.Origins)
 		refuse("origins", message)
 	}
-	if c.Redirect != nil && (onlyFor("redirect", *c.Redirect != "", Form) || *c.Redirect == "") {
+	if c.Redirect != nil && onlyFor("redirect", *c.Redirect != "", Form) {
 		s.Redirect = *c.Redirect
 		refuse("redirect", wrongRedirect(s.Redirect, privateTargets))
 	}
-	if c.Honeypot != nil && (onlyFor("honeypot", *c.Honeypot != "", Form) || *c.Honeypot == "") {
+	if c.Honeypot != nil && onlyFor("honeypot", *c.Honeypot != "", Form) {
 		s.Honeypot = strings.TrimSpace(*c.Honeypot)
 		if utf8.RuneCountInString(s.Honeypot) > maxFieldKey || strings.ContainsFunc(s.Honeypot, unicode.IsControl) {
 			refuse("honeypot", "must be the name of a field, at most 100 characters")
 		}
 	}
-	if c.Challenge != nil && (onlyFor("challenge", c.Challenge.Provider != "", Form) || c.Challenge.Provider == "") {
+	if c.Challenge != nil && onlyFor("challenge", c.Challenge.Provider != "", Form) {
 		if c.Challenge.Provider != "" && !slices.Contains(Providers(), c.Challenge.Provider) {
 			refuse("challenge.provider", "must be one of "+strings.Join(Providers(), ", "))
 		}
@@ -239,7 +239,7 @@ func (c Update) apply(s event.IntakeSettings, wrong field.Errors, privateTargets
 		s.Signature = &signature
 		wrong = append(wrong, errs...)
 	}
-	if c.GraphURL != nil && (onlyFor("graphUrl", *c.GraphURL != "", MetaLeadAds) || *c.GraphURL == "") {
+	if c.GraphURL != nil && onlyFor("graphUrl", *c.GraphURL != "", MetaLeadAds) {
 		s.GraphURL = strings.TrimRight(*c.GraphURL, "/")
 		refuse("graphUrl", wrongGraphURL(s.GraphURL, privateTargets))
 	}
