@@ -101,6 +101,12 @@ func serve(t *testing.T, url string) *service {
 // serveOn starts one process of the service on a database, with the log at an address.
 func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options)) *service {
 	t.Helper()
+	return serveViews(t, url, events, view.All(), change...)
+}
+
+// serveViews is serveOn with only some of the views.
+func serveViews(t *testing.T, url, events string, views []projection.Projector, change ...func(*httpapi.Options)) *service {
+	t.Helper()
 	s := &service{t: t, url: url, events: events, log: &syncBuffer{}}
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	t.Cleanup(func() {
@@ -121,7 +127,9 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 		Store: s.store, Claims: claims, Directory: directory,
 		Secrets: noSecrets{}, IntakeSecrets: intakes, Log: log,
 	})
-	project(t, url, s.store, log)
+	if len(views) > 0 {
+		project(t, url, s.store, views, log)
+	}
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
 	require.NoError(t, err)
 	signer, err := audit.NewSigner([]byte(jwtSecret))
@@ -150,10 +158,10 @@ func basePath(o httpapi.Options) string {
 	return ""
 }
 
-// project runs the projectors until the test ends.
-func project(t *testing.T, url string, store eventstore.Store, log *slog.Logger) {
+// project runs projectors until the test ends.
+func project(t *testing.T, url string, store eventstore.Store, views []projection.Projector, log *slog.Logger) {
 	t.Helper()
-	runner, err := projection.New(projection.Options{URL: url, Store: store, Projectors: view.All(), Log: log})
+	runner, err := projection.New(projection.Options{URL: url, Store: store, Projectors: views, Log: log})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -126,8 +127,10 @@ func (s *Server) Following() int { return int(s.faults.following.Load()) }
 // Appends returns how many appends the node has received to streams with one of these prefixes, or in total.
 func (s *Server) Appends(prefixes ...string) int { return s.faults.appends.of(prefixes) }
 
-// StreamReads returns how many reads of streams with one of these prefixes the node has received, or in total.
-func (s *Server) StreamReads(prefixes ...string) int { return s.faults.streamReads.of(prefixes) }
+// StreamReads returns how many reads the node has received of each stream with one of these prefixes.
+func (s *Server) StreamReads(prefixes ...string) map[string]int {
+	return s.faults.streamReads.each(prefixes)
+}
 
 // tally counts calls by stream.
 type tally struct {
@@ -144,13 +147,20 @@ func (t *tally) add(stream string) {
 	t.streams[stream]++
 }
 
-func (t *tally) of(prefixes []string) (calls int) {
+// each returns the counts of the streams with one of the prefixes, or of all streams.
+func (t *tally) each(prefixes []string) map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for stream, n := range t.streams {
-		if len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(stream, p) }) {
-			calls += n
-		}
+	counts := maps.Clone(t.streams)
+	maps.DeleteFunc(counts, func(stream string, _ int) bool {
+		return len(prefixes) > 0 && !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(stream, p) })
+	})
+	return counts
+}
+
+func (t *tally) of(prefixes []string) (calls int) {
+	for _, n := range t.each(prefixes) {
+		calls += n
 	}
 	return calls
 }
