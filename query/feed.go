@@ -63,7 +63,7 @@ func FeedTypes(kinds, patterns []string) (types []string, known bool) {
 }
 
 func typeMatches(eventType, pattern string) bool {
-	return likeName(event.PublicName(eventType), pattern)
+	return event.Matches(event.PublicName(eventType), pattern)
 }
 
 // FeedMark is the position of a follower in the feed.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -50,14 +49,7 @@ const leadSplit = "lead.split"
 
 // TrailPattern reports whether a type of a TrailFilter selects types of the trail.
 func TrailPattern(pattern string) bool {
-	return slices.ContainsFunc(append(TrailTypes(), leadSplit), func(name string) bool { return likeName(name, pattern) })
-}
-
-func likeName(name, pattern string) bool {
-	if begin, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(name, begin)
-	}
-	return name == pattern
+	return slices.ContainsFunc(append(TrailTypes(), leadSplit), func(name string) bool { return event.Matches(name, pattern) })
 }
 
 // Trail lists an account's records, oldest first. The error is ErrCursor for a cursor of another list.
@@ -99,7 +91,7 @@ func (f TrailFilter) selection(ctx context.Context, r *Reader, account, order st
 			if f.Type != "" {
 				types := []string{}
 				for _, name := range TrailTypes() {
-					if likeName(name, f.Type) {
+					if event.Matches(name, f.Type) {
 						types = append(types, name)
 					}
 				}

@@ -11,7 +11,7 @@ import (
 // Registration has the settings of a new endpoint.
 type Registration struct {
 	URL         string
-	Events      []string // public type names; empty, or "*" among them, is all
+	Events      []string // public type names, or patterns such as lead.*; empty, or "*" among them, is all
 	Description string
 	Filter      string
 	Ordering    string  // none, lead or endpoint; empty is none
@@ -35,14 +35,14 @@ func (r Registration) Register(privateTargets bool) (registered event.WebhookReg
 	return registered, headers, err
 }
 
-// chosen returns the requested types, each once, or why they are invalid.
+// chosen returns the requested types and patterns, each once, or why they are invalid.
 func chosen(asked []string) (events []string, message string) {
 	if len(asked) == 0 || slices.Contains(asked, "*") {
 		return []string{"*"}, ""
 	}
 	for _, name := range asked {
-		if !slices.Contains(EventTypes(), name) {
-			return nil, "must be * or some of " + strings.Join(EventTypes(), ", ")
+		if !slices.ContainsFunc(EventTypes(), func(sent string) bool { return event.Matches(sent, name) }) {
+			return nil, "must be *, patterns such as lead.*, or some of " + strings.Join(EventTypes(), ", ")
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(asked))), ""

@@ -205,6 +205,7 @@ func TestRegister_Events(t *testing.T) {
 		{"a star", []string{"*"}, []string{"*"}},
 		{"a star and other events", []string{"lead.created", "*"}, []string{"*"}},
 		{"one", []string{"lead.created"}, []string{"lead.created"}},
+		{"patterns", []string{"token.*", "lead.*", "lead.*"}, []string{"lead.*", "token.*"}},
 		{"duplicates, in any order", []string{"token.deleted", "lead.merged", "token.deleted"}, []string{"lead.merged", "token.deleted"}},
 		{
 			"each by name",
@@ -222,8 +223,10 @@ func TestRegister_Events(t *testing.T) {
 		"stored type":       {"lead.created.v1"},
 		"in capitals":       {"Lead.Created"},
 		"blank":             {""},
-		"a pattern":         {"lead.*"},
+		"a pattern of none": {"sale.*"},
+		"a star inside":     {"lead.*ed"},
 		"the test delivery": {"webhook.test"},
+		"tests by pattern":  {"webhook.*"},
 	} {
 		_, _, err := Registration{URL: "https://example.com/", Events: events}.Register(false)
 		require.Equal(t, []string{"events"}, fields(t, err), name)

@@ -48,7 +48,7 @@ var sentFacts = []event.Data{
 	event.IntakeSilent{}, event.IntakeResumed{},
 }
 
-// EventTypes returns the public types that an endpoint may subscribe to by name; "*" selects all of them. A webhook.test is not one of
+// EventTypes returns the public types that an endpoint may subscribe to by name or by a pattern; "*" selects all of them. A webhook.test is not one of
 // them: it is sent to the endpoint that it tests, whatever types the endpoint subscribes to.
 func EventTypes() []string {
 	names := make([]string, len(sentFacts))
@@ -83,12 +83,12 @@ func SentTypes(events []string) map[string]string {
 
 // Subscribes reports whether an endpoint with these events gets a public type.
 func Subscribes(events []string, name string) bool {
-	return slices.Contains(events, "*") || slices.Contains(events, name)
+	return slices.ContainsFunc(events, func(pattern string) bool { return event.Matches(name, pattern) })
 }
 
 // SubscribesToLeads reports whether an endpoint with these events is sent events of leads.
 func SubscribesToLeads(events []string) bool {
-	return slices.ContainsFunc(events, func(name string) bool { return name == "*" || strings.HasPrefix(name, "lead.") })
+	return slices.ContainsFunc(EventTypes(), func(name string) bool { return strings.HasPrefix(name, "lead.") && Subscribes(events, name) })
 }
 
 // Phase is a stage in the life of an endpoint.

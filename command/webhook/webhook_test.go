@@ -60,3 +60,22 @@ func TestEndpoint_NotFound(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotFound, c.name)
 	}
 }
+
+func TestSubscribes_Patterns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		events      []string
+		name        string
+		want, leads bool
+	}{
+		{[]string{"*"}, "intake.silent", true, true},
+		{[]string{"lead.merged"}, "lead.merged", true, true},
+		{[]string{"lead.merged"}, "lead.created", false, true},
+		{[]string{"token.*", "lead.*"}, "lead.created", true, true},
+		{[]string{"token.*"}, "token.expiring", true, false},
+		{[]string{"token.*", "intake.silent"}, "lead.created", false, false},
+	} {
+		require.Equal(t, c.want, Subscribes(c.events, c.name), "%v %s", c.events, c.name)
+		require.Equal(t, c.leads, SubscribesToLeads(c.events), "%v", c.events)
+	}
+}

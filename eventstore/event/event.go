@@ -185,6 +185,14 @@ func Types(data ...Data) []string {
 	return names
 }
 
+// Matches reports whether a public name is the one of a pattern or, if the pattern ends with *, begins as it does.
+func Matches(name, pattern string) bool {
+	if begin, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, begin)
+	}
+	return name == pattern
+}
+
 // PublicName returns the name of a type in the API, without its version: lead.created for lead.created.v1.
 func PublicName(eventType string) string {
 	name := strings.TrimRight(eventType, "0123456789")

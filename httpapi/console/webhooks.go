@@ -206,7 +206,7 @@ func (v *visit) endpointsCall() call {
 
 func choices(asked []string) (all []choice) {
 	for _, name := range webhook.EventTypes() {
-		all = append(all, choice{name, len(asked) == 0 || slices.Contains(asked, "*") || slices.Contains(asked, name)})
+		all = append(all, choice{name, len(asked) == 0 || webhook.Subscribes(asked, name)})
 	}
 	return all
 }
