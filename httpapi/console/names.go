@@ -73,13 +73,17 @@ var objectNames = map[string]string{
 	"lead": "Lead", "revealed": "Lead or arrival", "exported": "Export", "token": "API token", "webhook": "Webhook endpoint", "intake": "Intake", "import": "Import",
 }
 
-// words returns the display name of an identifier. One without a name is the account's own, such as a stage.
+// words returns the display name of an identifier.
 func words(name string) string {
 	if known, ok := names[name]; ok {
 		return known
 	}
-	return strings.ReplaceAll(name, "_", " ")
+	return stage(name)
 }
+
+// stage returns a stage of an account's pipeline as text. Stages are the account's own: one may have the name of something else, such as
+// the state "received" of an arrival.
+func stage(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
 // short returns the end of an identifier, by which people tell it from others.
 func short(id string) string {

@@ -49,7 +49,8 @@ func TestNames_CoverCatalogue(t *testing.T) {
 		offered = append(offered, kind.Kind)
 	}
 	require.Equal(t, intake.Kinds(), offered)
-	require.Equal(t, "in review", words("in_review"), "a stage of the account's settings")
+	require.Equal(t, "in review", words("in_review"))
+	require.Equal(t, "received", stage("received"), "the account's own, not the state of an arrival")
 }
 
 func TestShort_KeepsSuffix(t *testing.T) {

@@ -233,7 +233,7 @@ func summary(changes []query.Change) string {
 		switch {
 		case name == "":
 		case c.Field == "status" || c.Field == "leadTemperature":
-			all = append(all, name+" "+words(c.New))
+			all = append(all, name+" "+stage(c.New))
 		case c.Old == "":
 			all = append(all, name+" added")
 		case c.New == "":

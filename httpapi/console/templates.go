@@ -134,6 +134,7 @@ func functions(base string, a assets) template.FuncMap {
 		"plural64": func(n int64, one string) string { return plural(int(n), one) },
 		"day":      func(t query.Timestamp) string { return time.Time(t).UTC().Format(time.DateOnly) },
 		"words":    words,
+		"stage":    stage,
 		"short":    short,
 		"actor":    actor,
 		"label":    func(name string) string { return cmp.Or(fieldNames[name], name) },
