@@ -54,9 +54,22 @@ function localize(page) {
 }
 localize(document);
 
-// A page that answered a form is not to be sent again by a reload.
+// A page that answered a form is not to be sent again by a reload. Values that it shows once are not shown again by going back.
 const answered = document.querySelector("[data-address]");
 if (answered) history.replaceState(null, "", answered.dataset.address);
+addEventListener("pageshow", (event) => {
+  if (answered && event.persisted) location.reload();
+});
+
+// A form that changes something is sent once: the second click of a double click would make a second token.
+const sent = new Map(); // when, by form
+addEventListener("pageshow", () => sent.clear());
+document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post") return;
+  const wait = 10000; // more than an answer takes; afterwards it was stopped
+  if (event.timeStamp - sent.get(event.target) < wait) event.preventDefault();
+  else sent.set(event.target, event.timeStamp);
+});
 
 // A chart's readout and legend have the values of the column at the pointer or in focus, else those of the whole chart.
 function readOut(chart, column) {
