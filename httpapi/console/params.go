@@ -137,7 +137,7 @@ func (f *filtered) show(name string, of func(string) string) {
 func (p *params) filtered(names ...string) filtered {
 	f := filtered{Filter: map[string]string{}, Query: p.with("cursor", ""), Chips: p.chips(names...)}
 	for _, name := range names {
-		f.Filter[name] = p.text(name)
+		f.Filter[name] = strings.TrimSpace(p.values.Get(name)) // also when it is wrong
 		f.Active = f.Active || f.Filter[name] != ""
 	}
 	return f

@@ -148,7 +148,22 @@ func functions(base string, a assets) template.FuncMap {
 		"percent":  func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 		"joined":   func(parts []string) string { return strings.Join(parts, ", ") },
 		"fault":    fault,
+		"faulty":   faulty,
 	}
+}
+
+// faulty returns the attributes of a field with an error, which the template fault shows beside it: they link the two and move the focus
+// there. Hints are ids of other elements that describe the field. Without an error there are only they.
+func faulty(id, message string, hints ...string) template.HTMLAttr {
+	attributes := ""
+	if message != "" {
+		attributes = ` aria-invalid="true" autofocus`
+		hints = append(hints, id+"-fault")
+	}
+	if len(hints) > 0 {
+		attributes += ` aria-describedby="` + template.HTMLEscapeString(strings.Join(hints, " ")) + `"`
+	}
+	return template.HTMLAttr(attributes)
 }
 
 // latest returns the last of a delivery's attempts, if there is one.

@@ -68,9 +68,13 @@ func (v *visit) trail() (screen, error) {
 }
 
 func trailFilter(p *params) query.TrailFilter {
-	return query.TrailFilter{
-		Type: p.text("type"), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.day("since"), Until: p.until("until"),
+	f := query.TrailFilter{
+		Type: strings.ToLower(p.text("type")), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.day("since"), Until: p.until("until"),
 	}
+	if f.Type != "" && !query.TrailPattern(f.Type) {
+		p.wrong.Add("type", "must be a type of event such as webhook.updated or webhook.*")
+	}
+	return f
 }
 
 // pageOf returns the page of a record's object, if there is one and the user may see it.

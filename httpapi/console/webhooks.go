@@ -136,8 +136,9 @@ func (v *visit) tryFilter() (screen, error) {
 	return v.settingsAgain(form, err)
 }
 
-// HeaderFaults returns the errors of own headers, with their names.
-func (f settingsForm) HeaderFaults() (faults []string) {
+// HeaderFault returns the errors of own headers, with their names.
+func (f settingsForm) HeaderFault() string {
+	var faults []string
 	for _, e := range f.Wrong {
 		if name, own := strings.CutPrefix(e.Field, "headers."); own {
 			faults = append(faults, name+" "+e.Message)
@@ -145,7 +146,7 @@ func (f settingsForm) HeaderFaults() (faults []string) {
 			faults = append(faults, e.Message)
 		}
 	}
-	return faults
+	return strings.Join(faults, "; ")
 }
 
 // settingsAgain shows the endpoint with the submitted form.
@@ -229,6 +230,11 @@ func (v *visit) registerEndpoint() (screen, error) {
 		},
 	})
 	if faults, ok := wrong(err); ok {
+		for i := range faults {
+			if faults[i].Field == "events" {
+				faults[i].Message = "select at least one" // the command names all types, which the form offers
+			}
+		}
 		again := endpointForm{URL: form.Get("url"), Description: form.Get("description"), Events: choices(asked), Wrong: faults}
 		shown, err := v.endpointScreen(again)
 		shown.status = http.StatusBadRequest

@@ -146,6 +146,7 @@ func TestConsole_InBrowser(t *testing.T) {
 		{"arrivals", "/arrivals"}, {"arrival", arrival},
 	})
 	c.requireNoErrors()
+	c.fieldError()
 	c.form(api, jwt)
 }
 
@@ -366,6 +367,18 @@ func (c *chromium) form(api, jwt string) {
 		activity := mustCall(c.t, "GET", api+"/leads/"+lead["leadId"].(string)+"/activity", jwt, "").is(c.t, 200)
 		return strings.Contains(fmt.Sprint(activity.body["data"]), "page_view")
 	}, pageTimeout, 20*time.Millisecond)
+}
+
+// fieldError submits a form with an error. It is described at its field, which has the focus.
+func (c *chromium) fieldError() {
+	c.t.Helper()
+	c.open("/console/tokens")
+	c.do(chromedp.Evaluate(`document.querySelector("#days").form.noValidate = true`, nil), chromedp.SetValue("#name", "kept", chromedp.ByQuery),
+		chromedp.SetValue("#days", "366", chromedp.ByQuery))
+	c.press("Create")
+	c.waitFor(`document.activeElement.id === "days" &&
+		document.getElementById(document.activeElement.getAttribute("aria-describedby")).innerText.includes("from 1 to 365")`)
+	c.accessible("tokens with an error")
 }
 
 // tokens creates, copies, rotates and deletes tokens, and returns the id of the remaining one.
