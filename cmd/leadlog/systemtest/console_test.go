@@ -148,6 +148,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.requireNoErrors()
 	c.fieldError()
 	c.form(api, jwt)
+	c.fileWithoutSession()
 }
 
 // firstSteps creates a form, sends a test lead and waits for it, adds and removes demo data, and deletes the lead and the form.
@@ -510,6 +511,15 @@ func (c *chromium) delivery(api, jwt string) string {
 	c.press("Send test event")
 	c.waitText("#deliveries", "Test event")
 	return at
+}
+
+// fileWithoutSession follows a link to a file after the end of the session. It leads to the sign-in.
+func (c *chromium) fileWithoutSession() {
+	c.t.Helper()
+	c.open("/console/leads")
+	c.do(network.ClearBrowserCookies())
+	c.press("CSV")
+	c.waitText("main", "Paste a JWT")
 }
 
 func (c *chromium) lastDelivery(endpoint string) string {
