@@ -162,6 +162,27 @@ func TestSession_EndsWithJWT(t *testing.T) {
 	require.NotContains(t, r.body, "Sign out", "the page has no sign-out link")
 }
 
+// After the session has ended in the middle of a form, the sign-in leads back to the page with the form.
+func TestSession_SignInLeadsBack(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	for path, back := range map[string]string{
+		"/console/tokens": "/console/tokens", "/console/intakes/01X/edit": "/console/intakes/01X/edit", "/console/webhooks/01X/settings": "/console/webhooks/01X",
+		"/console/webhooks/01X/deliveries/01Y/retry": "/console/webhooks/01X/deliveries/01Y", "/console/arrivals/resubmit": "/console/arrivals",
+		"/console/leads/01X/reveal?order=newest": "/console/leads/01X", "/console/test-lead": "/console",
+	} {
+		r := b.post(path)
+		require.Equal(t, http.StatusUnauthorized, r.status, path)
+		require.Contains(t, r.body, `name="next" value="`+back+`"`, path)
+	}
+	for path, back := range map[string]string{
+		"/console/leads?status=new": "/console/leads?status=new", "/console/leads.csv?status=new": "/console/leads?status=new",
+		"/console/sources/history.parquet": "/console/sources", "/console/webhooks/01X/deliveries.ndjson": "/console/webhooks/01X",
+	} {
+		require.Equal(t, "/console/sign-in?next="+url.QueryEscape(back), b.get(path).goTo)
+	}
+}
+
 func TestSession_JWTInMilliseconds(t *testing.T) {
 	t.Parallel()
 	b := browse(t)

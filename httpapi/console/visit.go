@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,7 +100,7 @@ func (v *visit) answer() (screen, error) {
 	}
 	if !v.signedIn {
 		if v.reads() && !wantsStream(v.r) {
-			return screen{redirect: v.path("/sign-in") + "?next=" + url.QueryEscape(v.r.URL.RequestURI())}, nil
+			return screen{redirect: v.path("/sign-in") + "?next=" + url.QueryEscape(v.cameFrom())}, nil
 		}
 		return screen{}, command.ErrUnauthorized
 	}
@@ -199,11 +201,24 @@ func (v *visit) fail(err error) {
 		v.forgetIDToken()
 		v.signedIn = false
 		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{
-			Next: v.path("/"), Message: "Your session has ended. Sign in again.", Provider: v.Provider != nil,
+			Next: v.destination(v.cameFrom()), Message: "Your session has ended. Sign in again.", Provider: v.Provider != nil,
 		}})
 		return
 	}
 	v.write(screen{name: "failure", title: f.Message, status: f.Status, data: failurePage{f, v.r.Method != http.MethodPost}})
+}
+
+// cameFrom returns the address of the requested page, or of the page with the submitted form or the link to the export.
+func (v *visit) cameFrom() string {
+	extension := path.Ext(v.page.pattern)
+	at, pattern := strings.TrimSuffix(v.r.URL.EscapedPath(), extension), strings.TrimSuffix(v.page.pattern, extension)
+	if !slices.ContainsFunc(pages(), func(p page) bool { return p.method == http.MethodGet && p.pattern == pattern }) {
+		at = path.Dir(at)
+	}
+	if v.reads() && v.r.URL.RawQuery != "" {
+		at += "?" + v.r.URL.RawQuery
+	}
+	return at
 }
 
 // failurePage is the page that shows an error.
