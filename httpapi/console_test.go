@@ -273,6 +273,14 @@ func TestConsole_RejectsFormsNotText(t *testing.T) {
 	require.Empty(t, storetest.Events(t, b.store, eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.WebhookPrefix, event.IntakePrefix}}))
 }
 
+func TestConsole_RejectsLargeForms(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	r := b.post("/console/intakes", "kind", "form", "name", strings.Repeat("a", 64<<10))
+	require.Equal(t, http.StatusRequestEntityTooLarge, r.status)
+	require.Contains(t, r.body, "The form is larger than 64 KiB")
+}
+
 func TestSignIn_LinkWorksOnce(t *testing.T) {
 	t.Parallel()
 	var offset atomic.Int64

@@ -91,8 +91,8 @@ func TestLoad_SignInFormTakesNoSlot(t *testing.T) {
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	require.Equal(t, http.StatusOK, s.browser().signIn(s.jwt).get("/console/leads").status)
 	large := s.browser().post("/console/sign-in", "jwt", s.jwt, "next", strings.Repeat("x", 16<<10))
-	require.Equal(t, http.StatusBadRequest, large.status)
-	require.Contains(t, large.body, "The form could not be read")
+	require.Equal(t, http.StatusRequestEntityTooLarge, large.status)
+	require.Contains(t, large.body, "The form is larger than 16 KiB")
 }
 
 // TestLoad_BodyBudget sends halves of large bodies until the budget is used up.

@@ -43,6 +43,9 @@ func (v *visit) form() (url.Values, error) { return v.formWithin(maxForm) }
 func (v *visit) formWithin(most int64) (url.Values, error) {
 	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, most)
 	if err := v.r.ParseForm(); err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return nil, largeFormError(most)
+		}
 		return nil, errBadForm
 	}
 	for name, values := range v.r.PostForm {
@@ -74,6 +77,13 @@ func (v *visit) switchForm() (enabled bool, err error) {
 var errUsedCode = errors.New("a sign-in link that was used or has expired")
 
 var errBadForm = errors.New("a form that cannot be read")
+
+// largeFormError reports a form that is larger than its limit, in bytes.
+type largeFormError int64
+
+func (e largeFormError) Error() string {
+	return "The form is larger than " + formatInt(int64(e>>10)) + " KiB"
+}
 
 // notTextError names a field of a form whose value cannot be stored as text.
 type notTextError string

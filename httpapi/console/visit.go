@@ -234,6 +234,7 @@ func (f failurePage) Unsure() bool { return f.Status >= http.StatusInternalServe
 func (v *visit) explain(err error) Failure {
 	var scope scopeError
 	var notText notTextError
+	var large largeFormError
 	switch {
 	case errors.As(err, &scope):
 		return Failure{Status: http.StatusForbidden, Message: scope.Error()}
@@ -243,6 +244,8 @@ func (v *visit) explain(err error) Failure {
 		return Failure{Status: http.StatusNotFound, Message: "Delivery not found"}
 	case errors.Is(err, errBadForm):
 		return Failure{Status: http.StatusBadRequest, Message: "The form could not be read"}
+	case errors.As(err, &large):
+		return Failure{Status: http.StatusRequestEntityTooLarge, Message: large.Error()}
 	case errors.As(err, &notText):
 		return Failure{Status: http.StatusBadRequest, Message: notText.Error()}
 	case errors.Is(err, errCrossSite):
