@@ -19,7 +19,7 @@ import (
 type printedCall struct{ about, scope, path string }
 
 var (
-	printedCalls = regexp.MustCompile(`(?s)<h3 id="call-\d+-about">([^<]+)(?: <code>([^<]+)</code>)?</h3>.*?<pre id="call-\d+">([^<]+)</pre>`)
+	printedCalls = regexp.MustCompile(`(?s)<h2 id="call-\d+-about">([^<]+)(?: <code>([^<]+)</code>)?</h2>.*?<pre id="call-\d+">([^<]+)</pre>`)
 	curlCall     = regexp.MustCompile(`^curl (-H "Authorization: Bearer \$TOKEN" )?'(http[^']+)'$`)
 	rowKeys      = regexp.MustCompile(`<tr data-key="([^"]+)"`)
 )
