@@ -989,6 +989,9 @@ func TestConsole_DemoData(t *testing.T) {
 	b.post("/console/demo")
 	require.Equal(t, head, storetest.Head(t, b.store), "a repeat appends nothing")
 
+	sources := b.get("/console/sources").body
+	require.Regexp(t, `(?s)>WhatsApp</th>.{0,150}<td class="num">\d+ days? \d+ h</td>`, sources, "the median time from the first touch, by the touches' own times")
+
 	body := b.get("/console").body
 	require.Contains(t, body, "This account has demo data: 40 leads.")
 	require.NotContains(t, body, "Capture your first lead")

@@ -266,9 +266,13 @@ func (r *Reader) BetweenTouches(ctx context.Context, account string, since, unti
 	filter := SourceFilter{Since: since, Until: until}
 	s := filter.selection(account, `at DESC, position DESC`)
 	rows, err := r.pool.Query(ctx, `
-		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.at - l.created_at))::float8
-		  FROM (`+s.sql(latestTouches)+`) t`+survivors+` JOIN views.lead l ON l.lead_id = o.lead_id
-		 WHERE t.at > l.created_at AND (t.kind <> 'created' OR o.lead_id <> t.lead_id)
+		WITH entry AS (SELECT t.*, o.lead_id AS owner FROM (`+s.sql(latestTouches)+`) t`+survivors+`),
+		begun AS (
+		SELECT owner, (SELECT min(a.at) FROM views.touch a WHERE a.lead_id = owner AND a.lead_id <> '') AS at
+		  FROM (SELECT DISTINCT owner FROM entry) AS lead)
+		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.at - b.at))::float8
+		  FROM entry t JOIN begun b ON b.owner = t.owner
+		 WHERE t.at > b.at AND (t.kind <> 'created' OR t.owner <> t.lead_id)
 		 GROUP BY t.source ORDER BY t.source`, s.args...)
 	if err != nil {
 		return nil, schema.Unavailable(err)
