@@ -959,9 +959,9 @@ func TestConsole_FirstSteps(t *testing.T) {
 		b.caughtUp()
 		return b.get("/console").body
 	}
-	require.Regexp(t, `(?s)Create a form</a>.*<button disabled>Send a test lead.*appears here automatically`, overview())
+	require.Regexp(t, `(?s)Create a form</a>.*<button disabled>Send a test lead.*It appears here\.`, overview())
 	require.Equal(t, http.StatusSeeOther, b.post("/console/test-lead").status, "without a form, the test lead is not sent")
-	require.Contains(t, overview(), "appears here automatically")
+	require.Contains(t, overview(), "It appears here.")
 
 	form := b.as(http.MethodPost, intakes, `{"name":"Site","kind":"form","mapping":{"phone":"'1'"}}`).is(http.StatusCreated).at("data", "intakeId").(string)
 	require.Contains(t, overview(), `<button>Send a test lead`)

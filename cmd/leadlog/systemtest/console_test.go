@@ -160,7 +160,7 @@ func (c *chromium) firstSteps(api, jwt string) {
 	c.waitText("#html", "data-leadlog")
 	c.open("/console")
 	c.waitText("#start", "Site")
-	c.waitText("#start", "It appears here automatically")
+	c.waitText("#start", "It appears here.")
 	address := mustCall(c.t, "GET", api+"/intakes", jwt, "").is(c.t, 200).body["data"].([]any)[0].(map[string]any)
 	mustCall(c.t, "POST", c.base+address["url"].(string), "", `{"name":"Asha Rao","email":"asha@example.org"}`).is(c.t, 200)
 	c.waitText("#start", "arrived") // the page is kept up to date
