@@ -128,6 +128,9 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.waitText("#now", "Pune")
 	c.open("/console/audit/trail")
 	c.waitFor(`document.querySelector('#trail a[href$="/leads/` + lead + `"]') !== null`)
+	c.do(emulation.SetEmulatedMedia().WithMedia("print")) // paper has the account and the time zone
+	require.Regexp(t, `^Account acme\. Times are in Asia/\w+\. Days in charts, reports and filters are UTC\.$`, strings.TrimSpace(c.text("footer")))
+	c.do(emulation.SetEmulatedMedia().WithMedia(""))
 
 	token := c.tokens(api)
 	endpoint := c.delivery(api, jwt)

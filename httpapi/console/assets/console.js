@@ -49,10 +49,13 @@ function localize(page) {
   for (const amount of page.querySelectorAll("data.money:not([data-currency=''])")) {
     amount.textContent = format(amount.dataset.currency).format(amount.value);
   }
-  const zone = page.getElementById("zone");
-  if (zone) zone.textContent = `Times are in ${clock.resolvedOptions().timeZone}; hover over one for UTC.`;
 }
 localize(document);
+const zone = document.getElementById("zone");
+if (zone) {
+  zone.textContent = `Times are in ${clock.resolvedOptions().timeZone}.`;
+  document.getElementById("utc").hidden = false;
+}
 
 // A page that answered a form is not to be sent again by a reload. Values that it shows once are not shown again by going back.
 const answered = document.querySelector("[data-address]");
