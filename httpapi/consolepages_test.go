@@ -875,6 +875,7 @@ func TestConsoleLead_ShowsStory(t *testing.T) {
 	require.Equal(t, want, storySentences(page))
 	require.NotContains(t, page, "Asha")
 	require.NotContains(t, page, "Pune")
+	require.Contains(t, page, `<th scope="row">Temperature</th><td class="old">warm</td><td class="new">hot</td>`)
 	require.Equal(t, 2, strings.Count(page, `<h3 class="day">`), "2020 and today")
 	require.Contains(t, page, `<h3 class="day">2020-01-02</h3>`)
 	story, _, _ := strings.Cut(page, `<details id="calls"`)

@@ -88,7 +88,7 @@ func (v *visit) intakeForm(id, kind string, values map[string]string, wrong fiel
 	}
 	title := "Create an intake"
 	if id != "" {
-		title = "Change an intake"
+		title = "Edit an intake"
 	}
 	shown := screen{name: "intakeform", title: title, data: form}
 	if wrong != nil {
