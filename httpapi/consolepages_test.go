@@ -239,7 +239,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 
 	require.Equal(t, http.StatusBadRequest, b.post(at+"/switch", "enabled", "x").status)
 	require.Equal(t, at, b.post(at+"/switch", "enabled", "false").goTo)
-	require.Contains(t, b.get(at).body, `<span class="state disabled">`)
+	require.Contains(t, b.get(at).body, `<span class="state disabled">disabled</span> by a user, since `)
 	r = b.post(at + "/test")
 	require.Equal(t, http.StatusConflict, r.status)
 	require.Contains(t, r.body, "enable it first")

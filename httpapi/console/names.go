@@ -45,6 +45,9 @@ var viewNames = map[string]string{
 	"visitor_activity": "Visitor activity", "refused": "Refused captures", "arrival": "Arrivals", "trail": "Audit log", "place": "Change feed index",
 }
 
+// reasonNames are the display names of why an endpoint is disabled.
+var reasonNames = map[string]string{"owner": "by a user", "gone": "its URL answered 410", "failing": "all deliveries failed for days"}
+
 // actor shortens the identifier of a token that acted. A user is shown whole.
 func actor(name string) string {
 	if id, ok := strings.CutPrefix(name, "token:"); ok {

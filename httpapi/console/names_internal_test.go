@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
@@ -36,6 +37,9 @@ func TestNames_CoverCatalogue(t *testing.T) {
 			require.NotEmpty(t, names[id], "%s %s", what, id)
 			require.NotContains(t, names[id], "_", what)
 		}
+	}
+	for _, why := range []string{webhook.ByOwner, webhook.Gone, webhook.Failing} {
+		require.NotEmpty(t, reasonNames[why], why)
 	}
 	require.NotEmpty(t, viewNames[schema.FanOut])
 	for _, one := range view.All() {

@@ -139,6 +139,7 @@ func functions(base string, a assets) template.FuncMap {
 		"actor":    actor,
 		"label":    func(name string) string { return cmp.Or(fieldNames[name], name) },
 		"setting":  func(name string) string { return cmp.Or(settingNames[name], name) },
+		"reason":   func(why string) string { return cmp.Or(reasonNames[why], why) },
 		"view":     func(name string) string { return cmp.Or(viewNames[name], words(name)) },
 		"list":     func(items ...any) []any { return items },
 		"isZero":   func(t query.Timestamp) bool { return time.Time(t).IsZero() },
