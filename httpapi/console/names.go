@@ -68,7 +68,15 @@ var settingNames = map[string]string{
 	"challenge": "CAPTCHA", "rateLimit": "Rate limit", "expectEvery": "Alert after silence of", "mapping": "Field mapping",
 	"signature": "Sender authentication", "graphUrl": "Graph API URL", "demo": "Demo data",
 	"url": "URL", "events": "Events", "description": "Description", "filter": "Filter", "ordering": "Delivery order",
-	"currency": "Currency", "features": "Features", "region": "Region", "stages": "Stages", "wonStages": "Won stages",
+	"headers": "Custom headers", "headerNames": "Custom headers", "since": "From", "until": "Until", "previousUntil": "Previous secret until",
+	"generation": "Replay", "error": "Error", "arrivedAt": "Arrived", "deliveryId": "Delivery", "deliveryIds": "Deliveries",
+	"secret": "Secret", "appSecret": "App secret", "verifyToken": "Verify token", "accessToken": "Page access token", "challenge.secret": "CAPTCHA secret key",
+	"currency": "Currency", "features": "Features", "region": "Region", "stages": "Stages", "wonStages": "Won stages", "rateBurst": "Burst",
+	"tokensSeeLeads": "Tokens see stored fields", "visitorDays": "Days that visitor activity is kept",
+	"quarantine": "Invalid captures are kept", "quarantineDays": "Days that arrivals are kept", "notBefore": "Issued before",
+	"leadId": "Lead", "arrivalId": "Arrival", "leads": "Leads", "from": "Joined lead", "field": "Field",
+	"exportId": "Export", "what": "Data", "fields": "Searched by", "format": "Format", "rows": "Rows", "complete": "Complete",
+	"created": "New leads", "merged": "Merged", "refused": "Refused", "invalid": "Invalid", "repeated": "Repeated",
 }
 
 // objectNames are the display names of an audit record's object, by the kind of the record's type.
