@@ -148,6 +148,7 @@ func TestConsole_InBrowser(t *testing.T) {
 		{"intake", intake}, {"intake-new", "/intakes/new?kind=webhook"}, {"intake-edit", intake + "/edit"}, {"usage", "/usage"},
 		{"arrivals", "/arrivals"}, {"arrival", arrival},
 	})
+	c.longCampaign(api, jwt)
 	c.requireNoErrors()
 	c.fieldError()
 	c.form(api, jwt)
@@ -196,6 +197,21 @@ func (c *chromium) credits(api, jwt, lead string) {
 	c.waitText("#touches", "₹75,000")
 	c.open("/console/sources/attribution")
 	c.waitText("#paths", "WhatsApp")
+}
+
+// longCampaign captures a lead with a campaign of a long name. The numbers of its rows stay visible.
+func (c *chromium) longCampaign(api, jwt string) {
+	c.t.Helper()
+	c.emulate(1280, "light")
+	won := mustCall(c.t, "POST", api+"/leads", jwt, `{"phone":"9876543219","status":"won","metadata":{"utm_campaign":"`+strings.Repeat("W", 300)+`"}}`).is(c.t, 201)
+	mustCall(c.t, "GET", api+"/attribution?minPosition="+won.header.Get("X-Log-Position"), jwt, "").is(c.t, 200)
+	for _, page := range [][2]string{{"/sources", "#campaigns"}, {"/sources/attribution?by=campaign", "#attribution"}, {"/sources/attribution?by=campaign", "#paths"}} {
+		c.open("/console" + page[0])
+		c.waitText(page[1], "WWW")
+		var fits bool
+		c.evaluate(fmt.Sprintf(`(() => { const table = document.querySelector(%q); return table.scrollWidth <= table.clientWidth })()`, page[1]+" .scroll"), &fits)
+		assert.True(c.t, fits, page)
+	}
 }
 
 // chart reads the values of a chart with the pointer and with the keyboard during updates of the page.
