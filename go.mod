@@ -8,7 +8,6 @@ require (
 	filippo.io/torchwood v0.9.0
 	github.com/EventStore/EventStore-Client-Go/v4 v4.2.0
 	github.com/MicahParks/jwkset v0.11.3
-	github.com/MicahParks/keyfunc/v3 v3.9.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/anishathalye/porcupine v1.1.0
 	github.com/chromedp/cdproto v0.0.0-20260321001828-e3e3800016bc

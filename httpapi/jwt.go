@@ -5,16 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/MicahParks/jwkset"
-	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
-	"golang.org/x/time/rate"
 
 	"github.com/leadlog/leadlog/command/account"
 )
@@ -37,8 +32,11 @@ const (
 // errForged reports a JWT that the issuer did not sign: it may be a guess.
 var errForged = errors.New("not signed by the issuer")
 
-// errNoKeys reports that no key of the issuer has been fetched yet, so that no JWT can be verified.
-var errNoKeys = errors.New("no key of the issuer is known yet")
+// errNoKeys reports that the key of a JWT is not known, and that the issuer's keys cannot be fetched, so that it cannot be verified.
+var errNoKeys = errors.New("the issuer's key set cannot be fetched")
+
+// errUnknownKey reports a JWT whose key the issuer does not publish, or not for this use.
+var errUnknownKey = errors.New("no such key")
 
 // errNoKeyID reports a JWT without the id of the key that signed it.
 var errNoKeyID = errors.New("no key id (kid)")
@@ -118,8 +116,8 @@ func (i Identity) Scopes() []string {
 	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !i.May(scope) })
 }
 
-// Verify checks a JWT. The error is errForged if the issuer did not sign it, errNoKeys while no key of the issuer is known, and another
-// one if the signature is valid but the JWT has expired or its claims are not accepted. The error's text contains nothing of the JWT.
+// Verify checks a JWT. The error is errForged if the issuer did not sign it, errNoKeys while its key cannot be fetched, and another one
+// if the signature is valid but the JWT has expired or its claims are not accepted. The error's text contains nothing of the JWT.
 func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Identity, error) {
 	if len(text) > maxJWT {
 		return Identity{}, fmt.Errorf("%w: longer than 8 KiB", errForged)
@@ -262,17 +260,6 @@ func Scopes() []string {
 	}
 }
 
-const (
-	keySetRefresh = 15 * time.Minute
-	keySetTimeout = 5 * time.Second
-	maxKeySet     = 1 << 20 // bytes
-
-	// An unknown key id may be that of a new key: the set is fetched again, at most once per unknownKeyEvery, and a request waits
-	// at most unknownKeyWait for it.
-	unknownKeyWait  = 2 * time.Second
-	unknownKeyEvery = 10 * time.Second
-)
-
 // asymmetric returns the algorithms whose keys a JWKS may have. None of them uses a public key as a secret.
 func asymmetric() []string {
 	return []string{
@@ -281,67 +268,24 @@ func asymmetric() []string {
 }
 
 // NewJWKS returns a verifier of JWTs that are signed with the keys published at a URL. It fetches the keys regularly until ctx ends.
-// A server that is down is no error: the keys fetched before stay in use, and while there are none Verify returns errNoKeys. A JWT
+// A server that is down is no error: the keys fetched before stay in use, and for a JWT of another key Verify returns errNoKeys. A JWT
 // must have a key id, and a key is used only as its own use and algorithm allow.
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
 	return newJWKS(ctx, address, o, log, unknownKeyEvery)
 }
 
 func newJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger, unknownKeyEvery time.Duration) (*Verifier, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return nil, errors.New("the JWKS address is not an http or https URL")
-	}
-	warn := func(ctx context.Context, err error) {
-		if failed, ok := errors.AsType[*url.Error](err); ok {
-			err = failed.Err // without the URL, whose query may be a secret
-		}
-		log.WarnContext(ctx, "JWKS not fetched", slog.String("host", u.Host), slog.Any("error", err))
-	}
-	remote, err := jwkset.NewStorageFromHTTP(address, jwkset.HTTPClientStorageOptions{
-		Ctx: ctx, Client: &http.Client{Transport: bounded{http.DefaultTransport}, Timeout: keySetTimeout},
-		HTTPTimeout: keySetTimeout, RefreshInterval: keySetRefresh,
-		NoErrorReturnFirstHTTPReq: true, RefreshErrorHandler: warn,
-	})
+	keys, err := newKeySet(ctx, address, log, unknownKeyEvery)
 	if err != nil {
-		return nil, fmt.Errorf("JWKS: %w", err)
-	}
-	keys, err := jwkset.NewHTTPClient(jwkset.HTTPClientOptions{
-		HTTPURLs:         map[string]jwkset.Storage{address: remote},
-		RateLimitWaitMax: unknownKeyWait, RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKeyEvery), 1),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("JWKS: %w", err)
-	}
-	finder, err := keyfunc.New(keyfunc.Options{
-		Ctx: ctx, Storage: keys, UseWhitelist: []jwkset.USE{jwkset.UseSig, ""},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("JWKS: %w", err)
+		return nil, err
 	}
 	return newVerifier(o, asymmetric(), func(ctx context.Context) jwt.Keyfunc {
-		find := finder.KeyfuncCtx(ctx)
 		return func(t *jwt.Token) (any, error) {
-			// Without an id the library would try every key of the set, whatever its use and algorithm.
-			if id, _ := t.Header[jwkset.HeaderKID].(string); id == "" {
+			id, _ := t.Header["kid"].(string)
+			if id == "" {
 				return nil, errNoKeyID
 			}
-			key, err := find(t)
-			if known, _ := remote.KeyReadAll(ctx); len(known) == 0 {
-				return nil, errNoKeys
-			}
-			return key, err
+			return keys.find(ctx, id, t.Method.Alg())
 		}
 	}), nil
-}
-
-// bounded is a transport whose responses end after maxKeySet.
-type bounded struct{ http.RoundTripper }
-
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		response.Body = http.MaxBytesReader(nil, response.Body, maxKeySet)
-	}
-	return response, err
 }

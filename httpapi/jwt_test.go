@@ -170,6 +170,7 @@ type keyServer struct {
 	*httptest.Server
 	asked atomic.Int64
 	down  atomic.Bool
+	held  atomic.Pointer[chan struct{}] // answers wait until it is closed
 	set   atomic.Pointer[[]byte]
 }
 
@@ -182,6 +183,9 @@ func newKeyServer(t *testing.T) *keyServer {
 		if k.down.Load() {
 			http.Error(w, "down", http.StatusInternalServerError)
 			return
+		}
+		if held := k.held.Load(); held != nil {
+			<-*held
 		}
 		_, _ = w.Write(*k.set.Load())
 	}))
@@ -273,6 +277,104 @@ func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 	server.down.Store(true)
 	_, err = v.Verify(ctx, good, noon)
 	require.NoError(t, err, "cached keys are used while the server is down")
+}
+
+// An issuer with one key that jwkset rejects, as a certificate that does not match or a use that is not registered, was not used at all.
+func TestJWKS_IgnoresInvalidKey(t *testing.T) {
+	t.Parallel()
+	server := newKeyServer(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	server.publish(t, map[string]any{"k": &key.PublicKey})
+	good := strings.TrimSuffix(strings.TrimPrefix(string(*server.set.Load()), `{"keys":[`), `]}`)
+	for _, invalid := range []string{
+		`null`, `5`, `{}`, `{"kty":"RSA","kid":"x","e":"AQAB"}`, `{"kty":"EC","kid":"x","crv":"P-256","x":"AAAA","y":"AAAA"}`,
+		`{"kty":"OKP","kid":"x","crv":"Ed25519","x":"AAAA"}`, `{"kty":"RSA","kid":5,"n":"AAAA","e":"AQAB"}`, `{"kty":"AKP","kid":"x","pub":"AAAA"}`,
+		strings.Replace(good, `"use":"sig"`, `"use":"tls"`, 1), strings.Replace(good, `"use"`, `"x5c":["AAAA"],"use"`, 1), strings.Replace(good, `"use"`, `"key_ops":"verify","use"`, 1),
+	} {
+		set := []byte(`{"keys":[` + invalid + `,` + good + `]}`)
+		server.set.Store(&set)
+		var log bytes.Buffer
+		v, err := NewJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.NewTextHandler(&log, nil)))
+		require.NoError(t, err)
+		_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
+		require.NoError(t, err, invalid)
+		require.NotContains(t, log.String(), "not fetched", invalid)
+		if strings.Contains(invalid, "RSA") {
+			require.Contains(t, log.String(), "key 1: ", invalid)
+		}
+	}
+}
+
+func TestJWKS_SharesKeyID(t *testing.T) {
+	t.Parallel()
+	server := newKeyServer(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	server.publish(t, map[string]any{"k": &key.PublicKey})
+	ec := strings.TrimSuffix(string(*server.set.Load()), `]}`)
+	server.publish(t, map[string]any{"k": &other.PublicKey})
+	set := []byte(ec + `,` + strings.TrimPrefix(string(*server.set.Load()), `{"keys":[`))
+	server.set.Store(&set)
+	v, err := NewJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	for _, text := range []string{
+		signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}),
+		signed(t, jwt.SigningMethodRS256, other, claimsOf(nil), map[string]any{"kid": "k"}),
+	} {
+		_, err = v.Verify(t.Context(), text, noon)
+		require.NoError(t, err)
+	}
+}
+
+func TestJWKS_Rotation(t *testing.T) {
+	t.Parallel()
+	server := newKeyServer(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	server.publish(t, map[string]any{"old": &key.PublicKey})
+	v, err := newJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), time.Nanosecond)
+	require.NoError(t, err)
+	verify := func(ctx context.Context, kid string) error {
+		_, err := v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": kid}), noon)
+		return err
+	}
+
+	server.publish(t, map[string]any{"old": &key.PublicKey, "new": &key.PublicKey})
+	held := make(chan struct{})
+	server.held.Store(&held)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() { left <- verify(ctx, "new") }()
+	require.Eventually(t, func() bool { return server.asked.Load() == 2 }, time.Minute, time.Millisecond)
+	leave()
+	require.ErrorIs(t, <-left, errNoKeys)
+	require.NoError(t, verify(t.Context(), "old"), "known keys do not wait")
+	waiting := make(chan error)
+	for range 10 {
+		go func() { waiting <- verify(t.Context(), "new") }()
+	}
+	require.ErrorIs(t, verify(t.Context(), "new"), errNoKeys, "a slow server makes no JWT a forged one")
+	for range 10 {
+		require.ErrorIs(t, <-waiting, errNoKeys)
+	}
+	close(held)
+	require.Eventually(t, func() bool { return verify(t.Context(), "new") == nil }, time.Minute, time.Millisecond, "the fetch goes on without callers")
+	require.EqualValues(t, 2, server.asked.Load(), "all callers wait for one fetch")
+	require.ErrorIs(t, verify(t.Context(), "unknown"), errForged)
+
+	none := []byte(`{"keys":[]}`)
+	for _, answer := range []string{`{"error":"maintenance"}`, `null`, `[]`, `<html>`, ``, `{"keys":null}`, `{"keys":{}}`} {
+		raw := []byte(answer)
+		server.set.Store(&raw)
+		require.ErrorIs(t, verify(t.Context(), "unknown"), errNoKeys, answer)
+		require.NoError(t, verify(t.Context(), "new"), answer)
+	}
+	server.set.Store(&none)
+	require.ErrorIs(t, verify(t.Context(), "unknown"), errNoKeys)
+	require.Error(t, verify(t.Context(), "new"), "removed")
 }
 
 func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
