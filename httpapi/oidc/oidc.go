@@ -32,19 +32,22 @@ type Options struct {
 	Now          func() time.Time
 }
 
-// Provider is the provider that people sign in at. It is looked up when it is first needed, and again after a failure.
+// Provider is the provider that people sign in at. Its configuration is fetched when it is first needed, and again after a failure or
+// when it is old.
 type Provider struct {
 	options Options
 	client  *http.Client
 
 	mu        sync.Mutex
 	found     *oidc.Provider
+	foundAt   time.Time
 	failure   error
 	triedLast time.Time
 }
 
 const (
 	timeout      = 10 * time.Second // of a request to the provider
+	refresh      = 15 * time.Minute // of the configuration: a provider may move its endpoints
 	again        = 5 * time.Second  // after a failed look-up
 	maxAnswer    = 1 << 20          // bytes of an answer, which the libraries read whole
 	maxRedirects = 10               // of the configuration and the keys
@@ -106,7 +109,7 @@ type Pending struct {
 
 // Begin begins a sign-in. The person is to be sent to the returned address. The error is ErrUnavailable.
 func (p *Provider) Begin(ctx context.Context, redirect, next string) (address string, pending Pending, err error) {
-	config, err := p.config(ctx, redirect)
+	config, _, err := p.config(ctx, redirect)
 	if err != nil {
 		return "", Pending{}, err
 	}
@@ -140,7 +143,7 @@ func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Value
 	if issuer := answer.Get("iss"); issuer != "" && issuer != p.options.Issuer { // RFC 9207
 		return Person{}, ErrNotConfirmed
 	}
-	config, err := p.config(ctx, pending.Redirect)
+	config, found, err := p.config(ctx, pending.Redirect)
 	if err != nil {
 		return Person{}, err
 	}
@@ -150,8 +153,11 @@ func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Value
 		return Person{}, exchangeError(err)
 	}
 	raw, _ := token.Extra("id_token").(string)
-	idToken, err := p.found.Verifier(&oidc.Config{ClientID: p.options.ClientID, Now: p.options.Now}).Verify(ctx, raw)
-	if err != nil || subtle.ConstantTimeCompare([]byte(idToken.Nonce), []byte(pending.Nonce)) != 1 {
+	idToken, err := found.Verifier(&oidc.Config{ClientID: p.options.ClientID, Now: p.options.Now}).Verify(ctx, raw)
+	if err != nil {
+		return Person{}, fmt.Errorf("%w: %s", ErrNotConfirmed, start(err.Error()))
+	}
+	if subtle.ConstantTimeCompare([]byte(idToken.Nonce), []byte(pending.Nonce)) != 1 {
 		return Person{}, ErrNotConfirmed
 	}
 	var claims map[string]any
@@ -257,17 +263,17 @@ func (p *Provider) SignOut(ctx context.Context, after, idToken string) string {
 // start returns the first 200 bytes of an error's text, which may have the whole answer of a server.
 func start(text string) string { return strings.ToValidUTF8(text[:min(len(text), 200)], "") }
 
-func (p *Provider) config(ctx context.Context, redirect string) (*oauth2.Config, error) {
+func (p *Provider) config(ctx context.Context, redirect string) (*oauth2.Config, *oidc.Provider, error) {
 	found, err := p.provider(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	endpoint := found.Endpoint()
 	endpoint.AuthStyle = p.authStyle(found)
 	return &oauth2.Config{
 		ClientID: p.options.ClientID, ClientSecret: p.options.ClientSecret, Endpoint: endpoint, RedirectURL: redirect,
 		Scopes: append([]string{oidc.ScopeOpenID}, p.options.Scopes...),
-	}, nil
+	}, found, nil
 }
 
 // authStyle returns how the client authenticates. Without it, oauth2 tries both ways, and some providers invalidate a code at the first
@@ -283,21 +289,26 @@ func (p *Provider) authStyle(found *oidc.Provider) oauth2.AuthStyle {
 	return oauth2.AuthStyleInHeader
 }
 
-// provider looks the provider up, unless it was found before or was just tried.
+// provider looks the provider up, unless it was found lately or was just tried. The look-up goes on when the caller leaves, because others
+// wait for it. While it fails, the provider is the one that was found before.
 func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.options.Now()
+	if p.found != nil && now.Sub(p.foundAt) < refresh {
+		return p.found, nil
+	}
+	if p.failure == nil || now.Sub(p.triedLast) >= again {
+		found, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.client), p.options.Issuer)
+		p.triedLast, p.failure = p.options.Now(), nil
+		if err != nil {
+			p.failure = fmt.Errorf("%w: %s", ErrUnavailable, start(err.Error()))
+		} else {
+			p.found, p.foundAt = found, p.triedLast
+		}
+	}
 	if p.found != nil {
 		return p.found, nil
 	}
-	if p.failure != nil && p.options.Now().Sub(p.triedLast) < again {
-		return nil, p.failure
-	}
-	found, err := oidc.NewProvider(oidc.ClientContext(ctx, p.client), p.options.Issuer)
-	if p.triedLast = p.options.Now(); err != nil {
-		p.failure = fmt.Errorf("%w: %s", ErrUnavailable, start(err.Error()))
-		return nil, p.failure
-	}
-	p.found = found
-	return found, nil
+	return nil, p.failure
 }

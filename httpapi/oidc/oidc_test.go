@@ -1,6 +1,7 @@
 package oidc_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"net/http"
@@ -168,6 +169,38 @@ func TestProvider_RetriesConfiguration(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A provider that moved an endpoint was used at the old one until the service was restarted.
+func TestProvider_FollowsConfiguration(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	now := time.Now()
+	p := provider(i, func() time.Time { return now })
+	begin := func() string {
+		address, _, err := p.Begin(t.Context(), callback, "")
+		require.NoError(t, err)
+		return address
+	}
+	require.Contains(t, begin(), i.URL+"/authorize?")
+	i.Moved, i.Down = "/v2", true
+	now = now.Add(time.Hour)
+	require.Contains(t, begin(), i.URL+"/authorize?", "the last configuration is used while the provider is down")
+	i.Down = false
+	now = now.Add(time.Minute)
+	require.Contains(t, begin(), i.URL+"/authorize/v2?")
+}
+
+// A look-up that ended with its request made sign-ins fail for everyone until the next one.
+func TestProvider_CallerLeavesLookup(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	p := provider(i, time.Now)
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	_, _, _ = p.Begin(left, callback, "")
+	_, _, err := p.Begin(t.Context(), callback, "")
+	require.NoError(t, err)
+}
+
 // The libraries read answers whole, so an endless one would take all memory.
 func TestProvider_RefusesLargeAnswers(t *testing.T) {
 	t.Parallel()
@@ -182,6 +215,7 @@ func TestProvider_RefusesLargeAnswers(t *testing.T) {
 	i.Spaces = 1 << 20
 	_, err = p.Finish(t.Context(), pending, approve(t, i, address))
 	require.ErrorIs(t, err, oidc.ErrNotConfirmed, "the keys")
+	require.ErrorContains(t, err, "fetching keys", "the log says why")
 	i.Spaces = 1 << 19
 	address, pending, err = p.Begin(t.Context(), callback, "/console")
 	require.NoError(t, err)

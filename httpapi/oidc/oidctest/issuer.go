@@ -26,6 +26,7 @@ type Issuer struct {
 	Claims func(jwt.MapClaims)        // changes the claims of the next ID token
 	Sign   func(jwt.MapClaims) string // signs the ID token
 	Down   bool                       // the configuration is not served
+	Moved  string                     // what the authorization endpoint's path ends with
 	Fails  int                        // the status of the token endpoint; 0: it works
 	MoveTo string                     // the address that the token endpoint redirects to with Fails
 	Spaces int                        // bytes of white space after the configuration and the keys
@@ -65,7 +66,7 @@ func New(t *testing.T) *Issuer {
 			return
 		}
 		configuration := map[string]any{
-			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
+			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize" + i.Moved, "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
 			"end_session_endpoint": i.URL + "/end?from=here", "id_token_signing_alg_values_supported": []string{"RS256"},
 		}
 		if i.AuthMethods != nil {
