@@ -174,9 +174,12 @@ func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Value
 
 // exchangeError returns why a code was not exchanged for tokens. The text of err may have the code.
 func exchangeError(err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("%w: its token endpoint: %w", ErrUnavailable, failed.Err)
+	}
 	var answered *oauth2.RetrieveError
 	if !errors.As(err, &answered) {
-		return ErrUnavailable
+		return fmt.Errorf("%w: its token endpoint answers without tokens", ErrUnavailable)
 	}
 	status := answered.Response.StatusCode
 	if status >= http.StatusInternalServerError || status == http.StatusTooManyRequests {
@@ -299,7 +302,7 @@ func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 		return p.found, nil
 	}
 	if p.failure == nil || now.Sub(p.triedLast) >= again {
-		found, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.client), p.options.Issuer)
+		found, err := p.lookUp(context.WithoutCancel(ctx))
 		p.triedLast, p.failure = p.options.Now(), nil
 		if err != nil {
 			p.failure = fmt.Errorf("%w: %s", ErrUnavailable, start(err.Error()))
@@ -311,4 +314,23 @@ func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 		return p.found, nil
 	}
 	return nil, p.failure
+}
+
+// lookUp fetches the configuration. The library accepts one without the endpoints that a sign-in needs.
+func (p *Provider) lookUp(ctx context.Context) (*oidc.Provider, error) {
+	found, err := oidc.NewProvider(oidc.ClientContext(ctx, p.client), p.options.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	var offers map[string]any
+	if err := found.Claims(&offers); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"authorization_endpoint", "token_endpoint", "jwks_uri"} {
+		address, _ := offers[name].(string)
+		if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return nil, fmt.Errorf("its configuration has no %s", name)
+		}
+	}
+	return found, nil
 }

@@ -189,6 +189,23 @@ func TestProvider_FollowsConfiguration(t *testing.T) {
 	require.Contains(t, begin(), i.URL+"/authorize/v2?")
 }
 
+// A configuration without an endpoint was kept, and every sign-in failed.
+func TestProvider_RefusesIncompleteConfiguration(t *testing.T) {
+	t.Parallel()
+	i := oidctest.New(t)
+	now := time.Now()
+	p := provider(i, func() time.Time { return now })
+	for _, i.Lacks = range []string{"authorization_endpoint", "token_endpoint", "jwks_uri"} {
+		_, _, err := p.Begin(t.Context(), callback, "")
+		require.ErrorIs(t, err, oidc.ErrUnavailable)
+		require.ErrorContains(t, err, "has no "+i.Lacks)
+		now = now.Add(time.Minute)
+	}
+	i.Lacks = ""
+	_, _, err := p.Begin(t.Context(), callback, "")
+	require.NoError(t, err)
+}
+
 // A look-up that ended with its request made sign-ins fail for everyone until the next one.
 func TestProvider_CallerLeavesLookup(t *testing.T) {
 	t.Parallel()
@@ -239,6 +256,14 @@ func TestProvider_TokenEndpointFails(t *testing.T) {
 		_, err = p.Finish(t.Context(), pending, approve(t, i, address))
 		require.ErrorIs(t, err, want, "%d", status)
 	}
+	address, pending, err := p.Begin(t.Context(), callback, "")
+	require.NoError(t, err)
+	answer := approve(t, i, address)
+	i.Close()
+	_, err = p.Finish(t.Context(), pending, answer)
+	require.ErrorIs(t, err, oidc.ErrUnavailable)
+	require.ErrorContains(t, err, "connection refused")
+	require.NotContains(t, err.Error(), answer.Get("code"))
 }
 
 // A redirect would post the code and the secret elsewhere.

@@ -26,6 +26,7 @@ type Issuer struct {
 	Claims func(jwt.MapClaims)        // changes the claims of the next ID token
 	Sign   func(jwt.MapClaims) string // signs the ID token
 	Down   bool                       // the configuration is not served
+	Lacks  string                     // a member that the configuration does not have
 	Moved  string                     // what the authorization endpoint's path ends with
 	Fails  int                        // the status of the token endpoint; 0: it works
 	MoveTo string                     // the address that the token endpoint redirects to with Fails
@@ -72,6 +73,7 @@ func New(t *testing.T) *Issuer {
 		if i.AuthMethods != nil {
 			configuration["token_endpoint_auth_methods_supported"] = i.AuthMethods
 		}
+		delete(configuration, i.Lacks)
 		padded(w, configuration)
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
