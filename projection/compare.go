@@ -22,8 +22,12 @@ type Difference struct {
 	What  string
 }
 
-func (d Difference) String() string {
-	return fmt.Sprintf("view %s, row %s: %s", d.Table, d.Key, d.What)
+// Of describes the difference in a view, by whose name its tables are rebuilt.
+func (d Difference) Of(view string) string {
+	if d.Table != view {
+		view += ", table " + d.Table
+	}
+	return fmt.Sprintf("view %s, row %s: %s", view, d.Key, d.What)
 }
 
 // Comparison is the result of comparing one view. Err is set if the view is of another log (ErrForeignLog, ErrAheadOfLog) or another version

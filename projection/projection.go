@@ -90,7 +90,8 @@ type Rows interface {
 // there are no events to apply.
 type Maintainer interface {
 	Projector
-	// DerivedTables are the names of those tables. Their rows are not a fold of the log.
+	// DerivedTables are the names of those tables, which are among Tables, so that a replay replaces them. Their rows are not a fold of the
+	// log.
 	DerivedTables() []string
 	// CompareDerived compares them in the live view's schema with the rows, and lists the differences.
 	CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit int) ([]Difference, error)

@@ -23,7 +23,11 @@ func (w *World) Dump(t testing.TB) map[string][]string {
 
 // Folded returns the tables of a projector whose rows are a fold of the log.
 func Folded(p projection.Projector) []string {
-	return slices.DeleteFunc(p.Tables(), func(table string) bool { return table == "lead_search" })
+	tables := p.Tables()
+	if m, maintains := p.(projection.Maintainer); maintains {
+		tables = slices.DeleteFunc(tables, func(table string) bool { return slices.Contains(m.DerivedTables(), table) })
+	}
+	return tables
 }
 
 // DumpTable returns the rows of a table as Dump does.

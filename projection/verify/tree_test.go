@@ -96,7 +96,7 @@ func TestVerifyTree_DetectsChangedTree(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `UPDATE views.token_tree SET hash = sha256(hash) WHERE account = 'acme' AND ordinal IN (0, 2)`)
 	found := strings.Join(run(t, w), "\n")
 	require.Contains(t, found, "audit tree of account acme: event at position 1 of")
-	require.Contains(t, found, "view token_tree, row acme 2: differs from the log", "a whole subtree, which is no event")
+	require.Contains(t, found, "view token_event, table token_tree, row acme 2: differs from the log", "a whole subtree, which is no event")
 }
 
 func TestVerifyTree_SameAfterReplay(t *testing.T) {

@@ -116,7 +116,7 @@ func (v Verification) views(ctx context.Context, report func(done, end eventstor
 			findings = append(findings, fmt.Sprintf("view %s: %v", c.View, c.Err))
 		}
 		for _, d := range c.Differences {
-			findings = append(findings, d.String())
+			findings = append(findings, d.Of(c.View))
 		}
 	}
 	return findings, err

@@ -89,7 +89,7 @@ func TestVerify_DetectsDifferences(t *testing.T) {
 		"rows": {
 			{"a row was changed", `UPDATE views.lead SET status = 'won' WHERE phone = '+911'`, "view lead, row LEAD: differs from the log"},
 			{"a row was made up", `UPDATE views.account SET account_id = 'other'`, "view account, row other: is not from the log"},
-			{"a sum is wrong", `INSERT INTO views.won_day VALUES ('acme', '2026-03-01', 'api', 1, 1)`, "view won_day, row acme 2026-03-01 api: is not from the log"},
+			{"a sum is wrong", `INSERT INTO views.won_day VALUES ('acme', '2026-03-01', 'api', 1, 1)`, "view lead, table won_day, row acme 2026-03-01 api: is not from the log"},
 			{"a count is wrong", `UPDATE views.source_day SET created = 7`, "view source_day, row acme 2026-03-01 api: differs from the log"},
 			{"a refusal was changed", `UPDATE views.refused SET code = 'X'`, "view refused, row 6: differs from the log"},
 			{"an activity was changed", `UPDATE views.visitor_activity SET visitor_id = 'w'`, "view visitor_activity, row 7: differs from the log"},

@@ -20,6 +20,9 @@ import (
 // up to which they are built; a report computes later conversions itself.
 
 const (
+	conversionTable      = "conversion"
+	conversionStateTable = "conversion_state"
+
 	// Each transaction reads at most conversionTouches touches, and writes at most conversionLeads leads at a time.
 	conversionTouches = 5000
 	conversionLeads   = 500
@@ -49,7 +52,7 @@ func (s conversionState) save(ctx context.Context, tx pgx.Tx) error {
 }
 
 // DerivedTables implements projection.Maintainer.
-func (Touch) DerivedTables() []string { return []string{"conversion", "conversion_state"} }
+func (Touch) DerivedTables() []string { return []string{conversionTable, conversionStateTable} }
 
 // Maintenance implements projection.Maintainer.
 func (Touch) Maintenance() projection.Maintenance { return &conversions{behind: true} }

@@ -47,7 +47,7 @@ func differences(t *testing.T, w *projectiontest.World) (found []string) {
 	for _, c := range compared {
 		require.NoError(t, c.Err)
 		for _, d := range c.Differences {
-			found = append(found, d.String())
+			found = append(found, d.Of("lead"))
 		}
 	}
 	return found
@@ -129,10 +129,10 @@ func TestLeadSearch_CompareDetectsDamage(t *testing.T) {
 		DELETE FROM views.lead_search WHERE lead_id = '`+ids[2]+`';
 		INSERT INTO views.lead_search VALUES (now(), '00', 'acme', 'ravi')`)
 	require.Equal(t, []string{
-		"view lead_search, row 00: is of no lead",
-		"view lead_search, row " + ids[0] + ": does not match its lead",
-		"view lead_search, row " + ids[1] + ": does not match its lead",
-		"view lead_search, row " + ids[2] + ": is missing",
+		"view lead, table lead_search, row 00: is of no lead",
+		"view lead, table lead_search, row " + ids[0] + ": does not match its lead",
+		"view lead, table lead_search, row " + ids[1] + ": does not match its lead",
+		"view lead, table lead_search, row " + ids[2] + ": is missing",
 	}, differences(t, w))
 }
 

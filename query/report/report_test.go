@@ -135,6 +135,32 @@ func awaitConversions(t *testing.T, w *projectiontest.World) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
+// A replay kept the rows of conversions and their state. A lost row could not be built again, and after a restore of the log the
+// conversions of later positions were not built until the log had reached the old position.
+func TestReplay_RebuildsConversions(t *testing.T) {
+	t.Parallel()
+	for what, spoil := range map[string]string{
+		"a lost row":                     `DELETE FROM views.conversion`,
+		"a state ahead of the log":       `UPDATE views.conversion_state SET position = 1000000`,
+		"a row that is not from the log": `INSERT INTO views.conversion SELECT 'other' || lead_id, since, until, account, at, value, touches, source, medium, campaign, utm_source, intake, credential FROM views.conversion`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := projectiontest.New(t)
+			random := rand.New(rand.NewPCG(1, 29))
+			writeJourneys(t, w, random, 100)
+			w.Project(t)
+			awaitConversions(t, w)
+			want := w.DumpTable(t, "views", "conversion")
+			require.NotEmpty(t, want)
+			pgtest.Exec(t, w.Pool, spoil)
+			require.NoError(t, w.Replay(view.Touch{}).Run(t.Context()))
+			awaitConversions(t, w)
+			require.Equal(t, want, w.DumpTable(t, "views", "conversion"))
+		})
+	}
+}
+
 // The view yields the same report as the log, as of any position, also after later events, and for any set of conversions with rows.
 func TestReport_ViewEqualsLog(t *testing.T) {
 	t.Parallel()
