@@ -157,7 +157,7 @@ func (v Verification) unerased(ctx context.Context, r logReader) error {
 			return err
 		}
 		if unfinished {
-			v.Unerased(UnfinishedErasure{Lead: id, Account: e.account, Message: fmt.Sprintf("lead-%s was erased, but rows derived from it remain", id)})
+			v.Unerased(UnfinishedErasure{Lead: id, Account: e.account, Message: fmt.Sprintf("lead-%s was erased, but its key or rows derived from it remain", id)})
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.forgotten)) {
@@ -171,7 +171,7 @@ func (v Verification) unerased(ctx context.Context, r logReader) error {
 			return err
 		}
 		if unfinished {
-			v.Unerased(UnfinishedErasure{Visitor: stream, Account: f.account, Message: fmt.Sprintf("%s was forgotten, but rows derived from it remain", stream)})
+			v.Unerased(UnfinishedErasure{Visitor: stream, Account: f.account, Message: fmt.Sprintf("%s was forgotten, but its key or rows derived from it remain", stream)})
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.restoredArrivals)) {

@@ -124,8 +124,8 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 	launch(t, settings, "replay", "all").exits(t, 0)
 	requireNoTraces(t, "rebuilt views", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	for of, note := range map[string]string{ // EventStoreDB keeps unused keys of leads whose creation was refused
-		"lead-" + id: "lead-" + id + " was erased, but rows derived from it remain",
-		"visitor-":   "lead-" + id + " was erased, but rows derived from it remain",
+		"lead-" + id: "lead-" + id + " was erased, but its key or rows derived from it remain",
+		"visitor-":   "lead-" + id + " was erased, but its key or rows derived from it remain",
 		"arrival-":   " was deleted, but its key was restored",
 	} {
 		restored, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
@@ -167,7 +167,7 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 	run("replay", "visitor_activity", "--into", "later")
 	tool(t, "psql", "-qc", `INSERT INTO as_of.visitor_activity SELECT * FROM public.kept`, settings["LEADLOG_DATABASE_URL"])
 	noted := run("verify")
-	require.Contains(t, noted, "but rows derived from it remain")
+	require.Contains(t, noted, "but its key or rows derived from it remain")
 	require.Contains(t, noted, "leadlog verify --heal finishes those left by killed processes")
 	require.Contains(t, run("verify", "--heal"), "its erasure is finished")
 	require.NotContains(t, run("verify"), "note:")
@@ -269,7 +269,7 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	require.Equal(t, 6, early(), "the early activity of the visitors is readable again, in two views")
 	noted := run(1, "verify", "--heal")
 	for _, stream := range streams {
-		require.Contains(t, noted, "note: "+stream+" was forgotten, but rows derived from it remain")
+		require.Contains(t, noted, "note: "+stream+" was forgotten, but its key or rows derived from it remain")
 		require.Contains(t, noted, "healed: "+stream+": its erasure is finished")
 	}
 	require.Zero(t, early())
