@@ -155,7 +155,11 @@ func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Value
 	raw, _ := token.Extra("id_token").(string)
 	idToken, err := found.Verifier(&oidc.Config{ClientID: p.options.ClientID, Now: p.options.Now}).Verify(ctx, raw)
 	if err != nil {
-		return Person{}, fmt.Errorf("%w: %s", ErrNotConfirmed, start(err.Error()))
+		why := ErrNotConfirmed
+		if strings.Contains(err.Error(), "fetching keys") { // the library has no type for it
+			why = ErrUnavailable
+		}
+		return Person{}, fmt.Errorf("%w: %s", why, start(err.Error()))
 	}
 	if subtle.ConstantTimeCompare([]byte(idToken.Nonce), []byte(pending.Nonce)) != 1 {
 		return Person{}, ErrNotConfirmed

@@ -231,8 +231,8 @@ func TestProvider_RefusesLargeAnswers(t *testing.T) {
 	require.NoError(t, err)
 	i.Spaces = 1 << 20
 	_, err = p.Finish(t.Context(), pending, approve(t, i, address))
-	require.ErrorIs(t, err, oidc.ErrNotConfirmed, "the keys")
-	require.ErrorContains(t, err, "fetching keys", "the log says why")
+	require.ErrorIs(t, err, oidc.ErrUnavailable, "the keys")
+	require.ErrorContains(t, err, "too large", "the log says why")
 	i.Spaces = 1 << 19
 	address, pending, err = p.Begin(t.Context(), callback, "/console")
 	require.NoError(t, err)
