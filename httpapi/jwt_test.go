@@ -329,7 +329,7 @@ func TestJWKS_SharesKeyID(t *testing.T) {
 	}
 }
 
-func TestJWKS_Rotation(t *testing.T) {
+func TestJWKS_ConcurrentRotation(t *testing.T) {
 	t.Parallel()
 	server := newKeyServer(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
