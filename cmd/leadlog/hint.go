@@ -28,6 +28,8 @@ func hint(err error) string {
 		return "leadlog migrate; or, if the data are elsewhere, the LEADLOG_DATABASE_URL or LEADLOG_DATA_DIR of the service"
 	case errors.Is(err, migration.ErrNew):
 		return "a newer leadlog: this one is older than the database's schema"
+	case errors.Is(err, migration.ErrEncoding):
+		return "another database, made by CREATE DATABASE NAME TEMPLATE template0 ENCODING 'UTF8' in psql"
 	case errors.Is(err, projection.ErrForeignLog):
 		return "LEADLOG_EVENTSTORE_URL with the address of the log that the views were moved to; or, if the log was replaced on purpose, leadlog replay all"
 	case errors.Is(err, move.ErrServiceRuns):

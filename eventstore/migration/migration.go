@@ -22,6 +22,9 @@ var (
 
 	// ErrNew means that a newer program has migrated the schema, so that this program must not use it.
 	ErrNew = errors.New("newer than this program: update leadlog")
+
+	// ErrEncoding means that the database cannot store every text.
+	ErrEncoding = errors.New("the encoding of the database must be UTF8")
 )
 
 // Schema is a schema and its migrations, which are in the directory migrations of Files. The applied ones are recorded in the table
@@ -41,11 +44,21 @@ func (s Schema) Up(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("database address: %w", err)
 	}
-	for name, value := range map[string]string{"idle_in_transaction_session_timeout": "0", "statement_timeout": "0"} {
-		config.ConnConfig.RuntimeParams[name] = value // the transaction that holds the lock is idle while goose runs
+	for name, value := range map[string]string{
+		"client_encoding": "UTF8", "standard_conforming_strings": "on", "statement_timeout": "0", "idle_session_timeout": "0",
+		"idle_in_transaction_session_timeout": "0", // the transaction that holds the lock is idle while goose runs
+	} {
+		config.ConnConfig.RuntimeParams[name] = value
 	}
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
+	var encoding string
+	if err := db.QueryRowContext(ctx, `SHOW server_encoding`).Scan(&encoding); err != nil {
+		return fmt.Errorf("encoding of the database: %w", err)
+	}
+	if err := checkEncoding(encoding); err != nil {
+		return err
+	}
 	err = s.create(ctx, db)
 	if errors.Is(err, errRace) {
 		err = s.create(ctx, db)
@@ -62,6 +75,17 @@ func (s Schema) Up(ctx context.Context, url string) error {
 		return fmt.Errorf("lock the schema of %s: %w", s.Holds, err)
 	}
 	defer release()
+	have, err := provider.GetDBVersion(ctx)
+	if err != nil {
+		return fmt.Errorf("version of the schema of %s: %w", s.Holds, err)
+	}
+	want, err := s.version()
+	if err != nil {
+		return err
+	}
+	if have > want { // goose would report success
+		return s.isNew(have, want)
+	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate %s: %w", s.Holds, err)
 	}
@@ -123,18 +147,16 @@ func (s Schema) provider(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(s.Name+".migration"), goose.WithDisableGlobalRegistry(true))
 }
 
-// Current returns ErrOld or ErrNew if the versions of the program and the schema differ. Other errors are the database's.
+// Current returns ErrOld or ErrNew if the versions of the program and the schema differ, and ErrEncoding. Other errors are the database's.
 func (s Schema) Current(ctx context.Context, pool *pgxpool.Pool) error {
-	files, err := fs.Glob(s.Files, "migrations/*.sql")
-	if err != nil {
-		return err
-	}
-	want, err := goose.NumericComponent(slices.Max(files))
+	want, err := s.version()
 	if err != nil {
 		return err
 	}
 	var have int64
-	err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id) FILTER (WHERE is_applied), 0) FROM `+s.Name+`.migration`).Scan(&have)
+	var encoding string
+	err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id) FILTER (WHERE is_applied), 0), current_setting('server_encoding') FROM `+s.Name+`.migration`).
+		Scan(&have, &encoding)
 	const undefinedTable, undefinedSchema = "42P01", "3F000"
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && (answer.Code == undefinedTable || answer.Code == undefinedSchema) {
 		err = nil
@@ -145,7 +167,27 @@ func (s Schema) Current(ctx context.Context, pool *pgxpool.Pool) error {
 	case have < want:
 		return fmt.Errorf("the schema of %s is %w (it is at %d, needed is %d)", s.Holds, ErrOld, have, want)
 	case have > want:
-		return fmt.Errorf("the schema of %s is %w (it is at %d, known is %d)", s.Holds, ErrNew, have, want)
+		return s.isNew(have, want)
+	}
+	return checkEncoding(encoding)
+}
+
+// version returns the version that the program needs.
+func (s Schema) version() (int64, error) {
+	files, err := fs.Glob(s.Files, "migrations/*.sql")
+	if err != nil {
+		return 0, err
+	}
+	return goose.NumericComponent(slices.Max(files))
+}
+
+func (s Schema) isNew(have, want int64) error {
+	return fmt.Errorf("the schema of %s is %w (it is at %d, known is %d)", s.Holds, ErrNew, have, want)
+}
+
+func checkEncoding(encoding string) error {
+	if encoding != "UTF8" {
+		return fmt.Errorf("%w, and is %s", ErrEncoding, encoding)
 	}
 	return nil
 }

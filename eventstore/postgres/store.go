@@ -223,10 +223,11 @@ var logSchema = migration.Schema{Name: "log", Holds: "the log", Files: migration
 // Migrate migrates the log's schema to the current version, and creates it in an empty database. Concurrent migrations wait for each other.
 func Migrate(ctx context.Context, url string) error { return logSchema.Up(ctx, url) }
 
-// Current returns migration.ErrOld or ErrNew if the schema of the database's log is not of this program's version.
+// Current returns migration.ErrOld or ErrNew if the schema of the database's log is not of this program's version, and
+// migration.ErrEncoding.
 func (s *Store) Current(ctx context.Context) error {
 	err := logSchema.Current(ctx, s.pool)
-	if err == nil || errors.Is(err, migration.ErrOld) || errors.Is(err, migration.ErrNew) {
+	if err == nil || errors.Is(err, migration.ErrOld) || errors.Is(err, migration.ErrNew) || errors.Is(err, migration.ErrEncoding) {
 		return err
 	}
 	return unavailable(ctx, err)

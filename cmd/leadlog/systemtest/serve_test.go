@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -60,10 +61,26 @@ func TestServe_RejectsNewerSchema(t *testing.T) {
 			provision(t, settings)
 			newer := `INSERT INTO ` + table + ` (version_id, is_applied) VALUES (9999, true)`
 			require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], newer))
-			p := launch(t, settings, "serve").exits(t, 1)
-			require.Contains(t, p.err.String(), "Try: a newer leadlog")
+			for _, command := range []string{"serve", "migrate"} {
+				p := launch(t, settings, command).exits(t, 1)
+				require.Contains(t, p.err.String(), "Try: a newer leadlog", command)
+			}
 		})
 	}
+}
+
+func TestMigrate_RejectsOtherEncoding(t *testing.T) {
+	t.Parallel()
+	settings := emptySettings(t)
+	u, err := url.Parse(settings["LEADLOG_DATABASE_URL"])
+	require.NoError(t, err)
+	name := strings.TrimPrefix(u.Path, "/")
+	for _, statement := range []string{`DROP DATABASE ` + name, `CREATE DATABASE ` + name + ` TEMPLATE template0 ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'`} {
+		require.NoError(t, inDatabase(t.Context(), t, os.Getenv(pgtest.URLVariable), statement))
+	}
+	p := launch(t, settings, "migrate").exits(t, 1)
+	require.Contains(t, p.err.String(), "must be UTF8, and is SQL_ASCII")
+	require.Contains(t, p.err.String(), "Try: another database")
 }
 
 func TestSettings_RejectsInvalid(t *testing.T) {
