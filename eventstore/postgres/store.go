@@ -188,6 +188,12 @@ func setSession(config *pgx.ConnConfig) {
 	for name, value := range map[string]string{
 		// After log.append has its lock, it must see all earlier commits.
 		"default_transaction_isolation": "read committed",
+		// Texts are sent as UTF8, and some statements with quoted literals.
+		"client_encoding":             "UTF8",
+		"standard_conforming_strings": "on",
+		// Neither a wait for the append lock nor an idle connection is an error.
+		"lock_timeout":         "0",
+		"idle_session_timeout": "0",
 		// A cancelled wait for a standby is a warning.
 		"client_min_messages": "warning",
 		// Every query of the log is a short index scan. Compiling one costs more than running it, and a cached plan from when the table was small

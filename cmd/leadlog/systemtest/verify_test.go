@@ -1,6 +1,7 @@
 package systemtest
 
 import (
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -125,15 +126,28 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 }
 
 // A shared server may set timeouts of statements and sessions for each database.
-func TestCommands_IgnoreServerTimeouts(t *testing.T) {
+// The settings of the database would break sessions of the service and of commands.
+func TestCommands_IgnoreDatabaseSettings(t *testing.T) {
 	t.Parallel()
-	settings, jwt, base := startService(t)
-	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).is(t, 201)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
+	u, err := url.Parse(settings["LEADLOG_DATABASE_URL"])
+	require.NoError(t, err)
+	for _, set := range []string{
+		`idle_in_transaction_session_timeout = 1`, `standard_conforming_strings = off`, `client_encoding = 'LATIN1'`,
+		`default_transaction_isolation = 'serializable'`, `TimeZone = 'Asia/Kolkata'`, `DateStyle = 'SQL, DMY'`, `search_path = 'none'`,
+		`bytea_output = 'escape'`, `IntervalStyle = 'sql_standard'`, `idle_session_timeout = 10`, // the last, because it also ends sessions of this loop
+	} {
+		require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], `ALTER DATABASE `+strings.TrimPrefix(u.Path, "/")+` SET `+set))
+	}
+	p, base := serve(t, settings)
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"Āsha\\'s 李","phone":"9876543210"}`).is(t, 201)
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+captured.header.Get("X-Log-Position"), jwt, "").is(t, 200)
-	require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"],
-		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET idle_in_transaction_session_timeout = 1', current_database()); END $$`))
-	launch(t, settings, "verify").exits(t, 0)
-	launch(t, settings, "replay", "lead").exits(t, 0)
-	launch(t, settings, "forget", captured.data()["leadId"].(string), "--account", "acme", "--yes").exits(t, 0)
-	launch(t, settings, "verify").exits(t, 0)
+	require.Equal(t, `Āsha\'s 李`, mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").body["data"].([]any)[0].(map[string]any)["name"])
+	for _, args := range [][]string{
+		{"migrate"}, {"verify"}, {"replay", "lead"}, {"forget", captured.data()["leadId"].(string), "--account", "acme", "--yes"}, {"verify"},
+	} {
+		launch(t, settings, args...).exits(t, 0)
+	}
+	require.NotContains(t, p.err.String(), "57P05", "no session of the service ends because it is idle")
 }
