@@ -56,6 +56,8 @@ func hint(err error) string {
 		return "again: the log has lost events that were seen on it, as when a standby that lagged behind takes over"
 	case refused(err, "42501"): // insufficient_privilege
 		return "deploy/roles.sql in psql as a superuser, before the first leadlog migrate and after each; or an address with another role"
+	case misses(err):
+		return "a complete backup (deploy/docs/runbook.md): the database has only a part of what leadlog migrate makes"
 	case refused(err, "25006"): // read_only_sql_transaction
 		return "again, when this server is the primary, or on the primary: this one is a standby, or being restored, and takes no writes"
 	case refused(err, "53100"): // disk_full
@@ -72,4 +74,9 @@ func hint(err error) string {
 func refused(err error, code string) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && answer.Code == code
+}
+
+// misses reports whether PostgreSQL refused something for lack of a right, a schema or a table. Waiting does not help.
+func misses(err error) bool {
+	return refused(err, "42501") || refused(err, "3F000") || refused(err, "42P01")
 }

@@ -93,7 +93,7 @@ const (
 )
 
 // follow prints events after a position, from the first at or after a time, until the context ends. While the database is
-// unreachable it retries, and then resumes, unless the log has lost events that it has seen.
+// unreachable it retries, and then resumes, unless the log has lost events that it has seen. A missing right or table is an error.
 func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, since time.Time, out io.Writer) error {
 	pause := firstPause
 	for {
@@ -101,7 +101,7 @@ func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from e
 			if ctx.Err() != nil {
 				return nil
 			}
-			if errors.Is(err, eventstore.ErrUnavailable) && !errors.Is(err, eventstore.ErrDiverged) {
+			if errors.Is(err, eventstore.ErrUnavailable) && !errors.Is(err, eventstore.ErrDiverged) && !misses(err) {
 				break
 			}
 			if err != nil {

@@ -105,6 +105,9 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	reader := asRole(t, own, prefix+"reader")
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM log.event_readable`))
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM views.lead`))
+	settings["LEADLOG_DATABASE_URL"] = reader
+	require.Contains(t, launch(t, settings, "tail", "--from", "0").exits(t, 1).err.String(), "Try: deploy/roles.sql", "it may not read the keys of persons")
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
 	exportsBehind(t, settings, asRole(t, own, "postgres"), prefix+"reader", func() {
 		mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	})
