@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,8 @@ type Witness struct {
 // ParseWitness parses vkey=url.
 func ParseWitness(text string) (w Witness, err error) {
 	at := strings.Index(text, "=http") // keys are in base64, which may end with equals signs
-	if at < 0 {
+	u, err := url.Parse(text[at+1:])
+	if at < 0 || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return w, errors.New("not a verifier key, an equals sign and an http or https URL")
 	}
 	if w.Key, err = torchwood.NewCosignatureVerifier(text[:at]); err != nil {
