@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -36,10 +37,13 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 // Checker collects the errors of flags and settings.
 type Checker struct{ wrong []error }
 
-// Refuse adds the error of a flag or setting. Want completes "must be".
+// Refuse adds the error of a flag or setting. Want completes "must be". The user and password of a URL are not shown.
 func (c *Checker) Refuse(name, value, want string) {
-	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, value, want))
+	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, userInfo.ReplaceAllString(value, "://***@"), want))
 }
+
+// userInfo matches the user and password of a URL, also if the password contains an unescaped / or @.
+var userInfo = regexp.MustCompile(`://\S*@`)
 
 // RefuseSecret is Refuse for a value that may be secret: the error has only its length.
 func (c *Checker) RefuseSecret(name, value, want string) {
