@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
@@ -29,8 +30,8 @@ import (
 type forgetCommand struct {
 	service.SealedDatabase `embed:""`
 
-	Who         string        `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead to erase; or the stream of a visitor whose key is lost, as printed by leadlog verify (visitor-…), to record the loss."`
-	Account     string        `required:"" placeholder:"ID" help:"Account that the lead or visitor belongs to."`
+	Who         string        `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead to erase; or, to record the loss of its key, the stream of a visitor or arrival, as printed by leadlog verify (visitor-…, arrival-…)."`
+	Account     string        `required:"" placeholder:"ID" help:"Account that the lead, visitor or arrival belongs to."`
 	Yes         bool          `help:"Do not ask for confirmation."`
 	Certificate string        `type:"path" placeholder:"FILE" help:"Also write the certificate of the erasure to this file, once a checkpoint of the log covers it."`
 	Wait        time.Duration `default:"40s" placeholder:"DURATION" help:"With --certificate: how long to wait for that checkpoint, which a running service signs."`
@@ -45,11 +46,11 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	if !event.ValidID(f.Who) && !f.visitor() {
-		return cli.Usagef("%q is not the id of a lead, nor the name of a visitor that leadlog verify prints", f.Who)
+	if !event.ValidID(f.Who) && !f.visitor() && !f.arrival() {
+		return cli.Usagef("%q is not the id of a lead, nor the name of a visitor or arrival that leadlog verify prints", f.Who)
 	}
-	if f.visitor() && f.Certificate != "" {
-		return cli.Usagef("--certificate is of a lead's erasure, not of a visitor's")
+	if !event.ValidID(f.Who) && f.Certificate != "" {
+		return cli.Usagef("--certificate is of a lead's erasure only")
 	}
 	if f.Certificate != "" { // before the erasure, which cannot be undone
 		var check cli.Checker
@@ -80,8 +81,11 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	}
 	defer stop()
 	caller := command.Caller{Account: f.Account, Actor: "system:forget"}
-	if f.visitor() {
+	switch {
+	case f.visitor():
 		return f.forgetVisitor(ctx, c, h, handlers, caller)
+	case f.arrival():
+		return f.discardArrival(ctx, c, h, handlers, caller)
 	}
 	erased, err := h.Eraser().EraseLead(ctx, handlers.Erasure(caller), f.Who)
 	if errors.Is(err, lead.ErrNotFound) {
@@ -181,6 +185,26 @@ func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, h *serv
 	return nil
 }
 
+func (f *forgetCommand) arrival() bool {
+	return strings.HasPrefix(f.Who, event.ArrivalPrefix) && event.ValidID(event.ArrivalID(f.Who))
+}
+
+// discardArrival has the effect of DELETE of an arrival over HTTP.
+func (f *forgetCommand) discardArrival(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, caller command.Caller) error {
+	position, err := h.Eraser().DiscardArrival(ctx, handlers.Erasure(caller), event.ArrivalID(f.Who))
+	switch {
+	case errors.Is(err, arrival.ErrNotFound):
+		return fmt.Errorf("account %s has no arrival %s", f.Account, event.ArrivalID(f.Who))
+	case err != nil && !errors.Is(err, arrival.ErrExpired):
+		return err
+	case position == 0:
+		fmt.Fprintf(c.Out, "%s was discarded or expired before\n", f.Who)
+	default:
+		fmt.Fprintf(c.Out, "%s discarded (position %d)\n", f.Who, position)
+	}
+	return nil
+}
+
 // confirm asks for confirmation on the terminal.
 func (f *forgetCommand) confirm(ctx context.Context, c cli.Output) error {
 	if f.Yes {
@@ -190,7 +214,10 @@ func (f *forgetCommand) confirm(ctx context.Context, c cli.Output) error {
 		return cli.Usagef("this cannot be undone, and stdin is no terminal to confirm it on: add --yes")
 	}
 	question := "All personal data of lead %s of account %s will be destroyed. This cannot be undone."
-	if f.visitor() {
+	switch {
+	case f.arrival():
+		question = "The body of %s of account %s will be destroyed. This cannot be undone."
+	case f.visitor():
 		question = "What cannot be read of %s of account %s will stay unreadable, even if its key is found. This cannot be undone."
 	}
 	fmt.Fprintf(c.Err, question+" Type yes to continue: ", f.Who, f.Account)

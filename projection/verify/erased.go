@@ -109,7 +109,7 @@ func (r *logReader) lostStreams() (streams []string) {
 	return streams
 }
 
-// lostKeys reports leads and visitors whose key is missing although they were not erased, neither before nor while the log was read.
+// lostKeys reports leads, visitors and arrivals whose key is missing although they were not erased, neither before nor while the log was read.
 func (r *logReader) lostKeys(ctx context.Context, store eventstore.Store) (findings []string, err error) {
 	if len(r.lostStreams()) == 0 {
 		return nil, nil
