@@ -56,7 +56,9 @@ func (d *Directory) ConfirmIntake(ctx context.Context, id string) (*Intake, erro
 		if found.Mapping, err = intake.Compile(cached.State.Settings); err != nil {
 			return nil, fmt.Errorf("intake %s: %w", id, err)
 		}
-		found.Secrets, err = d.secrets.Get(ctx, id, cached.State.SecretID)
+		if cached.State.NeedsSecrets() {
+			found.Secrets, err = d.secrets.Get(ctx, id, cached.State.SecretID)
+		}
 		switch {
 		case err == nil:
 			d.intakes.Add(id, found)

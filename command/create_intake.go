@@ -98,10 +98,12 @@ func (h *Handlers) createIntake(ctx context.Context, caller Caller, created even
 		return IntakeCreated{}, err
 	}
 	set := first.Events[0].ID
-	if err := h.intakeSecrets.Put(ctx, answer.ID, set.String(), secrets); err != nil {
-		return IntakeCreated{}, err
-	}
 	answer.Intake = intake.Evolve(intake.State{}, event.Fact{ID: set, Stream: stream, At: at, Metadata: caller.metadata(), Data: created})
+	if answer.Intake.NeedsSecrets() {
+		if err := h.intakeSecrets.Put(ctx, answer.ID, set.String(), secrets); err != nil {
+			return IntakeCreated{}, err
+		}
+	}
 	if answer.Position, err = h.store.Append(ctx, plan.Check(), take, first); eventstore.Conflict(err) != nil {
 		h.destroyIntakeSecrets(ctx, answer.ID)
 	}
@@ -144,6 +146,9 @@ var intakeFolds = eventstore.FoldRules[intake.State]{
 // secretsOf returns an intake's secrets. None are returned when they are lost, for example after a restore of an older backup, so that
 // its owner can set others.
 func (h *Handlers) secretsOf(ctx context.Context, id string, state intake.State) (intake.Secrets, error) {
+	if !state.NeedsSecrets() {
+		return intake.Secrets{}, nil
+	}
 	secrets, err := h.intakeSecrets.Get(ctx, id, state.SecretID)
 	if errors.Is(err, intake.ErrNoSecrets) {
 		h.log.Warn("the secrets of an intake are lost", slog.String("intakeId", id), slog.Any("error", err))

@@ -244,6 +244,37 @@ func TestIntake_LostSecrets(t *testing.T) {
 	require.Equal(t, rotated.Secret, found.Secrets.Secret)
 }
 
+// A form has no secret that could be rotated.
+func TestIntake_FormNeedsNoSecrets(t *testing.T) {
+	t.Parallel()
+	w, p := newIntakeWorld(t)
+	created := p.createIntake(t, intake.Update{Name: new("Form"), Kind: new(intake.Form)})
+	require.NoError(t, w.secrets.Destroy(t.Context(), created.ID))
+	_, err := w.process().directory.Intake(t.Context(), created.ID)
+	require.NoError(t, err)
+
+	change := func(challenge intake.Challenge) {
+		t.Helper()
+		_, err := p.ChangeIntake(t.Context(), command.ChangeIntake{Caller: owner, IntakeID: created.ID, Change: intake.Update{Challenge: &challenge}})
+		require.NoError(t, err)
+	}
+	change(intake.Challenge{Provider: "turnstile", Secret: "hunter2"})
+	found, err := p.directory.Intake(t.Context(), created.ID)
+	require.NoError(t, err)
+	require.Equal(t, "hunter2", found.Secrets.Challenge)
+	require.NoError(t, w.secrets.Destroy(t.Context(), created.ID))
+	_, err = w.process().directory.Intake(t.Context(), created.ID)
+	require.ErrorIs(t, err, intake.ErrNoSecrets)
+	change(intake.Challenge{Provider: "turnstile", Secret: "hunter22"})
+	found, err = w.process().directory.Intake(t.Context(), created.ID)
+	require.NoError(t, err)
+	require.Equal(t, "hunter22", found.Secrets.Challenge)
+	change(intake.Challenge{})
+	require.NoError(t, w.secrets.Destroy(t.Context(), created.ID))
+	_, err = w.process().directory.Intake(t.Context(), created.ID)
+	require.NoError(t, err)
+}
+
 func TestIntake_ConcurrentRotations(t *testing.T) {
 	t.Parallel()
 	w, p := newIntakeWorld(t)

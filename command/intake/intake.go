@@ -155,6 +155,9 @@ func Activity(enabled, silent bool) string {
 	return Active
 }
 
+// NeedsSecrets reports whether the intake has secrets. A form without a challenge has none: its address is public.
+func (s State) NeedsSecrets() bool { return s.Settings.Kind != Form || s.Settings.Challenge != "" }
+
 // Path returns the path of an intake's address.
 func Path(id string) string { return "/in/" + id }
 

@@ -116,13 +116,13 @@ func (s *Intakes) Run(ctx context.Context, log *slog.Logger) {
 	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, s.DestroyLeft(ctx) })
 }
 
-// Broken returns the intakes for which Get fails, with the reason, without those that the view has seen deleted. An intake whose secrets
-// are being replaced may be included.
+// Broken returns the intakes for which Get fails, with the reason, without those that the view has seen deleted and those that need no
+// secrets. An intake whose secrets are being replaced may be included.
 func (s *Intakes) Broken(ctx context.Context) (map[string]error, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT i.intake_id, i.secret_id, s.key_id, s.sealed
 		  FROM views.intake i LEFT JOIN secret.intake s ON s.event_id = i.secret_id
-		 WHERE NOT deleted`)
+		 WHERE NOT deleted AND (settings ->> 'kind' <> 'form' OR coalesce(settings ->> 'challenge', '') <> '')`)
 	if err != nil {
 		return nil, fmt.Errorf("read secrets of intakes: %w", schema.Unavailable(err))
 	}

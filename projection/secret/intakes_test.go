@@ -101,13 +101,18 @@ func TestIntakes_DestroysLeft(t *testing.T) {
 	s := intakes(t, w.Pool, key(1))
 	created := event.IntakeCreated{IntakeSettings: event.IntakeSettings{Name: "Survey", Kind: "typeform", Source: "website", Enabled: true}, Slot: 1}
 	id, gone := w.NewID(), w.NewID()
+	form := event.IntakeCreated{IntakeSettings: event.IntakeSettings{Name: "Form", Kind: "form", Source: "website", Enabled: true}, Slot: 2}
+	w.Append(t, "acme", event.IntakeStream(w.NewID()), form)
+	challenged := w.NewID()
+	form.Challenge, form.Slot = "turnstile", 3
+	w.Append(t, "acme", event.IntakeStream(challenged), form)
 	w.Append(t, "acme", event.IntakeStream(id), created, event.IntakeRotated{})
 	w.Append(t, "acme", event.IntakeStream(gone), created, event.IntakeDeleted{})
 	w.Project(t)
 	current := pgtest.Value[string](t, w.Pool, `SELECT secret_id FROM views.intake WHERE intake_id = '`+id+`'`)
 	broken, err := s.Broken(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, map[string]error{id: intake.ErrNoSecrets}, broken)
+	require.Equal(t, map[string]error{id: intake.ErrNoSecrets, challenged: intake.ErrNoSecrets}, broken)
 	for _, of := range [][2]string{{gone, "g1"}, {id, "before"}, {id, current}, {id, "not appended yet"}} {
 		require.NoError(t, s.Put(t.Context(), of[0], of[1], intake.Secrets{}))
 	}
@@ -115,7 +120,7 @@ func TestIntakes_DestroysLeft(t *testing.T) {
 	require.Equal(t, []string{current, "not appended yet"}, pgtest.Rows[string](t, w.Pool, `SELECT event_id FROM secret.intake ORDER BY ordinal`))
 	broken, err = s.Broken(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, broken)
+	require.Equal(t, map[string]error{challenged: intake.ErrNoSecrets}, broken)
 	broken, err = intakes(t, w.Pool, key(2)).Broken(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, broken[id], sealbox.ErrUnknownKey)
