@@ -4,8 +4,9 @@
 --     psql -d leadlog -v service=leadlog -f deploy/keys.sql
 --     psql -d leadlog -c '\password leadlog_keys'
 --
--- It may be run again.
-
+-- It may be run again. If it fails, for example because service is no role, it changes nothing.
+\set ON_ERROR_STOP on
+BEGIN;
 SELECT 'CREATE ROLE leadlog_keys LOGIN' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'leadlog_keys') \gexec
 
 ALTER SCHEMA person OWNER TO leadlog_keys;
@@ -15,3 +16,4 @@ REVOKE ALL ON SCHEMA person FROM PUBLIC;
 REVOKE ALL ON person.key, person.destroyed FROM PUBLIC;
 GRANT USAGE ON SCHEMA person TO :"service";
 GRANT SELECT, INSERT, UPDATE, DELETE ON person.key, person.destroyed TO :"service";
+COMMIT;

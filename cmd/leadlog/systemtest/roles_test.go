@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
@@ -319,6 +321,13 @@ func TestRoles_SeparateOwnerOfPersonKeys(t *testing.T) {
 	}
 	settings["LEADLOG_DATABASE_URL"] = as("owner")
 	command("migrate")
+	programs, err := pgdev.FindBinaries()
+	require.NoError(t, err)
+	superuser := asRole(t, own, "postgres")
+	require.Error(t, exec.CommandContext(t.Context(), filepath.Join(programs.Dir, "psql"),
+		"-q", "-d", superuser, "-v", "service=nosuch", "-f", "../../../deploy/keys.sql").Run())
+	require.Zero(t, queryInt(t, map[string]string{"LEADLOG_DATABASE_URL": superuser},
+		`SELECT count(*) FROM pg_tables WHERE schemaname = 'person' AND tableowner = 'leadlog_keys'`), "a failed run changes nothing")
 	for range 2 { // both scripts can be repeated
 		run("roles.sql")
 		run("keys.sql", "service="+prefix+"writer")
