@@ -43,6 +43,7 @@ type Provider struct {
 	foundAt   time.Time
 	failure   error
 	triedLast time.Time
+	looking   chan struct{} // closed at the end of the look-up that is running; nil: none is
 }
 
 const (
@@ -296,28 +297,54 @@ func (p *Provider) authStyle(found *oidc.Provider) oauth2.AuthStyle {
 	return oauth2.AuthStyleInHeader
 }
 
-// provider looks the provider up, unless it was found lately or was just tried. The look-up goes on when the caller leaves, because others
-// wait for it. While it fails, the provider is the one that was found before.
+// provider returns the provider that was found last. Without one, it waits for a look-up. An old configuration is renewed in the
+// background.
 func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
+	found, ended := p.look(ctx)
+	if found != nil {
+		return found, nil
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: its configuration was not fetched in time", ErrUnavailable)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.options.Now()
-	if p.found != nil && now.Sub(p.foundAt) < refresh {
-		return p.found, nil
+	if p.found == nil {
+		return nil, p.failure
 	}
-	if p.failure == nil || now.Sub(p.triedLast) >= again {
+	return p.found, nil
+}
+
+// look returns the provider that was found last, or nil. It begins a look-up, unless that is new, or one is running or has just failed. The
+// channel is closed when none is running. A look-up continues when its caller leaves, because others wait for it.
+func (p *Provider) look(ctx context.Context) (found *oidc.Provider, ended <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.looking != nil {
+		return p.found, p.looking
+	}
+	looking, now := make(chan struct{}), p.options.Now()
+	fresh := p.found != nil && now.Sub(p.foundAt) < refresh
+	if fresh || p.failure != nil && now.Sub(p.triedLast) < again {
+		close(looking)
+		return p.found, looking
+	}
+	p.looking = looking
+	go func() {
+		defer close(looking)
 		found, err := p.lookUp(context.WithoutCancel(ctx))
-		p.triedLast, p.failure = p.options.Now(), nil
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.looking, p.triedLast, p.failure = nil, p.options.Now(), nil
 		if err != nil {
 			p.failure = fmt.Errorf("%w: %s", ErrUnavailable, start(err.Error()))
 		} else {
 			p.found, p.foundAt = found, p.triedLast
 		}
-	}
-	if p.found != nil {
-		return p.found, nil
-	}
-	return nil, p.failure
+	}()
+	return p.found, looking
 }
 
 // lookUp fetches the configuration. The library accepts one without the endpoints that a sign-in needs.

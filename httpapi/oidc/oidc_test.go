@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,20 +174,23 @@ func TestProvider_RetriesConfiguration(t *testing.T) {
 func TestProvider_FollowsConfiguration(t *testing.T) {
 	t.Parallel()
 	i := oidctest.New(t)
-	now := time.Now()
-	p := provider(i, func() time.Time { return now })
+	begun, later := time.Now(), atomic.Int64{}
+	p := provider(i, func() time.Time { return begun.Add(time.Duration(later.Load())) })
 	begin := func() string {
 		address, _, err := p.Begin(t.Context(), callback, "")
 		require.NoError(t, err)
 		return address
 	}
 	require.Contains(t, begin(), i.URL+"/authorize?")
-	i.Moved, i.Down = "/v2", true
-	now = now.Add(time.Hour)
-	require.Contains(t, begin(), i.URL+"/authorize?", "the last configuration is used while the provider is down")
-	i.Down = false
-	now = now.Add(time.Minute)
-	require.Contains(t, begin(), i.URL+"/authorize/v2?")
+	i.Moved, i.Held = "/v2", make(chan struct{})
+	later.Add(int64(time.Hour))
+	require.Contains(t, begin(), i.URL+"/authorize?", "nothing waits for a new configuration")
+	require.NotEmpty(t, p.SignOut(t.Context(), callback, ""))
+	close(i.Held)
+	require.Eventually(t, func() bool { return strings.Contains(begin(), i.URL+"/authorize/v2?") }, time.Minute, time.Millisecond)
+	i.Down = true
+	later.Add(int64(time.Hour))
+	require.Contains(t, begin(), i.URL+"/authorize/v2?", "the last configuration is used while the provider is down")
 }
 
 // A configuration without an endpoint was kept, and every sign-in failed.

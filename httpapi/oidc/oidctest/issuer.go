@@ -26,6 +26,7 @@ type Issuer struct {
 	Claims func(jwt.MapClaims)        // changes the claims of the next ID token
 	Sign   func(jwt.MapClaims) string // signs the ID token
 	Down   bool                       // the configuration is not served
+	Held   chan struct{}              // the configuration is served once this is closed
 	Lacks  string                     // a member that the configuration does not have
 	Moved  string                     // what the authorization endpoint's path ends with
 	Fails  int                        // the status of the token endpoint; 0: it works
@@ -60,7 +61,13 @@ func New(t *testing.T) *Issuer {
 		_, _ = w.Write(bytes.Repeat([]byte(" "), i.Spaces))
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) {
+		if i.Held != nil {
+			select {
+			case <-i.Held:
+			case <-r.Context().Done():
+			}
+		}
 		if i.Down {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write(bytes.Repeat([]byte("x"), 10_000))
