@@ -32,7 +32,8 @@ const (
 // errForged reports a JWT that the issuer did not sign: it may be a guess.
 var errForged = errors.New("not signed by the issuer")
 
-// errNoKeys reports that the key of a JWT is not known, and that the issuer's keys cannot be fetched, so that it cannot be verified.
+// errNoKeys reports that the key of a JWT is not known, and that the issuer's key set cannot be fetched or is empty, so that it cannot be
+// verified.
 var errNoKeys = errors.New("the issuer's key set cannot be fetched")
 
 // errUnknownKey reports a JWT whose key the issuer does not publish, or not for this use.
@@ -271,11 +272,11 @@ func asymmetric() []string {
 // A server that is down is no error: the keys fetched before stay in use, and for a JWT of another key Verify returns errNoKeys. A JWT
 // must have a key id, and a key is used only as its own use and algorithm allow.
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
-	return newJWKS(ctx, address, o, log, unknownKeyEvery)
+	return newJWKS(ctx, address, o, log, usualPace)
 }
 
-func newJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger, unknownKeyEvery time.Duration) (*Verifier, error) {
-	keys, err := newKeySet(ctx, address, log, unknownKeyEvery)
+func newJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger, pace keySetPace) (*Verifier, error) {
+	keys, err := newKeySet(ctx, address, log, pace)
 	if err != nil {
 		return nil, err
 	}

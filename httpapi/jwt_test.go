@@ -178,14 +178,17 @@ func newKeyServer(t *testing.T) *keyServer {
 	t.Helper()
 	k := &keyServer{}
 	k.set.Store(&[]byte{'{', '}'})
-	k.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	k.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k.asked.Add(1)
 		if k.down.Load() {
 			http.Error(w, "down", http.StatusInternalServerError)
 			return
 		}
 		if held := k.held.Load(); held != nil {
-			<-*held
+			select {
+			case <-*held:
+			case <-r.Context().Done():
+			}
 		}
 		_, _ = w.Write(*k.set.Load())
 	}))
@@ -335,7 +338,7 @@ func TestJWKS_ConcurrentRotation(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	server.publish(t, map[string]any{"old": &key.PublicKey})
-	v, err := newJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), time.Nanosecond)
+	v, err := newJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), keySetPace{timeout: time.Minute, wait: 100 * time.Millisecond, every: time.Nanosecond})
 	require.NoError(t, err)
 	verify := func(ctx context.Context, kid string) error {
 		_, err := v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": kid}), noon)
@@ -361,7 +364,7 @@ func TestJWKS_ConcurrentRotation(t *testing.T) {
 		require.ErrorIs(t, <-waiting, errNoKeys)
 	}
 	close(held)
-	require.Eventually(t, func() bool { return verify(t.Context(), "new") == nil }, time.Minute, time.Millisecond, "the fetch goes on without callers")
+	require.Eventually(t, func() bool { return verify(t.Context(), "new") == nil }, time.Minute, time.Millisecond, "the fetch continues without callers")
 	require.EqualValues(t, 2, server.asked.Load(), "all callers wait for one fetch")
 	require.ErrorIs(t, verify(t.Context(), "unknown"), errForged)
 
@@ -385,7 +388,7 @@ func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	v, err := newJWKS(ctx, server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), 50*time.Millisecond)
+	v, err := newJWKS(ctx, server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), keySetPace{timeout: time.Minute, wait: time.Minute, every: 50 * time.Millisecond})
 	require.NoError(t, err)
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 	require.ErrorIs(t, err, errNoKeys)

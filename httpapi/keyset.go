@@ -19,21 +19,25 @@ import (
 
 const (
 	keySetRefresh = 15 * time.Minute
-	keySetTimeout = 5 * time.Second
 	maxKeySet     = 1 << 20 // bytes
-
-	// An unknown key id may be that of a new key: the set is fetched again, at most once per unknownKeyEvery, and a request waits
-	// at most unknownKeyWait for it.
-	unknownKeyWait  = 2 * time.Second
-	unknownKeyEvery = 10 * time.Second
 )
+
+// keySetPace bounds the requests for a key set. An unknown key id may be that of a new key: the set is fetched again.
+type keySetPace struct {
+	timeout time.Duration // of a fetch
+	wait    time.Duration // how long a JWT with an unknown key id waits for it
+	every   time.Duration // least time between two fetches for unknown ids
+}
+
+// usualPace is global because it is constant.
+var usualPace = keySetPace{timeout: 5 * time.Second, wait: 2 * time.Second, every: 10 * time.Second}
 
 // keySet has the public keys that an issuer publishes at a URL (RFC 7517). Its methods may be called from many goroutines.
 type keySet struct {
 	address string
 	host    string
 	client  *http.Client
-	every   time.Duration // least time between two fetches for unknown keys
+	pace    keySetPace
 	log     *slog.Logger
 
 	mu       sync.Mutex
@@ -45,12 +49,12 @@ type keySet struct {
 }
 
 // newKeySet fetches a key set now, and then regularly until ctx ends.
-func newKeySet(ctx context.Context, address string, log *slog.Logger, every time.Duration) (*keySet, error) {
+func newKeySet(ctx context.Context, address string, log *slog.Logger, pace keySetPace) (*keySet, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
 		return nil, errors.New("the JWKS address is not an http or https URL")
 	}
-	k := &keySet{address: address, host: u.Host, client: &http.Client{Timeout: keySetTimeout}, every: every, log: log}
+	k := &keySet{address: address, host: u.Host, client: &http.Client{Timeout: pace.timeout}, pace: pace, log: log}
 	<-k.fetch(ctx, false)
 	go func() {
 		ticker := time.NewTicker(keySetRefresh)
@@ -100,9 +104,9 @@ func (k *keySet) withID(id string) (keys []jwkset.JWK, outdated bool) {
 }
 
 // refresh fetches the set again, unless that was done just before. It returns false if the fetch has not ended yet. All callers wait for
-// one fetch, which goes on when they leave.
+// one fetch, which continues when they leave.
 func (k *keySet) refresh(ctx context.Context) bool {
-	wait := time.NewTimer(unknownKeyWait)
+	wait := time.NewTimer(k.pace.wait)
 	defer wait.Stop()
 	select {
 	case <-k.fetch(context.WithoutCancel(ctx), true):
@@ -123,7 +127,7 @@ func (k *keySet) fetch(ctx context.Context, unknown bool) <-chan struct{} {
 	}
 	ended := make(chan struct{})
 	if unknown {
-		if time.Since(k.unknown) < k.every {
+		if time.Since(k.unknown) < k.pace.every {
 			close(ended)
 			return ended
 		}
@@ -149,8 +153,8 @@ func (k *keySet) fetch(ctx context.Context, unknown bool) <-chan struct{} {
 	return ended
 }
 
-// get requests the set. As RFC 7517 says, a key that is invalid or of an unknown kind is ignored, so that it does not shut out the JWTs
-// of other keys. For the first invalid one, the reason is returned.
+// get requests the set. As RFC 7517 says, a key that is invalid or of an unknown kind is ignored, so that JWTs of other keys are still
+// accepted. For the first invalid one, the reason is returned.
 func (k *keySet) get(ctx context.Context) (keys map[string][]jwkset.JWK, unusable string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.address, nil)
 	if err != nil {
