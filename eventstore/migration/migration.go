@@ -44,12 +44,9 @@ func (s Schema) Up(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("database address: %w", err)
 	}
-	for name, value := range map[string]string{
-		"client_encoding": "UTF8", "standard_conforming_strings": "on", "statement_timeout": "0", "idle_session_timeout": "0",
-		"idle_in_transaction_session_timeout": "0", // the transaction that holds the lock is idle while goose runs
-	} {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
+	SetSession(config.ConnConfig)
+	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
+	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "0" // the transaction that holds the lock is idle while goose runs
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
 	var encoding string

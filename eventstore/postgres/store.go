@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -185,25 +186,14 @@ func setSession(config *pgx.ConnConfig) {
 	config.OnNotice = noticeCancelledWait
 	// The driver reserves memory for its statement cache, by default 512 statements in each connection.
 	config.StatementCacheCapacity = min(config.StatementCacheCapacity, cachedStatements)
-	for name, value := range map[string]string{
-		// After log.append has its lock, it must see all earlier commits.
-		"default_transaction_isolation": "read committed",
-		// Texts are sent as UTF8, and some statements with quoted literals.
-		"client_encoding":             "UTF8",
-		"standard_conforming_strings": "on",
-		// Neither a wait for the append lock nor an idle connection is an error.
-		"lock_timeout":         "0",
-		"idle_session_timeout": "0",
+	migration.SetSession(config) // read committed: after log.append has its lock, it must see all earlier commits
+	maps.Copy(config.RuntimeParams, map[string]string{
 		// A cancelled wait for a standby is a warning.
 		"client_min_messages": "warning",
-		// Every query of the log is a short index scan. Compiling one costs more than running it, and a cached plan from when the table was small
-		// must not use a sequential scan.
-		"jit":             "off",
+		// Every query of the log is a short index scan, and a cached plan from when the table was small must not use a sequential scan.
 		"enable_seqscan":  "off",
 		"plan_cache_mode": "force_generic_plan",
-	} {
-		config.RuntimeParams[name] = value
-	}
+	})
 }
 
 // named returns the configuration of a connection for a task, which is visible in pg_stat_activity.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 // AnswerTime is the timeout of a statement of a bound connection. All statements of the service are much faster.
@@ -13,23 +15,17 @@ const AnswerTime = 30 * time.Second
 const cachedStatements = 64 // per connection
 
 // Session sets parameters of a connection that otherwise depend on the server and the role. Connecting has a timeout. TCP keepalives let
-// the server detect a lost client within two minutes instead of two hours, and then release its locks. Statements that wait for a row lock
-// read its latest version and do not fail. Long transactions, such as those of a replay or a verification, have no timeout, and sessions
-// with a lease or LISTEN may be idle. JIT is off: for the longest query, a search among a million leads, compiling costs more than it saves.
+// the server detect a lost client within two minutes instead of two hours, and then release its locks. Long transactions, such as those of
+// a replay or a verification, have no timeout.
 func Session(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
 	}
+	migration.SetSession(config)
 	config.RuntimeParams["tcp_keepalives_idle"] = "20"
 	config.RuntimeParams["tcp_keepalives_interval"] = "10"
-	config.RuntimeParams["default_transaction_isolation"] = "read committed"
-	config.RuntimeParams["client_encoding"] = "UTF8"
-	config.RuntimeParams["standard_conforming_strings"] = "on"
 	config.RuntimeParams["statement_timeout"] = "0"
-	config.RuntimeParams["lock_timeout"] = "0"
-	config.RuntimeParams["idle_session_timeout"] = "0"
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
-	config.RuntimeParams["jit"] = "off"
 	// The driver reserves memory for its statement cache, by default 512 statements in each connection.
 	config.StatementCacheCapacity = min(config.StatementCacheCapacity, cachedStatements)
 	config.DescriptionCacheCapacity = min(config.DescriptionCacheCapacity, cachedStatements)
