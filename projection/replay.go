@@ -467,7 +467,12 @@ func (b *builder) openCopy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if found && onLog && c.epoch == epoch && c.version == b.projector.Version() {
+		var complete bool
+		if err := tx.QueryRow(ctx, `SELECT bool_and(to_regclass(format('%I.%I', $1::text, name)) IS NOT NULL) FROM unnest($2::text[]) AS name`,
+			b.schema, b.projector.Tables()).Scan(&complete); err != nil {
+			return err
+		}
+		if found && complete && onLog && c.epoch == epoch && c.version == b.projector.Version() {
 			b.checkpoint = c
 			return nil
 		}

@@ -385,6 +385,7 @@ func TestReplay_RestartsUnusableCopy(t *testing.T) {
 		"of another version": `UPDATE replay_source_day.checkpoint SET version = 77`,
 		"of another log":     `UPDATE replay_source_day.checkpoint SET epoch = 'other'`,
 		"of a log restored":  `UPDATE replay_source_day.checkpoint SET seen_event = 'other'`,
+		"without a table":    `DROP TABLE replay_source_day.source_day`,
 	} {
 		interrupted(t, w, 0, view.SourceDay{})
 		pgtest.Exec(t, w.Pool, `UPDATE replay_source_day.source_day SET created = created + 1000`)

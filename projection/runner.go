@@ -455,7 +455,7 @@ func (s *session) maintain(ctx context.Context, f *follower, behind bool) error 
 		}
 		if err != nil {
 			s.maintainAt = time.Now().Add(maintenanceRetry)
-			s.log.Warn("search index build failed", slog.Any("error", err), slog.String("retryIn", maintenanceRetry.String()))
+			s.log.Warn("derived tables not built", slog.Any("error", err), slog.String("retryIn", maintenanceRetry.String()))
 		}
 	}
 	return nil
