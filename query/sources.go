@@ -268,11 +268,13 @@ func (r *Reader) BetweenTouches(ctx context.Context, account string, since, unti
 	rows, err := r.pool.Query(ctx, `
 		WITH entry AS (SELECT t.*, o.lead_id AS owner FROM (`+s.sql(latestTouches)+`) t`+survivors+`),
 		begun AS (
-		SELECT owner, (SELECT min(a.at) FROM views.touch a WHERE a.lead_id = owner AND a.lead_id <> '') AS at
+		SELECT owner, (SELECT min(a.at)
+		                 FROM (SELECT owner UNION ALL SELECT lead_id FROM views.touch_join WHERE into_id = owner) AS part (lead_id)
+		                 JOIN views.touch a ON a.lead_id = part.lead_id AND a.lead_id <> '') AS at
 		  FROM (SELECT DISTINCT owner FROM entry) AS lead)
 		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.at - b.at))::float8
 		  FROM entry t JOIN begun b ON b.owner = t.owner
-		 WHERE t.at > b.at AND (t.kind <> 'created' OR t.owner <> t.lead_id)
+		 WHERE t.at > b.at
 		 GROUP BY t.source ORDER BY t.source`, s.args...)
 	if err != nil {
 		return nil, schema.Unavailable(err)

@@ -171,8 +171,14 @@ func TestBetweenTouches_Median(t *testing.T) {
 	later := map[string][]time.Duration{}
 	for _, id := range history.Leads["acme"] {
 		state := fold(t, w, event.LeadStream(id), lead.Evolve)
+		first := state.CreatedAt // or earlier, if an older lead was joined into it
 		for _, entry := range state.Sources {
-			if after := entry.FirstSeenAt.Sub(state.CreatedAt); after > 0 {
+			if entry.FirstSeenAt.Before(first) {
+				first = entry.FirstSeenAt
+			}
+		}
+		for _, entry := range state.Sources {
+			if after := entry.FirstSeenAt.Sub(first); after > 0 {
 				later[entry.Source] = append(later[entry.Source], after)
 			}
 		}
