@@ -434,8 +434,8 @@ func TestConsoleAttribution_AsOf(t *testing.T) {
 	b.as(http.MethodGet, after(attribution, won), "").is(http.StatusOK)
 	r := b.get("/console/sources/attribution?model=linear&by=campaign")
 	require.Equal(t, http.StatusOK, r.status)
-	require.Contains(t, r.body, `<th scope="row">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1</td><td class="num"><data class="money" value="100" data-currency="INR">INR 100</data></td>`)
-	require.Contains(t, r.body, `<td>&lt;b&gt;diwali&lt;/b&gt;</td><td><strong>won</strong></td><td class="num">1</td>`)
+	require.Contains(t, r.body, `<th scope="row" class="wide">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1</td><td class="num"><data class="money" value="100" data-currency="INR">INR 100</data></td>`)
+	require.Contains(t, r.body, `<td class="name">&lt;b&gt;diwali&lt;/b&gt;</td><td class="name"><strong>won</strong></td><td class="num">1</td>`)
 	require.Contains(t, b.get("/console/sources/attribution?asOf="+before.header.Get("X-Log-Position")).body, "No lead was won in this period.")
 	for _, asOf := range []string{"x", "999999999", "2999-01-01T00:00:00Z"} {
 		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/attribution?asOf="+asOf).status, asOf)
@@ -468,7 +468,7 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 	require.Contains(t, b.get(page+"?model=linear").body, `<option value="linear" selected>`)
 	require.Contains(t, b.get(page).body, `<time class="at" datetime="`+won.at("data", "updatedAt").(string))
 
-	steps := regexp.MustCompile(`<tr><td>([^<]+)</td><td>(?:<strong>)?([^<]+)(?:</strong>)?</td><td class="num">1</td><td class="measure" aria-hidden="true">`).
+	steps := regexp.MustCompile(`<tr><td class="name">([^<]+)</td><td class="name">(?:<strong>)?([^<]+)(?:</strong>)?</td><td class="num">1</td><td class="measure" aria-hidden="true">`).
 		FindAllStringSubmatch(b.get("/console/sources/attribution").body, -1)
 	require.Len(t, steps, 3)
 	for i, want := range []string{"Google Ads WhatsApp", "Website Google Ads", "WhatsApp won"} {

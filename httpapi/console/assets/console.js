@@ -65,8 +65,12 @@ addEventListener("pageshow", (event) => {
 });
 
 // A form that changes something is sent once: the second click of a double click would make a second token.
-const sent = new Map(); // when, by form
-addEventListener("pageshow", () => sent.clear());
+let sent = new WeakMap(); // when, by form
+addEventListener("pageshow", () => sent = new WeakMap());
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") sent = new WeakMap(); // it stops the request
+});
+addEventListener("input", (event) => sent.delete(event.target.form));
 document.addEventListener("submit", (event) => {
   if (event.target.method !== "post") return;
   const wait = 10000; // more than an answer takes; afterwards it was stopped
