@@ -29,7 +29,7 @@ func hint(err error) string {
 	case errors.Is(err, migration.ErrNew):
 		return "a newer leadlog: this one is older than the database's schema"
 	case errors.Is(err, migration.ErrEncoding):
-		return "another database, made by CREATE DATABASE NAME TEMPLATE template0 ENCODING 'UTF8' in psql"
+		return "another database, made by CREATE DATABASE NAME TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C.UTF-8' in psql"
 	case errors.Is(err, projection.ErrForeignLog):
 		return "LEADLOG_EVENTSTORE_URL with the address of the log that the views were moved to; or, if the log was replaced on purpose, leadlog replay all"
 	case errors.Is(err, move.ErrServiceRuns):

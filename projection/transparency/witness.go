@@ -34,7 +34,7 @@ type Witness struct {
 func ParseWitness(text string) (w Witness, err error) {
 	at := strings.Index(text, "=http") // keys are in base64, which may end with equals signs
 	u, err := url.Parse(text[at+1:])
-	if at < 0 || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+	if at < 0 || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.ContainsAny(text[at+1:], "?#") {
 		return w, errors.New("not a verifier key, an equals sign and an http or https URL")
 	}
 	if w.Key, err = torchwood.NewCosignatureVerifier(text[:at]); err != nil {

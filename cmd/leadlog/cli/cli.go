@@ -42,8 +42,8 @@ func (c *Checker) Refuse(name, value, want string) {
 	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, userInfo.ReplaceAllString(value, "://***@"), want))
 }
 
-// userInfo matches the user and password of a URL, also if the password contains an unescaped / or @.
-var userInfo = regexp.MustCompile(`://\S*@`)
+// userInfo matches the user and password of a URL, also if the password contains an unescaped /, @ or space.
+var userInfo = regexp.MustCompile(`(?s)://.*@`)
 
 // RefuseSecret is Refuse for a value that may be secret: the error has only its length.
 func (c *Checker) RefuseSecret(name, value, want string) {

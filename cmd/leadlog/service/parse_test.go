@@ -41,7 +41,7 @@ func TestSettings_Witnesses(t *testing.T) {
 		require.ErrorContains(t, c.Err(), name)
 	}
 	for _, value := range []string{
-		key, "https://witness.example.com", key + "=ftp://witness.example.com", strings.Replace(key, "BMh", "AMh", 1) + "=https://a", key + "x=https://a",
+		key, "https://witness.example.com", key + "=ftp://witness.example.com", strings.Replace(key, "BMh", "AMh", 1) + "=https://a", key + "=https://a?", key + "=https://a#", key + "x=https://a",
 		key + "=https://a," + key + "=https://b", key + "=https://a,", key + "=http", key + "=https//a", key + "=https://", key + "=https://a?b", key + "=https://a b",
 	} {
 		refused("LEADLOG_WITNESSES", func(c *cli.Checker, name string) { parseWitnesses(c, name, value) })

@@ -114,6 +114,7 @@ func TestSettings_RejectsInvalid(t *testing.T) {
 		{"LEADLOG_WEBHOOK_TIMEOUT", "0s", `LEADLOG_WEBHOOK_TIMEOUT="0s"`},
 		{"LEADLOG_TURNSTILE_URL", "verify", `LEADLOG_TURNSTILE_URL="verify"`},
 		{"LEADLOG_TURNSTILE_URL", "https://u:a/b@c@verify", `LEADLOG_TURNSTILE_URL="https://***@verify"`},
+		{"LEADLOG_TURNSTILE_URL", "https://u:my pass@verify", `LEADLOG_TURNSTILE_URL="https://***@verify"`},
 		{"LEADLOG_HCAPTCHA_URL", "ftp://h/verify", `LEADLOG_HCAPTCHA_URL="ftp://h/verify"`},
 		{"LEADLOG_WEBHOOK_RETRY_SCHEDULE", "5s,soon", `LEADLOG_WEBHOOK_RETRY_SCHEDULE="soon"`},
 		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},

@@ -125,8 +125,7 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	require.Contains(t, printed, "LEADLOG_TREE_KEY")
 }
 
-// A shared server may set timeouts of statements and sessions for each database.
-// The settings of the database would break sessions of the service and of commands.
+// A shared server may have settings for each database that would break sessions of the service and of commands.
 func TestCommands_IgnoreDatabaseSettings(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
