@@ -5,7 +5,7 @@ import "time"
 // WebhookSettings are the settings of an endpoint.
 type WebhookSettings struct {
 	URL         string   `json:"url"`
-	Events      []string `json:"events"` // public type names, or "*" alone
+	Events      []string `json:"events"` // public type names or patterns such as lead.*; "*" alone is all
 	Description string   `json:"description,omitzero"`
 	Filter      string   `json:"filter,omitzero"`      // an expression over the body; empty: everything is sent
 	Ordering    string   `json:"ordering,omitzero"`    // lead or endpoint; empty: none

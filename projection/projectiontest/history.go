@@ -238,7 +238,7 @@ func (h *History) endpoint(t testing.TB, account string) {
 	id := h.world.NewID()
 	h.world.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{
 		WebhookSettings: event.WebhookSettings{
-			URL: "https://example.com/" + id, Events: pick(h, []string{"*"}, []string{"lead.created", "lead.merged"}),
+			URL: "https://example.com/" + id, Events: pick(h, []string{"*"}, []string{"lead.*"}, []string{"lead.created", "lead.merged"}),
 			Description: pick(h, "", "Ours"), Ordering: pick(h, "", "lead"), RateLimit: pick(h, 0, 2.5),
 		},
 		Slot: 1,
