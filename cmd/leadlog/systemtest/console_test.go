@@ -415,16 +415,20 @@ func (c *chromium) tokens(api string) string {
 		c.press("Create")
 		return c.text("#value")
 	}
-	// A form is sent once, until its page is shown again. A value is not shown again.
+	// A form is sent once, until it is stopped or changed, or its page is shown again. A value is not shown again.
 	c.open("/console/tokens")
 	var sent []bool
 	c.evaluate(`(() => {
 		const send = () => document.querySelector("#days").form.dispatchEvent(new Event("submit", {bubbles: true, cancelable: true}));
 		const all = [send(), send()];
+		dispatchEvent(new KeyboardEvent("keydown", {key: "Escape"}));
+		all.push(send());
+		document.querySelector("#days").dispatchEvent(new Event("input", {bubbles: true}));
+		all.push(send());
 		dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}));
 		return [...all, send()];
 	})()`, &sent)
-	require.Equal(c.t, []bool{true, false, true}, sent)
+	require.Equal(c.t, []bool{true, false, true, true, true}, sent)
 	kept := create("kept")
 	c.do(chromedp.Evaluate(`dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}))`, nil))
 	c.waitFor(arrived + ` && document.querySelector("#value") === null`)
