@@ -1,5 +1,5 @@
 // Command withpg runs another command with a throwaway PostgreSQL, whose address is in LEADLOG_TEST_DATABASE_URL. If that is set
-// already, no server is started.
+// already, no server is started. The address is the same in every run in a directory, so that go test caches results.
 //
 //	go run ./deploy/pgdev/withpg -- go test ./...
 //	go run ./deploy/pgdev/withpg -check    # is a usable PostgreSQL installed?
@@ -45,14 +45,24 @@ func run(args []string) (code int, err error) {
 
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if os.Getenv(urlVariable) == "" {
-		server, startErr := start()
-		if startErr != nil {
-			return 1, startErr
-		}
-		defer func() { err = errors.Join(err, stop(server)) }()
-		cmd.Env = append(os.Environ(), urlVariable+"="+server.URL())
+	if os.Getenv(urlVariable) != "" {
+		return follow(cmd, signals)
 	}
+	held, err := takeAddress()
+	if err != nil {
+		return 1, err
+	}
+	defer held.lock.Close()
+	server, err := start()
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, stop(server)) }()
+	url, err := held.link(server.URL())
+	if err != nil {
+		return 1, err
+	}
+	cmd.Env = append(os.Environ(), urlVariable+"="+url)
 	return follow(cmd, signals)
 }
 
