@@ -1,21 +1,11 @@
 # make run and make test are all that a fresh machine with Go needs.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-SLOWEST     := ./eventstore/esdb ./projection
-
-# The race detector multiplies the processor time of tests. The tests of SEQUENTIAL packages ask and answer one after the other in one
-# goroutine, and run without it. Of MIXED packages the tests that CONCURRENT matches run with it, and the others without it.
-# TestSuite_RacesGoroutines in deploy fails if a test that starts goroutines would run without it.
-SEQUENTIAL  := ./command/account ./command/claim ./command/intake ./command/lead ./command/leadfile ./command/token ./command/visitor \
-	./command/webhook ./deploy ./eventstore/audit ./eventstore/logcopy ./eventstore/sealbox ./httpapi/client ./httpapi/console \
-	./httpapi/openapi ./httpapi/openapi/generate ./projection/secret ./projection/view ./query ./query/attribution ./query/export ./query/report
-MIXED       := ./httpapi ./projection/verify
-CONCURRENT  := Concurrent|AtOnce|JunkDoesNotAffectOthers|^Test(Load|Fairness|Feed|Export|ConsoleSources)_|^TestBatch_(Bad|Idem|Line)|^TestVerify_(SoundLog|DetectsDamagedTiles)
-
-.PHONY: help run test system raced norace bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
+.PHONY: help run test race system bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,26 +14,19 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	go build -o bin/leadlog ./cmd/leadlog
 	@bin/leadlog dev
 
-# The system tests run without the race detector: they watch processes that are built without it. So do tests in files with the build tag
-# !race: they are sequential, or run with it in a smaller form. Tests wait for databases and processes much of the time, so three groups
-# run beside each other.
-test: postgres cc curl node python promtool chromium ## the whole test suite, with the race detector where goroutines meet, on a throwaway PostgreSQL
-	go build -o bin/leadlog ./cmd/leadlog
-	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- make -s -j3 -k system raced norace
+# Tests wait for databases and processes much of the time, so more packages than processors run at once. In the short mode, pgtest.System
+# skips the tests that only make system runs.
+GOTEST := go test -timeout 20m -p 4
 
-system:
-	go test -timeout 20m ./cmd/leadlog/systemtest
+test: postgres curl node python promtool ## what tells whether a change is right, on a throwaway PostgreSQL
+	$(WITHPG) -- $(GOTEST) -short ./...
 
-raced:
-	go test -race -timeout 20m $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list ./cmd/leadlog/systemtest $(SEQUENTIAL) $(MIXED))"); \
-		raced=$$?; go test -race -timeout 20m -run "$(CONCURRENT)" $(MIXED) && exit $$raced
+race: postgres cc curl node python promtool ## the tests of make test with the race detector, in the programs that they start too
+	$(WITHPG) -- $(GOTEST) -short -race ./...
 
-norace:
-	go test -timeout 20m -skip "$(CONCURRENT)" $(MIXED)
-	go test -timeout 20m $(SEQUENTIAL)
-	for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
-		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]_]*\).*/\1/p' | paste -sd '|' -); \
-		go test $$package -run "^($$tests)$$" || exit 1; done
+system: postgres curl node python chromium ## chaos, faults, failovers, restores, browsers, the second engine
+	$(WITHPG) -- $(GOTEST) ./cmd/leadlog/systemtest ./httpapi/pagescript
+	$(WITHPG) -- $(GOTEST) -run OnEventStoreDB ./httpapi
 
 chaos: postgres ## kills the service and its databases under load, ROUNDS times (100): is anything lost, or out of order? minutes
 	LEADLOG_TEST_CHAOS_ROUNDS=$(or $(ROUNDS),100) $(WITHPG) -- \
@@ -79,10 +62,11 @@ fuzz: ## every fuzz target in turn, for FUZZTIME each
 			(cd "$$package" && "$$built/test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
 				-test.fuzzminimizetime 200x -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$package") || exit 1; done; done
 
-lint: ## formatting, vet, staticcheck, go.mod, known vulnerabilities
+lint: ## formatting, vet, staticcheck, workflows, go.mod, known vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	go run $(ACTIONLINT)
 	go mod tidy -diff
 	@GOVULNCHECK=$(GOVULNCHECK) deploy/pgdev/install/vulncheck
 

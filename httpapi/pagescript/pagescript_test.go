@@ -23,6 +23,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/httpapi/pagescript"
 )
 
@@ -58,6 +59,9 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 
 func TestMain(m *testing.M) {
 	m.Run()
+	if testing.Short() {
+		return // no test has opened the browser
+	}
 	if ctx, err := browser(); err == nil {
 		_ = chromedp.Cancel(ctx)
 	}
@@ -91,6 +95,7 @@ type site struct {
 // openSite opens a tab for a page with this HTML. {base} is replaced by the address of intakes.
 func openSite(t *testing.T, html string) *site {
 	t.Helper()
+	pgtest.System(t)
 	s := &site{t: t, posts: make(chan post, 20)}
 	s.answer = func(w http.ResponseWriter, p post) {
 		if strings.Contains(p.header.Get("Accept"), "text/html") {

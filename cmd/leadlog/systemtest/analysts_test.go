@@ -14,10 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/npmtest"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // The test runs every export and every query of the analysts' manual in DuckDB and in PostgreSQL.
 func TestManual_AnalystExamples(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	provision(t, settings)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
@@ -94,11 +95,13 @@ var nodeKills = map[string]func(*testing.T, *chaos){
 
 // This is the longest test, and starts first.
 func TestChaos_OnEventStoreDB(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	runChaos(t)
 }
 
 func TestChaos_NothingAcknowledgedIsLost(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	runChaos(t)
 }

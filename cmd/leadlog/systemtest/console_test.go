@@ -31,9 +31,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/npmtest"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 func TestConsole_InBrowser(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "1h" // retries are manual

@@ -115,6 +115,7 @@ func withLog(settings map[string]string, log string) map[string]string {
 }
 
 func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	receiver := newInbox(t)
 	settings := serveSettings(t)
@@ -221,6 +222,7 @@ func TestCopyLog_FromPrivatePostgres(t *testing.T) {
 
 // The test kills several copies of a log before one completes.
 func TestCopyLog_ResumesAfterKill(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	provision(t, settings)
@@ -275,6 +277,7 @@ func logHead(t *testing.T, store eventstore.Store) eventstore.Position {
 
 // A server that accepts connections and sends nothing once blocked copy-log forever, if a flag had its address.
 func TestCopyLog_SilentServerTimesOut(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -16,10 +16,13 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // The difference in memory between a small and a large export must be much less than the difference in size.
 func TestExport_ConstantMemory(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
@@ -57,7 +60,7 @@ func TestExport_ConstantMemory(t *testing.T) {
 // runExport returns the number of bytes that an export wrote, and the maximum of memory that was measured.
 func runExport(t *testing.T, settings map[string]string, format string) (written, memory int64) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), executable(), "export", "sources", "--account", "acme", "--format", format)
+	cmd := exec.CommandContext(t.Context(), executable, "export", "sources", "--account", "acme", "--format", format)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOGC=100", "LEADLOG_DATABASE_URL=" + settings["LEADLOG_DATABASE_URL"]}
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

@@ -41,6 +41,7 @@ func startBehindStandby(t *testing.T, settings map[string]string) (behind map[st
 // The promoted standby lacks a rotation. The service must refuse the rotated value, which it has cached at a revision that now has
 // another event.
 func TestFailover_ServeDropsLostEvents(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
@@ -62,6 +63,7 @@ func TestFailover_ServeDropsLostEvents(t *testing.T) {
 
 // A restarting service waits for running requests. SIGTERM stops the service even while a slow request runs.
 func TestFailover_StopsWhileRestarting(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
@@ -84,6 +86,7 @@ func TestFailover_StopsWhileRestarting(t *testing.T) {
 }
 
 func TestFailover_DevStops(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	behind, takeOver := startBehindStandby(t, settings)
@@ -97,6 +100,7 @@ func TestFailover_DevStops(t *testing.T) {
 }
 
 func TestFailover_TailEnds(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	behind, takeOver := startBehindStandby(t, settings)

@@ -119,6 +119,7 @@ func TestFaults_Messages(t *testing.T)    { testFaults(t, "messages") }
 func TestFaults_Statements(t *testing.T)  { testFaults(t, "statements") }
 
 func testFaults(t *testing.T, kind string) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
@@ -146,6 +147,7 @@ func newFaultService(t *testing.T, settings map[string]string, address, jwt stri
 
 // The service has two addresses of its database. The first host refuses connections, and later does not respond.
 func TestFaults_FailsOverToOtherHost(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)

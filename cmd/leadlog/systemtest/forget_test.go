@@ -143,6 +143,7 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 // A process was killed after the log recorded that a visitor is forgotten, and before as-of copies were cleared. The browser with the
 // same visitor id then returned.
 func TestForget_HealsVisitorInCopy(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings, jwt, base := startService(t)
 	run := func(args ...string) string {
@@ -201,6 +202,7 @@ var lostVisitor = regexp.MustCompile(`(visitor-acme-[0-9a-f]+) of account acme c
 
 // A log is restored with keys that lack those of three visitors. Two of the visitors return before verify runs.
 func TestForget_VisitorWithLostKey(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
@@ -295,7 +297,7 @@ func manualShell(t *testing.T, settings map[string]string) func(script string) s
 	programs, err := pgdev.FindBinaries()
 	require.NoError(t, err)
 	dir := t.TempDir()
-	leadlog := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", executable())
+	leadlog := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", executable)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "leadlog"), []byte(leadlog), 0o755))
 	variables := []string{"PATH=" + strings.Join([]string{dir, programs.Dir, os.Getenv("PATH")}, string(os.PathListSeparator))}
 	for name, value := range settings {
@@ -309,6 +311,7 @@ func manualShell(t *testing.T, settings map[string]string) func(script string) s
 
 // The test runs the scripts of forgetting.md, first with a backup of the lost keys and then without.
 func TestForget_LostKeysManual(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	scripts := codeBlocks(t, "deploy/docs/forgetting.md", "sh")
 	require.Len(t, scripts, 2)

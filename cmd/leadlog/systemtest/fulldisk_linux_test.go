@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // onSmallDisk is set for the re-executed test binary, which may mount file systems.
@@ -21,6 +22,7 @@ const onSmallDisk = "LEADLOG_TEST_ON_SMALL_DISK"
 // PostgreSQL is on a disk that fills up. The test re-executes itself to mount a private disk: as root in a mount namespace, otherwise
 // also in a user namespace. If neither is allowed, only TestFaults_Statements covers the errors of a full disk.
 func TestFullDisk_Recovers(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	if os.Getenv(onSmallDisk) != "" {
 		fillTheDisk(t)

@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -35,8 +37,8 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// programVariable is the environment variable with the path of the leadlog that the tests start. If it is not set, TestMain builds one.
-const programVariable = "LEADLOG_TEST_PROGRAM"
+// executable is the path of the leadlog that the tests start. TestMain builds it.
+var executable string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -45,23 +47,39 @@ func run(m *testing.M) int {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
-	if os.Getenv(programVariable) == "" {
-		dir, err := os.MkdirTemp("", "leadlog-systemtest-")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		built := filepath.Join(dir, "leadlog")
-		if out, err := build(built).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-			return 1
-		}
-		if err := os.Setenv(programVariable, built); err != nil {
-			panic(err)
-		}
+	if err := readSources(); err != nil {
+		fmt.Fprintln(os.Stderr, "the sources of leadlog:", err)
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "leadlog-systemtest-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	executable = filepath.Join(dir, "leadlog")
+	if out, err := build(executable).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
 	}
 	return pgtest.Run(m)
 }
+
+// readSources reads the directories of leadlog's packages. go test returns a cached result unless a file changed that the tests read, and
+// it does not know what go build reads.
+func readSources() error {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", mainPackage).Output()
+	if err != nil {
+		return err
+	}
+	for dir := range strings.FieldsSeq(string(out)) {
+		if _, err := os.ReadDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const mainPackage = "github.com/leadlog/leadlog/cmd/leadlog"
 
 // build returns the command that builds leadlog, with the race detector if the tests have it. The program is then several times slower.
 func build(to string) *exec.Cmd {
@@ -69,14 +87,21 @@ func build(to string) *exec.Cmd {
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race")
 	}
-	return exec.Command("go", append(args, "github.com/leadlog/leadlog/cmd/leadlog")...)
+	return exec.Command("go", append(args, mainPackage)...)
 }
 
 // soon is the timeout of waits for a process. No test measures time by it.
 const soon = 3 * time.Minute
 
-// executable returns the path of the leadlog that tests start.
-func executable() string { return os.Getenv(programVariable) }
+// command returns leadlog with these arguments and only these settings.
+func command(settings map[string]string, args ...string) *exec.Cmd {
+	cmd := exec.Command(executable, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}
+	for name, value := range settings {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
 
 // program is a leadlog process.
 type program struct {
@@ -97,12 +122,8 @@ func launch(t *testing.T, settings map[string]string, args ...string) *program {
 // launchTo calls launch with another stdout.
 func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...string) *program {
 	t.Helper()
-	p := &program{cmd: exec.Command(executable(), args...), out: &buffer{}, err: &buffer{}, exited: make(chan struct{})}
+	p := &program{cmd: command(settings, args...), out: &buffer{}, err: &buffer{}, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, p.err
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}
-	for name, value := range settings {
-		p.cmd.Env = append(p.cmd.Env, name+"="+value)
-	}
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // ProcessState has the result
@@ -305,21 +326,23 @@ func fillLog(t *testing.T, settings map[string]string, first, leads int, metadat
 	return ids
 }
 
-// serveSettings returns settings of serve for a new database, which has the schema unless the log is in EventStoreDB.
+// serveSettings returns settings of serve for a new database, which has the schema and the account acme unless the log is in EventStoreDB.
 func serveSettings(t *testing.T) map[string]string {
 	t.Helper()
 	settings := emptySettings(t)
 	if settings["LEADLOG_EVENTSTORE_URL"] == "" {
 		settings["LEADLOG_DATABASE_URL"] = pgtest.DatabaseFrom(t, "systemtest", func(ctx context.Context, url string) error {
-			return service.Migrate(ctx, url, url)
+			template := maps.Clone(settings)
+			template["LEADLOG_DATABASE_URL"] = url
+			return errors.Join(service.Migrate(ctx, url, url), command(template, "account", "set", "acme", "--feature", "crm_api").Run())
 		})
-		migrated.Store(settings["LEADLOG_DATABASE_URL"], true)
+		provisioned.Store(settings["LEADLOG_DATABASE_URL"], true)
 	}
 	return settings
 }
 
-// migrated has the addresses of databases that are already migrated. All tests share it.
-var migrated sync.Map
+// provisioned has the addresses of databases that serveSettings prepared. All tests share it.
+var provisioned sync.Map
 
 // emptySettings is serveSettings for a database without the schema.
 func emptySettings(t *testing.T) map[string]string {
@@ -339,12 +362,13 @@ func serve(t *testing.T, settings map[string]string) (p *program, base string) {
 	return p, "http://" + p.waitFor(t, p.err, `"listening","addr":"([^"]+)"`)
 }
 
-// provision migrates the database, if necessary, and sets up the account acme. It returns a JWT for the account.
+// provision migrates the database and sets up the account acme, unless serveSettings did. It returns a JWT for the account.
 func provision(t *testing.T, settings map[string]string) string {
 	t.Helper()
-	if _, ok := migrated.Load(settings["LEADLOG_DATABASE_URL"]); !ok || settings["LEADLOG_EVENTSTORE_URL"] != "" {
-		launch(t, settings, "migrate").exits(t, 0)
+	if _, ok := provisioned.Load(settings["LEADLOG_DATABASE_URL"]); ok && settings["LEADLOG_EVENTSTORE_URL"] == "" {
+		return mint(t, settings, "acme")
 	}
+	launch(t, settings, "migrate").exits(t, 0)
 	return newAccount(t, settings, "acme")
 }
 
@@ -361,7 +385,12 @@ func startService(t *testing.T) (settings map[string]string, jwt, base string) {
 func newAccount(t *testing.T, settings map[string]string, name string) string {
 	t.Helper()
 	launch(t, settings, "account", "set", name, "--feature", "crm_api").exits(t, 0)
-	jwt, err := httpapi.MintHS256([]byte(settings["LEADLOG_JWT_SECRET"]), httpapi.Minting{Account: name, Subject: "cli", TTL: time.Hour}, time.Now())
+	return mint(t, settings, name)
+}
+
+func mint(t *testing.T, settings map[string]string, account string) string {
+	t.Helper()
+	jwt, err := httpapi.MintHS256([]byte(settings["LEADLOG_JWT_SECRET"]), httpapi.Minting{Account: account, Subject: "cli", TTL: time.Hour}, time.Now())
 	require.NoError(t, err)
 	return jwt
 }

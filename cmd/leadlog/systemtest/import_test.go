@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // writeFile writes a file into a temporary directory of the test.
@@ -173,6 +175,7 @@ func TestImport_Windows1252(t *testing.T) {
 }
 
 func TestImport_ResumesAfterKill(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	provision(t, settings)

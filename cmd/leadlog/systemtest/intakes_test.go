@@ -190,6 +190,7 @@ func listAll(t *testing.T, base, path, jwt string) (items []map[string]any) {
 // Every kind of provider repeats each post until it is answered, and sends some posts twice, while the service is killed and started
 // again. Leads are fetched from a Graph API of Meta whose first requests fail. Each person must have one lead and one arrival.
 func TestIntakes_KilledUnderLoad(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = strings.TrimSuffix(strings.Repeat("100ms,", 100), ",")

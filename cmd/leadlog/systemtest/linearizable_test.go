@@ -17,12 +17,14 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
 // Callers of two processes capture, erase and join the same few people, while a process is killed or loses its connections. The
 // answers must be linearizable.
 func TestLinearizable_Captures(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	p := newPair(t)
 	jwt := provision(t, p.settings)
@@ -46,6 +48,7 @@ func TestLinearizable_Captures(t *testing.T) {
 
 // Callers of two processes create, rotate, delete and use the same few tokens.
 func TestLinearizable_Tokens(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	p := newPair(t)
 	provision(t, p.settings)

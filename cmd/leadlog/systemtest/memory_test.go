@@ -12,11 +12,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // Clients send more than twice the memory limit of the service, and do not read its answers. The service must not exceed the limit, and
 // must refuse some requests and serve others.
 func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	settings["GOMEMLIMIT"] = "256MiB"

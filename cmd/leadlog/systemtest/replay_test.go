@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // traffic captures leads and reads one continuously, and stops at the first unexpected answer.
@@ -47,6 +49,7 @@ func unexpected(status int, got answer, err error) error {
 }
 
 func TestReplay_ResumesAfterKill(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)

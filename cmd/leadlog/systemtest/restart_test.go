@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // restarts names the variable with the number of restarts; make restart-test sets it.
@@ -90,6 +92,7 @@ func (b *balancer) has(n int) bool {
 
 // Two processes behind a balancer are restarted alternately under load. No request may fail, and no delivery may be repeated.
 func TestRestart_Rolling(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	rounds, err := strconv.Atoi(os.Getenv(restarts))
 	if err != nil {

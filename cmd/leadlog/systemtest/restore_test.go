@@ -42,6 +42,7 @@ func seenBy(t *testing.T, base, jwt string, captured answer) {
 }
 
 func TestRestore_WholeDatabase(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
@@ -62,6 +63,7 @@ func TestRestore_WholeDatabase(t *testing.T) {
 
 // The log has its own database. Only the log is restored, and it grows beyond the position of the views before they follow it again.
 func TestRestore_LogAlone(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := emptySettings(t)
 	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
@@ -127,6 +129,7 @@ func TestRestore_LogAlone(t *testing.T) {
 
 // A log from before an erasure is restored, with the keys from after it.
 func TestRestore_ErasesAgain(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)

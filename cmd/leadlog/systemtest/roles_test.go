@@ -229,6 +229,7 @@ func keepInUse(t *testing.T, superuser, owner string) {
 
 // Readers acquire every lock that they can, and the service continues. TestReplay_EndsReadersOfView covers replays.
 func TestRoles_ReadersBlockNothing(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := emptySettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]

@@ -189,6 +189,7 @@ func TestCommands_UsageErrors(t *testing.T) {
 }
 
 func TestServe_DatabaseDown(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings, jwt, base := startService(t)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)

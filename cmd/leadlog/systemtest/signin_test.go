@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/npmtest"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // Users sign in at a third-party provider. Each role allows other pages.
 func TestConsole_SignInAtOIDCProvider(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	issuer, admit := startProvider(t)
 	settings := serveSettings(t)

@@ -98,6 +98,7 @@ func (p *standbyTest) requireAnsweredOnce(t *testing.T) {
 // The primary has committed events that its standby lacks, and that the failover loses. No answer, view or webhook may show them before,
 // neither of the process that appended them nor of a later one.
 func TestStandby_NothingShownIsLost(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	for name, fail := range map[string]func(*testing.T, *standbyTest){
 		"waits cancelled": func(t *testing.T, p *standbyTest) {
@@ -140,6 +141,7 @@ func TestStandby_NothingShownIsLost(t *testing.T) {
 
 // The standby returns and receives the events that the primary has committed. A retry then gets the first answer, also after a failover.
 func TestStandby_ReturnAnswersRetry(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	p := newStandbyTest(t)
 	p.cancelWaits(t, "lead.created.v1", func() { p.call(t, p.arrival, 503) })

@@ -8,11 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
 // TestOnEventStoreDB repeats tests with the log in EventStoreDB.
 func TestOnEventStoreDB(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
 		"signed webhook":        TestWebhooks_SignedDelivery,
@@ -45,6 +47,7 @@ func withEventStore(t *testing.T, settings map[string]string) map[string]string 
 // A server appends system events. A view must not advance over system events after the newest event of the log, because it would be
 // ahead of the log at the next start.
 func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := emptySettings(t)
 	server := esdbtest.Start(t)
@@ -70,6 +73,7 @@ func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 }
 
 func TestOnEventStoreDB_Down(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	settings := emptySettings(t)
 	server := esdbtest.Start(t)
