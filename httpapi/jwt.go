@@ -21,7 +21,7 @@ const (
 	// DefaultAdminScope is the default name of the administrators' scope in JWTs.
 	DefaultAdminScope = "admin"
 
-	// adminScope is the one scope that a JWT without a scope claim does not have. JWTs may use another name for it.
+	// adminScope is the one scope that a JWT of the secret without a scope claim does not have. JWTs may use another name for it.
 	adminScope = DefaultAdminScope
 
 	minSecret = 32      // bytes of an HS256 secret, the size of the hash
@@ -48,6 +48,7 @@ type VerifierOptions struct {
 	Audience     string
 	AccountClaim string // empty: DefaultAccountClaim
 	AdminScope   string // empty: DefaultAdminScope
+	DefaultScope string // of a key set's JWTs that name no scopes, separated by spaces; empty: they have none
 }
 
 // Verifier checks JWTs of one family of algorithms. Its methods may be called from many goroutines.
@@ -55,6 +56,7 @@ type Verifier struct {
 	options VerifierOptions
 	methods []string
 	key     func(context.Context) jwt.Keyfunc
+	scopes  func(jwt.MapClaims) (names []string, all bool, err error)
 }
 
 // NewHS256 verifies JWTs signed with a shared secret of at least 32 bytes.
@@ -63,9 +65,11 @@ func NewHS256(secret []byte, o VerifierOptions) (*Verifier, error) {
 		return nil, err
 	}
 	secret = slices.Clone(secret)
-	return newVerifier(o, []string{jwt.SigningMethodHS256.Alg()}, func(context.Context) jwt.Keyfunc {
+	v := newVerifier(o, []string{jwt.SigningMethodHS256.Alg()}, func(context.Context) jwt.Keyfunc {
 		return func(*jwt.Token) (any, error) { return secret, nil }
-	}), nil
+	})
+	v.scopes = ownScopes
+	return v, nil
 }
 
 func newVerifier(o VerifierOptions, methods []string, key func(context.Context) jwt.Keyfunc) *Verifier {
@@ -92,11 +96,11 @@ type Identity struct {
 	Issued  time.Time // zero without iat, or when iat is in the future
 	Expires time.Time // in the year 9999 at the latest
 	scopes  []string
-	all     bool   // there is no scope claim
+	all     bool   // a JWT of the secret without a scope claim
 	admin   string // the issuer's name of the scope admin
 }
 
-// May reports whether the JWT has a scope. One without a scope claim has all but admin.
+// May reports whether the JWT has a scope.
 func (i Identity) May(scope string) bool {
 	if i.all {
 		return scope != adminScope
@@ -183,17 +187,47 @@ func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, erro
 			identity.Expires = latest
 		}
 	}
+	var err error
+	identity.scopes, identity.all, err = v.scopes(claims)
+	return identity, err
+}
+
+// ownScopes reads the claim scope. A JWT without it, which the holder of the secret minted, has all scopes but admin.
+func ownScopes(claims jwt.MapClaims) (names []string, all bool, err error) {
 	scope, given := claims["scope"]
 	if !given {
-		identity.all = true
-		return identity, nil
+		return nil, true, nil
 	}
-	names, ok := scope.(string)
+	text, ok := scope.(string)
 	if !ok {
-		return Identity{}, errors.New("claim scope is not a string")
+		return nil, false, errors.New("claim scope is not a string")
 	}
-	identity.scopes = strings.Fields(names)
-	return identity, nil
+	return strings.Fields(text), false, nil
+}
+
+// issuerScopes reads the first claim that there is: scope (RFC 8693), scp (Okta, Entra ID) or permissions (Auth0), each text or a list of
+// texts. A JWT without them, which an issuer also mints for other services, has the default scopes.
+func (o VerifierOptions) issuerScopes(claims jwt.MapClaims) (names []string, all bool, err error) {
+	for _, name := range []string{"scope", "scp", "permissions"} {
+		switch scopes := claims[name].(type) {
+		case nil:
+			continue
+		case string:
+			return strings.Fields(scopes), false, nil
+		case []any:
+			for _, scope := range scopes {
+				text, ok := scope.(string)
+				if !ok {
+					return nil, false, fmt.Errorf("claim %s has an element that is not a string", name)
+				}
+				names = append(names, text)
+			}
+			return names, false, nil
+		default:
+			return nil, false, fmt.Errorf("claim %s is neither a string nor a list", name)
+		}
+	}
+	return strings.Fields(o.DefaultScope), false, nil
 }
 
 // claimProblem returns the kind of a library's error: the error itself may quote the JWT. So does signatureProblem.
@@ -253,8 +287,7 @@ func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 }
 
-// Scopes returns the scopes that a JWT can be limited to, the last by its default name. A JWT without a scope claim has all of them
-// but admin.
+// Scopes returns the scopes that a JWT can have, the last by its default name.
 func Scopes() []string {
 	return []string{
 		"leads:read", "leads:write", "tokens:read", "tokens:write", "webhooks:read", "webhooks:write", "intakes:read", "intakes:write", "audit:read", adminScope,
@@ -280,7 +313,7 @@ func newJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	return newVerifier(o, asymmetric(), func(ctx context.Context) jwt.Keyfunc {
+	v := newVerifier(o, asymmetric(), func(ctx context.Context) jwt.Keyfunc {
 		return func(t *jwt.Token) (any, error) {
 			id, _ := t.Header["kid"].(string)
 			if id == "" {
@@ -288,5 +321,7 @@ func newJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.L
 			}
 			return keys.find(ctx, id, t.Method.Alg())
 		}
-	}), nil
+	})
+	v.scopes = o.issuerScopes
+	return v, nil
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -280,6 +281,51 @@ func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 	server.down.Store(true)
 	_, err = v.Verify(ctx, good, noon)
 	require.NoError(t, err, "cached keys are used while the server is down")
+}
+
+// A JWT of a key set had every scope but admin when its issuer writes scopes into another claim than scope, or none.
+func TestJWKS_Scopes(t *testing.T) {
+	t.Parallel()
+	server := newKeyServer(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	server.publish(t, map[string]any{"ec": &key.PublicKey})
+	verifier := func(o VerifierOptions) *Verifier {
+		v, err := NewJWKS(t.Context(), server.URL, o, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		return v
+	}
+	strict := verifier(VerifierOptions{AdminScope: "leadlog-admin"})
+	lenient := verifier(VerifierOptions{DefaultScope: "leads:read  audit:read"})
+	for name, c := range map[string]struct {
+		v      *Verifier
+		claims jwt.MapClaims
+		want   []string // nil: the JWT is refused
+	}{
+		"scope":                    {strict, jwt.MapClaims{"scope": "leads:read leads:write openid"}, []string{"leads:read", "leads:write"}},
+		"scp, a list":              {strict, jwt.MapClaims{"scp": []string{"leads:read", "offline_access"}}, []string{"leads:read"}},
+		"scp, text":                {strict, jwt.MapClaims{"scp": "leads:read leads:write"}, []string{"leads:read", "leads:write"}},
+		"permissions":              {strict, jwt.MapClaims{"permissions": []string{"audit:read", "leadlog-admin"}}, []string{"audit:read", "admin"}},
+		"scope first":              {strict, jwt.MapClaims{"scope": "openid", "permissions": []string{"audit:read"}}, []string{}},
+		"an empty scope":           {lenient, jwt.MapClaims{"scope": ""}, []string{}},
+		"an empty list":            {lenient, jwt.MapClaims{"scp": []string{}}, []string{}},
+		"none":                     {strict, jwt.MapClaims{}, []string{}},
+		"null":                     {strict, jwt.MapClaims{"scope": nil}, []string{}},
+		"none, with the default":   {lenient, jwt.MapClaims{}, []string{"leads:read", "audit:read"}},
+		"scopes, with the default": {lenient, jwt.MapClaims{"scp": "leads:write"}, []string{"leads:write"}},
+		"an object":                {strict, jwt.MapClaims{"scope": map[string]any{"leads:read": true}}, nil},
+		"a list with a number":     {strict, jwt.MapClaims{"permissions": []any{"leads:read", 7}}, nil},
+	} {
+		claims := claimsOf(func(all jwt.MapClaims) { maps.Copy(all, c.claims) })
+		identity, err := c.v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, key, claims, map[string]any{"kid": "ec"}), noon)
+		if c.want == nil {
+			require.Error(t, err, name)
+			require.NotErrorIs(t, err, errForged, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.ElementsMatch(t, c.want, identity.Scopes(), name)
+	}
 }
 
 // An issuer with one key that jwkset rejects, as a certificate that does not match or a use that is not registered, was not used at all.

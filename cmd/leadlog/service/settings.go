@@ -41,6 +41,7 @@ type JWT struct {
 	JWTAudience     string `name:"jwt-audience" env:"LEADLOG_JWT_AUDIENCE" placeholder:"TEXT" help:"Audience that every JWT must name. Required with a key set."`
 	JWTAccountClaim string `name:"jwt-account-claim" env:"LEADLOG_JWT_ACCOUNT_CLAIM" default:"account_id" help:"Claim that names the account."`
 	JWTAdminScope   string `name:"jwt-admin-scope" env:"LEADLOG_JWT_ADMIN_SCOPE" default:"admin" help:"Scope with which a JWT may provision accounts."`
+	JWTDefaultScope string `name:"jwt-default-scope" env:"LEADLOG_JWT_DEFAULT_SCOPE" placeholder:"SCOPES" help:"Scopes of a key set's JWTs that have none of the claims scope, scp and permissions."`
 }
 
 // OIDC has the settings of the provider that people sign in to the console at.
@@ -151,6 +152,12 @@ func (t JWT) Scopes() []string {
 	return scopes
 }
 
+// withoutAdmin returns all scopes but admin, which is the last.
+func withoutAdmin() []string {
+	scopes := httpapi.Scopes()
+	return scopes[:len(scopes)-1]
+}
+
 // provider returns the sign-in provider; nil without settings.
 func (o OIDC) provider(c *cli.Checker) *oidc.Provider {
 	if o.OIDCIssuer == "" {
@@ -188,8 +195,7 @@ func isLoopback(host string) bool {
 // parseRoles returns the scopes of each role. The scope admin is none of the console's.
 func parseRoles(c *cli.Checker, name, value string) map[string][]string {
 	const form = "ROLE=SCOPES, separated by commas, with spaces between scopes, such as sales=leads:read leads:write"
-	known := httpapi.Scopes()
-	known = known[:len(known)-1]
+	known := withoutAdmin()
 	roles := map[string][]string{}
 	for part := range strings.SplitSeq(value, ",") {
 		role, list, found := strings.Cut(strings.TrimSpace(part), "=")
@@ -229,6 +235,13 @@ func (t JWT) Check(c *cli.Checker) {
 	}
 	if scopes := t.Scopes(); !scopeForm.MatchString(t.JWTAdminScope) || slices.Index(scopes, t.JWTAdminScope) < len(scopes)-1 {
 		c.Refuse("LEADLOG_JWT_ADMIN_SCOPE", t.JWTAdminScope, "a scope of visible ASCII characters without spaces, quotes and backslashes, and none of leadlog's other scopes")
+	}
+	known := withoutAdmin()
+	if slices.ContainsFunc(strings.Fields(t.JWTDefaultScope), func(scope string) bool { return !slices.Contains(known, scope) }) {
+		c.Refuse("LEADLOG_JWT_DEFAULT_SCOPE", t.JWTDefaultScope, "some of "+strings.Join(known, " ")+", separated by spaces")
+	}
+	if t.JWTDefaultScope != "" && t.JWTJWKSURL == "" {
+		c.Refuse("LEADLOG_JWT_DEFAULT_SCOPE", t.JWTDefaultScope, "unset without LEADLOG_JWT_JWKS_URL")
 	}
 }
 

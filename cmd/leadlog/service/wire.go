@@ -344,7 +344,9 @@ func (a *App) previewFilter(
 }
 
 func (t JWT) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
-	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim, AdminScope: t.JWTAdminScope}
+	options := httpapi.VerifierOptions{
+		Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim, AdminScope: t.JWTAdminScope, DefaultScope: t.JWTDefaultScope,
+	}
 	if t.JWTJWKSURL != "" {
 		return httpapi.NewJWKS(ctx, t.JWTJWKSURL, options, log)
 	}
