@@ -28,7 +28,7 @@ type TokenIssued struct {
 }
 
 // CreateToken creates a token and takes a free slot of the account for it, in one append. The errors are field.Errors,
-// token.ErrLimit and those of the store.
+// token.ErrLimit, ErrLeadsHidden and those of the store.
 func (h *Handlers) CreateToken(ctx context.Context, cmd CreateToken) (TokenIssued, error) {
 	name, err := cmd.validate()
 	if err != nil {
@@ -45,6 +45,10 @@ func (h *Handlers) CreateToken(ctx context.Context, cmd CreateToken) (TokenIssue
 
 // createToken makes one attempt.
 func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string) (TokenIssued, error) {
+	account, err := h.mayIssue(ctx, cmd.Caller)
+	if err != nil {
+		return TokenIssued{}, err
+	}
 	free, err := h.free(ctx, tokenSlots, cmd.Caller.Account)
 	if err != nil {
 		return TokenIssued{}, err
@@ -68,8 +72,21 @@ func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string
 		return TokenIssued{}, err
 	}
 	issued.Token = token.Evolve(token.State{}, event.Fact{At: at, Metadata: cmd.Caller.metadata(), Data: fact})
-	issued.Position, err = h.store.Append(ctx, take, created)
+	issued.Position, err = h.store.Append(ctx, account, take, created)
 	return issued, err
+}
+
+// mayIssue returns the check that an append needs which gives the caller a token's value: while the account shows leads to tokens, the
+// value reads them, so the caller must too. Otherwise the error is ErrLeadsHidden.
+func (h *Handlers) mayIssue(ctx context.Context, caller Caller) (eventstore.Write, error) {
+	latest, err := h.directory.ConfirmAccount(ctx, caller.Account)
+	if err != nil {
+		return eventstore.Write{}, err
+	}
+	if latest.State.TokensSeeLeads && !caller.ReadsLeads {
+		return eventstore.Write{}, ErrLeadsHidden
+	}
+	return latest.Check(), nil
 }
 
 func (cmd CreateToken) validate() (name string, err error) {

@@ -15,8 +15,8 @@ type RotateToken struct {
 	TokenID string
 }
 
-// RotateToken gives a token of the caller's account a new value. The errors are token.ErrNotFound and those of
-// the store.
+// RotateToken gives a token of the caller's account a new value. The errors are token.ErrNotFound, ErrLeadsHidden and
+// those of the store.
 func (h *Handlers) RotateToken(ctx context.Context, cmd RotateToken) (TokenIssued, error) {
 	value, err := token.NewValue(cmd.TokenID, h.random)
 	if err != nil {
@@ -24,7 +24,11 @@ func (h *Handlers) RotateToken(ctx context.Context, cmd RotateToken) (TokenIssue
 	}
 	rotated, position, err := h.changeToken(ctx, cmd.Caller, cmd.TokenID, func(state token.State, at time.Time) (event.Data, []eventstore.Write, error) {
 		fact, err := state.Rotate(cmd.Caller.Account, value, at)
-		return fact, nil, err
+		if err != nil {
+			return nil, nil, err
+		}
+		account, err := h.mayIssue(ctx, cmd.Caller)
+		return fact, []eventstore.Write{account}, err
 	})
 	if err != nil {
 		return TokenIssued{}, err

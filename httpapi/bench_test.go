@@ -52,7 +52,7 @@ func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store
 	})
 	require.NoError(b, err)
 	created, err := commands.CreateToken(b.Context(), command.CreateToken{
-		Caller: command.Caller{Account: ownAccount, Actor: "user:ann"}, Name: "bench", ExpiresInDays: 1,
+		Caller: command.Caller{Account: ownAccount, Actor: "user:ann", ReadsLeads: true}, Name: "bench", ExpiresInDays: 1,
 	})
 	require.NoError(b, err)
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})

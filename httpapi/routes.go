@@ -71,10 +71,10 @@ func (a *api) routes() []route {
 		{get, "/api/v1/crm/attribution", scoped("leads:read"), quota.Stream, (*exchange).attribution},
 		{get, "/api/v1/crm/usage", scoped("leads:read"), quota.Read, (*exchange).listUsage},
 
-		{post, tokens, scoped("tokens:write"), quota.Write, (*exchange).createToken},
+		{post, tokens, scoped("tokens:write", "leads:write"), quota.Write, (*exchange).createToken},
 		{get, tokens, scoped("tokens:read"), quota.Read, (*exchange).listTokens},
 		{get, tokens + "/{id}", scoped("tokens:read"), quota.Read, (*exchange).showToken},
-		{post, tokens + "/{id}/rotate", scoped("tokens:write"), quota.Write, (*exchange).rotateToken},
+		{post, tokens + "/{id}/rotate", scoped("tokens:write", "leads:write"), quota.Write, (*exchange).rotateToken},
 		{del, tokens + "/{id}", scoped("tokens:write"), quota.Write, (*exchange).deleteToken},
 		{get, tokens + "/{id}/events", scoped("audit:read"), quota.Read, (*exchange).listTokenEvents},
 		{get, "/api/v1/crm/audit/events", scoped("audit:read"), quota.Read, (*exchange).auditTrail},

@@ -11,6 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
 )
 
 const tokens = "/api/v1/crm/tokens"
@@ -63,6 +65,28 @@ func TestTokens_Lifecycle(t *testing.T) {
 	}
 	require.Equal(t, []string{"token.created", "token.rotated", "token.deleted"}, types)
 	require.NotContains(t, s.log.String(), old[len(old)-20:])
+}
+
+// A token captures and, by default, its answers show what is known of a person. A caller with tokens:write alone got all that.
+func TestTokens_IssuerNeedsTheirRights(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id, _ := s.token()
+	const body = `{"name":"mine","expiresInDays":1}`
+	issue := func(scope, path, body string) reply {
+		return s.send(call{method: http.MethodPost, path: path, credential: s.mint(s.account, scope), body: body})
+	}
+	for _, path := range []string{tokens, tokens + "/" + id + "/rotate"} {
+		require.Equal(t, "Scope leads:write required", issue("tokens:write leads:read", path, body).is(http.StatusForbidden).at("message"), path)
+		require.Equal(t, "Scope leads:read required", issue("tokens:write leads:write", path, body).is(http.StatusForbidden).at("message"), path)
+		require.Less(t, issue("tokens:write leads:write leads:read", path, body).status, 300, path)
+	}
+	hidden := false
+	s.provision(s.account, account.Settings{Features: []string{account.FeatureAPI}, TokensSeeLeads: &hidden})
+	for _, path := range []string{tokens, tokens + "/" + id + "/rotate"} {
+		require.Less(t, issue("tokens:write leads:write", path, body).status, 300, path)
+	}
+	s.send(call{method: http.MethodDelete, path: tokens + "/" + id, credential: s.mint(s.account, "tokens:write")}).is(http.StatusOK)
 }
 
 func TestTokens_ConcurrentCreations(t *testing.T) {

@@ -75,7 +75,7 @@ func (d *devCommand) Run(ctx context.Context, c cli.Output, unknown unknownSetti
 
 // demo provisions the demo account, unless it exists, and makes sure that it has an API token that works.
 func (d *devCommand) demo(ctx context.Context, app *service.App) (welcome, error) {
-	caller := command.Caller{Account: demoAccount, Actor: "system:dev"}
+	caller := command.Caller{Account: demoAccount, Actor: "system:dev", ReadsLeads: true}
 	found, err := app.Directory.ConfirmAccount(ctx, demoAccount)
 	if err != nil {
 		return welcome{}, err

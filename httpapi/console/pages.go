@@ -55,9 +55,9 @@ func pages() []page {
 		{get, "/audit/trail", audit, quota.Read, (*visit).trail},
 
 		{get, "/tokens", tokens, quota.Read, (*visit).tokens},
-		{post, "/tokens", tokensWrite, quota.Write, (*visit).createToken},
-		{get, "/tokens/{id}/rotate", tokensWrite, quota.Read, (*visit).confirmRotation},
-		{post, "/tokens/{id}/rotate", tokensWrite, quota.Write, (*visit).rotateToken},
+		{post, "/tokens", tokensWrite + " " + leadsWrite, quota.Write, (*visit).createToken},
+		{get, "/tokens/{id}/rotate", tokensWrite + " " + leadsWrite, quota.Read, (*visit).confirmRotation},
+		{post, "/tokens/{id}/rotate", tokensWrite + " " + leadsWrite, quota.Write, (*visit).rotateToken},
 		{get, "/tokens/{id}/delete", tokensWrite, quota.Read, (*visit).confirmDeletion},
 		{post, "/tokens/{id}/delete", tokensWrite, quota.Write, (*visit).deleteToken},
 

@@ -17,7 +17,8 @@ type tokenList struct {
 	Tokens   []query.Token // that hold a slot
 	Deleted  []query.Token // a part of them
 	Slots    int           // of an account
-	MayWrite bool
+	MayWrite bool // delete them
+	MayIssue bool // create and rotate them
 	Form     tokenForm
 	Issued   *issuedToken
 }
@@ -56,7 +57,7 @@ func (v *visit) tokenScreen(form tokenForm, issued *issuedToken) (screen, error)
 	}
 	shown := tokenList{
 		Tokens: held.Items, Deleted: deleted.Items, Slots: token.MaxPerAccount,
-		MayWrite: v.identity.May("tokens:write"), Form: form, Issued: issued, parts: p.parts(page, deleted.NextCursor),
+		MayWrite: v.identity.May("tokens:write"), MayIssue: v.identity.May("tokens:write") && v.identity.May("leads:write"), Form: form, Issued: issued, parts: p.parts(page, deleted.NextCursor),
 	}
 	list := v.get("tokens:read", "The tokens, deleted ones too", "/api/v1/crm/tokens")
 	return screen{name: "tokens", title: "API tokens", data: shown, live: v.reads(), calls: v.calls(list)}, nil
