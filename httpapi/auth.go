@@ -7,10 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/token"
@@ -193,70 +190,4 @@ func (x *exchange) confirmRefusal(err error) error {
 		return revoked
 	}
 	return err
-}
-
-// tokenIDs caches the ids of the tokens that exist, as the view of tokens shows them, so that the limit on look-ups can tell an
-// existing token from an invented one. New ids are read at most once a second.
-type tokenIDs struct {
-	now  func() time.Time
-	mu   sync.Mutex
-	ids  map[ulid.ULID]struct{}
-	last ulid.ULID // the newest
-	read time.Time
-}
-
-const (
-	tokenIDsKept  = 500_000         // 16 bytes each, plus the map
-	tokenIDsPause = time.Second     // between two reads
-	tokenIDsClock = 5 * time.Minute // maximum difference of the clocks of processes that generate ids
-)
-
-// has reports whether a token exists. Load returns the ids after one, in order. While one caller loads, others use the cached ids.
-func (t *tokenIDs) has(ctx context.Context, id string, load func(ctx context.Context, after string) ([]string, error)) bool {
-	wanted, err := ulid.ParseStrict(id)
-	if err != nil {
-		return false
-	}
-	if after, due := t.due(); due {
-		if found, err := load(ctx, after); err == nil {
-			t.add(found)
-		}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, known := t.ids[wanted]
-	return known
-}
-
-// due reports whether new ids are to be read, and after which one.
-func (t *tokenIDs) due() (after string, due bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.now()
-	if len(t.ids) >= tokenIDsKept || !t.read.IsZero() && now.Sub(t.read) < tokenIDsPause {
-		return "", false
-	}
-	t.read = now
-	if newest := t.last.Time(); newest > uint64(tokenIDsClock.Milliseconds()) {
-		var from ulid.ULID
-		_ = from.SetTime(newest - uint64(tokenIDsClock.Milliseconds())) // cannot overflow: it is earlier than a valid time
-		after = from.String()
-	}
-	return after, true
-}
-
-func (t *tokenIDs) add(found []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ids == nil {
-		t.ids = make(map[ulid.ULID]struct{}, len(found))
-	}
-	for _, text := range found {
-		if id, err := ulid.ParseStrict(text); err == nil && len(t.ids) < tokenIDsKept {
-			t.ids[id] = struct{}{}
-			if id.Compare(t.last) > 0 {
-				t.last = id
-			}
-		}
-	}
 }

@@ -47,22 +47,23 @@ func TestCredentials_GuessesDoNotBlockTokens(t *testing.T) {
 	_, value := s.token()
 	s.caughtUp()
 	restarted := serveOn(t, s.url, s.events, stopped)
-	answered := map[int]int{}
-	for range 150 {
-		guess, err := token.NewValue(ulid.Make().String(), rand.Reader)
-		require.NoError(t, err)
-		answered[restarted.status(guess.Reveal())]++
+	guesses := func(id func() string) (answered map[int]int) {
+		answered = map[int]int{}
+		for _, r := range concurrently(150, func(int) reply {
+			guess, err := token.NewValue(id(), rand.Reader)
+			require.NoError(t, err)
+			return restarted.send(call{method: http.MethodPost, path: leads, credential: guess.Reveal(), body: `{}`})
+		}) {
+			answered[r.status]++
+		}
+		return answered
 	}
+	answered := guesses(func() string { return ulid.Make().String() })
 	require.Equal(t, map[int]int{http.StatusUnauthorized: 100, http.StatusTooManyRequests: 50}, answered)
 	require.Equal(t, http.StatusBadRequest, restarted.status(value))
 	parsed, err := token.ParseValue(value)
 	require.NoError(t, err)
-	clear(answered)
-	for range 150 {
-		guess, err := token.NewValue(parsed.TokenID(), rand.Reader)
-		require.NoError(t, err)
-		answered[restarted.status(guess.Reveal())]++
-	}
+	answered = guesses(parsed.TokenID)
 	require.Equal(t, http.StatusBadRequest, restarted.status(value), "the token is cached")
 	require.Equal(t, 99, answered[http.StatusUnauthorized], "the look-ups of one token are bounded: %v", answered)
 }

@@ -128,7 +128,7 @@ func New(o Options) http.Handler {
 		Options: o, router: chi.NewRouter(), literal: map[string]bool{}, ids: newRequestIDs(o.Now),
 		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
-		senders: quota.NewLocal(addressesKept, o.Now), tokens: &tokenIDs{now: o.Now},
+		senders: quota.NewLocal(addressesKept, o.Now), tokens: newTokenIDs(o.Query.TokenIDs),
 		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
 	registerLender(o.Metrics, a.quotas)

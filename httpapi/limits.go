@@ -205,11 +205,17 @@ func (x *exchange) guessesLeft() error {
 
 // takeLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up by tokens that
 // do not exist, against the token's own quota, if a token with this id exists. So an existing token is accepted regardless of other
-// requests from its address, and the number of reads is bounded. The error is a limitError.
+// requests from its address, and the number of reads is bounded. The errors are a limitError and those of reading the list of tokens.
 func (x *exchange) takeLookup(id string) error {
 	used := x.takeFromAddress("lookup")
-	if !used.Allowed && x.tokens.has(x.ctx, id, x.Query.TokenIDs) {
-		used = x.failures.Take("token "+id, failureLimit)
+	if !used.Allowed {
+		exists, err := x.tokens.has(x.ctx, id)
+		if err != nil {
+			return err
+		}
+		if exists {
+			used = x.failures.Take("token "+id, failureLimit)
+		}
 	}
 	return x.allow(used)
 }

@@ -17,8 +17,8 @@ type tokenList struct {
 	Tokens   []query.Token // that hold a slot
 	Deleted  []query.Token // a part of them
 	Slots    int           // of an account
-	MayWrite bool // delete them
-	MayIssue bool // create and rotate them
+	MayWrite bool          // delete them
+	MayIssue bool          // create and rotate them
 	Form     tokenForm
 	Issued   *issuedToken
 }
