@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -21,13 +22,16 @@ type ChangeIntake struct {
 type IntakeChanged struct {
 	Intake   intake.State
 	Position eventstore.Position
+	Warnings []field.Warning // about secrets that went with a change of their target
 }
 
 // ChangeIntake decides on a change of an intake of the caller's account and appends it. From the answer on, every process decides on
 // arrivals by the new settings and secrets. When nothing changes, nothing is appended. The errors are intake.ErrNotFound,
 // field.Errors and those of the store and of IntakeSecrets.
 func (h *Handlers) ChangeIntake(ctx context.Context, cmd ChangeIntake) (IntakeChanged, error) {
-	return h.decideIntake(ctx, cmd.Caller, cmd.IntakeID, func(state intake.State, _ time.Time) (decided decidedIntake, err error) {
+	var warnings []field.Warning
+	answer, err := h.decideIntake(ctx, cmd.Caller, cmd.IntakeID, func(state intake.State, _ time.Time) (decided decidedIntake, err error) {
+		warnings = nil
 		secrets, err := h.ownSecrets(ctx, cmd.Caller, cmd.IntakeID, state)
 		if err != nil {
 			return decided, err
@@ -40,8 +44,14 @@ func (h *Handlers) ChangeIntake(ctx context.Context, cmd ChangeIntake) (IntakeCh
 		if after != secrets {
 			decided.secrets = &after
 		}
+		if secrets.AccessToken != "" && after.AccessToken == "" && cmd.Change.AccessToken == nil {
+			warnings = append(warnings, field.Warning{Field: "accessToken", Code: field.SecretRemoved,
+				Message: "was removed, because graphUrl has changed: send it again to use it there"})
+		}
 		return decided, nil
 	})
+	answer.Warnings = warnings
+	return answer, err
 }
 
 // ownSecrets returns the secrets of an intake of the caller's account.

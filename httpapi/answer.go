@@ -41,8 +41,9 @@ type envelope struct {
 	Code    string       `json:"code,omitzero"`
 	Errors  field.Errors `json:"errors,omitempty"`
 	// ArrivalID is of a capture whose fields are wrong, and which was kept.
-	ArrivalID string `json:"arrivalId,omitzero"`
-	Data      any    `json:"data,omitzero"`
+	ArrivalID string          `json:"arrivalId,omitzero"`
+	Warnings  []field.Warning `json:"warnings,omitempty"`
+	Data      any             `json:"data,omitzero"`
 }
 
 // capturedEnvelope is the body of the answer to a capture.

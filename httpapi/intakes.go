@@ -135,7 +135,7 @@ func (x *exchange) changeIntake() (answer, error) {
 		return answer{}, err
 	}
 	record, err := x.Query.IntakeAfter(x.ctx, id, changed.Intake)
-	return answer{position: changed.Position, body: envelope{Success: true, Data: record}}, err
+	return answer{position: changed.Position, body: envelope{Success: true, Data: record, Warnings: changed.Warnings}}, err
 }
 
 // rotateIntakeSecret replaces a secret by the body's, or else by a random one.

@@ -234,6 +234,20 @@ func TestIntakes_PreviewDiscarded(t *testing.T) {
 	}
 }
 
+func TestIntakes_ChangedTargetNeedsSecret(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.as(http.MethodPost, intakes, `{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`).is(http.StatusCreated)
+	path := intakes + "/" + created.at("data", "intakeId").(string)
+	changed := s.as(http.MethodPatch, path, `{"graphUrl":"https://graph.example.com"}`).is(http.StatusOK)
+	warning := changed.at("warnings").([]any)[0].(map[string]any)
+	require.Equal(t, "accessToken", warning["field"])
+	require.Equal(t, "SECRET_REMOVED", warning["code"])
+	for _, body := range []string{`{"graphUrl":"https://elsewhere.example.com"}`, `{"graphUrl":null,"accessToken":"again"}`, `{"name":"Page"}`} {
+		require.NotContains(t, s.as(http.MethodPatch, path, body).is(http.StatusOK).body, "warnings", body)
+	}
+}
+
 func TestIntakes_PreviewMeta(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -51,3 +51,13 @@ func (e Errors) Err() error {
 	}
 	return e
 }
+
+// Warning tells that something was taken in another way than its sender most likely meant. It never changes a status.
+type Warning struct {
+	Field   string `json:"field"` // as in Error
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// SecretRemoved is the code of a warning about a secret that was removed, because the target that it is sent to has changed.
+const SecretRemoved = "SECRET_REMOVED"

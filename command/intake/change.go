@@ -129,6 +129,9 @@ func (s State) Change(owner string, c Update, secrets Secrets, privateTargets bo
 	if settings.Challenge != s.Settings.Challenge {
 		after.Challenge = "" // the old secret is of another provider
 	}
+	if graphBase(settings) != graphBase(s.Settings) {
+		after.AccessToken = "" // a new address must not get the token of the old one
+	}
 	after, wrong = c.applySecrets(settings, after, wrong)
 	if wrong != nil {
 		return nil, secrets, wrong

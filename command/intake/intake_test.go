@@ -230,6 +230,31 @@ func TestChange_OnlyDifferences(t *testing.T) {
 	}
 }
 
+// The address that a caller sets got the token of the page.
+func TestChange_GraphURLRemovesToken(t *testing.T) {
+	t.Parallel()
+	s, secrets := live(t, intake.Update{
+		Name: new("Page"), Kind: new(intake.MetaLeadAds), Secret: new("app"), AccessToken: new("of the page"), GraphURL: new("https://graph.example.com/v1"),
+	})
+	for name, c := range map[string]struct {
+		change intake.Update
+		want   string
+	}{
+		"another address":          {intake.Update{GraphURL: new("https://elsewhere.example.com")}, ""},
+		"another path":             {intake.Update{GraphURL: new("https://graph.example.com/v2")}, ""},
+		"the default":              {intake.Update{GraphURL: new("")}, ""},
+		"the same address":         {intake.Update{GraphURL: new("https://graph.example.com/v1/"), Name: new("Shop")}, "of the page"},
+		"no address":               {intake.Update{Name: new("Shop")}, "of the page"},
+		"another address with one": {intake.Update{GraphURL: new("https://elsewhere.example.com"), AccessToken: new("new")}, "new"},
+	} {
+		changed, after, err := s.Change("acme", c.change, secrets, false)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, after.AccessToken, name)
+		require.Equal(t, "app", after.Secret, name)
+		require.Equal(t, c.want != "of the page", slices.Contains(changed.Changed, "accessToken"), name)
+	}
+}
+
 func TestChange_Refuses(t *testing.T) {
 	t.Parallel()
 	s, secrets := live(t, form)

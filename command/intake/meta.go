@@ -88,14 +88,18 @@ func leadgenID(value jsontext.Value) (string, bool) {
 	return id, id != "" && len(id) <= 40 && strings.Trim(id, "0123456789") == ""
 }
 
+// graphBase returns the address of the Graph API, without a slash at its end.
+func graphBase(settings event.IntakeSettings) string {
+	return strings.TrimRight(cmp.Or(settings.GraphURL, DefaultGraphURL), "/")
+}
+
 // LeadURL returns the address from which the announced lead is fetched. It contains the access token.
 func LeadURL(settings event.IntakeSettings, secrets Secrets, announcement []byte) (string, error) {
 	id, ok := leadgenID(announcement)
 	if !ok {
 		return "", errChanges
 	}
-	base := cmp.Or(settings.GraphURL, DefaultGraphURL)
-	return strings.TrimRight(base, "/") + "/" + id + "?access_token=" + url.QueryEscape(secrets.AccessToken), nil
+	return graphBase(settings) + "/" + id + "?access_token=" + url.QueryEscape(secrets.AccessToken), nil
 }
 
 var errFetched = errors.New("is not a lead of Meta's Graph API")
