@@ -15,11 +15,12 @@ type TestWebhookEndpoint struct {
 	WebhookID string
 }
 
-// RetryDelivery is the command that repeats a delivery. The caller must have checked that the delivery is the endpoint's.
+// RetryDelivery is the command that repeats a delivery. The caller must have checked that the delivery is the endpoint's, and of this type.
 type RetryDelivery struct {
 	Caller     Caller
 	WebhookID  string
 	DeliveryID string
+	Type       string // public name
 }
 
 // RetryFailedDeliveries is the command that repeats deliveries that have failed since a time. They must be of the endpoint.
@@ -51,16 +52,22 @@ func (h *Handlers) TestWebhookEndpoint(ctx context.Context, cmd TestWebhookEndpo
 	})
 }
 
-// RetryDelivery accepts a retry. The errors are those of a test.
+// RetryDelivery accepts a retry. The errors are those of a test and ErrLeadsHidden.
 func (h *Handlers) RetryDelivery(ctx context.Context, cmd RetryDelivery) (SendingAccepted, error) {
+	if webhook.OfLead(cmd.Type) && !cmd.Caller.ReadsLeads {
+		return SendingAccepted{}, ErrLeadsHidden
+	}
 	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) (event.Data, error) {
 		return state.Retry(cmd.Caller.Account, cmd.DeliveryID)
 	})
 }
 
-// RetryFailedDeliveries accepts retries; without deliveries, nothing is appended. The errors are those of a test and field.Errors.
+// RetryFailedDeliveries accepts retries; without deliveries, nothing is appended. The errors are those of a test, ErrLeadsHidden and field.Errors.
 func (h *Handlers) RetryFailedDeliveries(ctx context.Context, cmd RetryFailedDeliveries) (SendingAccepted, error) {
 	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, now time.Time) (event.Data, error) {
+		if state.SentLeads && !cmd.Caller.ReadsLeads {
+			return nil, ErrLeadsHidden
+		}
 		retried, err := state.RetryFailed(cmd.Caller.Account, cmd.Since, cmd.DeliveryIDs, now)
 		if len(cmd.DeliveryIDs) == 0 {
 			return nil, err

@@ -22,6 +22,7 @@ type UpdateWebhookEndpoint struct {
 type WebhookUpdated struct {
 	Endpoint webhook.State
 	Position eventstore.Position
+	Warnings []field.Warning // about headers that went with a change of the URL
 }
 
 // UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. Custom headers are stored after
@@ -29,10 +30,16 @@ type WebhookUpdated struct {
 // ErrLeadsHidden and those of the store and of Secrets.
 func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookEndpoint) (WebhookUpdated, error) {
 	var headers map[string]string
+	var warnings []field.Warning
 	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) (facts []event.Data, err error) {
 		facts, headers, err = state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
-		if err == nil && !cmd.Caller.ReadsLeads && slices.ContainsFunc(facts, directsLeads) {
+		if err == nil && !cmd.Caller.ReadsLeads && slices.ContainsFunc(facts, func(fact event.Data) bool { return directsLeads(state, fact) }) {
 			err = ErrLeadsHidden
+		}
+		warnings = nil
+		if headers != nil && cmd.Change.Headers == nil {
+			warnings = append(warnings, field.Warning{Field: "headers", Code: field.SecretRemoved,
+				Message: "were removed, because url has changed: send them again to use them there"})
 		}
 		return facts, err
 	})
@@ -42,7 +49,7 @@ func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookE
 			err = h.noSecret(ctx, cmd.WebhookID)
 		}
 	}
-	return WebhookUpdated{Endpoint: changed.state, Position: changed.position}, err
+	return WebhookUpdated{Endpoint: changed.state, Position: changed.position, Warnings: warnings}, err
 }
 
 // noSecret returns why an endpoint has no secret: it was deleted meanwhile, or its secret is lost, for example after a restore of
@@ -58,11 +65,16 @@ func (h *Handlers) noSecret(ctx context.Context, webhookID string) error {
 	return field.Errors{{Field: "headers", Message: "cannot be stored: the signing secret of this endpoint is lost; rotate it first"}}
 }
 
-// directsLeads reports whether a fact changes which events of leads an endpoint is sent, or where to.
-func directsLeads(fact event.Data) bool {
+// directsLeads reports whether a fact changes which events of leads an endpoint is sent, or where these or earlier ones are sent.
+func directsLeads(before webhook.State, fact event.Data) bool {
 	updated, is := fact.(event.WebhookUpdated)
-	return is && webhook.SubscribesToLeads(updated.Events) &&
-		slices.ContainsFunc(updated.Changed, func(name string) bool { return name == "url" || name == "events" || name == "filter" })
+	if !is {
+		return false
+	}
+	sends := webhook.SubscribesToLeads(updated.Events)
+	return slices.ContainsFunc(updated.Changed, func(name string) bool {
+		return sends && (name == "events" || name == "filter") || (sends || before.SentLeads) && name == "url"
+	})
 }
 
 // changedEndpoint is an endpoint after a decision.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
@@ -197,4 +198,52 @@ func TestDeleteWebhook_RetriesSecret(t *testing.T) {
 	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
 	require.ErrorIs(t, err, webhook.ErrNotFound)
 	require.False(t, exists())
+}
+
+// A caller with webhooks:write changed an endpoint's URL and retried a delivery of a lead, which arrived there.
+func TestRetryDelivery_LeadNeedsLeadsRead(t *testing.T) {
+	t.Parallel()
+	p := newWorld(t).process()
+	id := p.register(t)
+	reader, writer := owner, owner
+	writer.ReadsLeads = false
+	delivery := webhook.DeliveryID(ulid.Make(), ulid.Make(), id, 0)
+	for name, c := range map[string]struct {
+		caller command.Caller
+		of     string
+		want   error
+	}{
+		"a lead, by a reader": {reader, "lead.created", nil}, "a lead": {writer, "lead.created", command.ErrLeadsHidden},
+		"an erasure": {writer, "lead.erased", command.ErrLeadsHidden}, "a token": {writer, "token.created", nil}, "a test": {writer, "webhook.test", nil},
+	} {
+		_, err := p.RetryDelivery(t.Context(), command.RetryDelivery{Caller: c.caller, WebhookID: id, DeliveryID: delivery, Type: c.of})
+		require.ErrorIs(t, err, c.want, name)
+	}
+}
+
+// The URL that a caller sets got the headers of the one before.
+func TestUpdateWebhook_NewURLRemovesHeaders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	id := p.register(t)
+	update := func(change webhook.Change) command.WebhookUpdated {
+		updated, err := p.UpdateWebhookEndpoint(t.Context(), command.UpdateWebhookEndpoint{Caller: owner, WebhookID: id, Change: change})
+		require.NoError(t, err)
+		return updated
+	}
+	stored := func() any {
+		headers, _ := w.secrets.headers.Load(id)
+		return headers
+	}
+	key := map[string]string{"Authorization": "key"}
+	require.Empty(t, update(webhook.Change{Headers: key}).Warnings)
+	require.Empty(t, update(webhook.Change{URL: new("https://hooks.example.com/in"), RateLimit: new(3.0)}).Warnings, "the same URL")
+	require.Equal(t, key, stored())
+	moved := update(webhook.Change{URL: new("https://hooks.example.com/other")})
+	require.Equal(t, "headers", moved.Warnings[0].Field)
+	require.Empty(t, moved.Endpoint.HeaderNames)
+	require.Empty(t, stored())
+	require.Empty(t, update(webhook.Change{URL: new("https://hooks.example.com/third"), Headers: key}).Warnings)
+	require.Equal(t, key, stored())
 }

@@ -231,7 +231,14 @@ func TestWebhooks_LeadEventsNeedLeadsRead(t *testing.T) {
 	send(writer, http.MethodPost, leadPath+"/replay", replay, http.StatusForbidden)
 	send(writer, http.MethodPost, tokenPath+"/replay", replay, http.StatusForbidden)
 	send(reader, http.MethodPost, leadPath+"/replay", replay, http.StatusAccepted)
+	// The endpoint may have deliveries of leads, which a retry would send to the new URL.
 	send(writer, http.MethodPatch, leadPath, `{"events":["token.created"]}`, http.StatusOK)
+	send(writer, http.MethodPatch, leadPath, `{"url":"https://example.com/hers"}`, http.StatusForbidden)
+	const failed = `{"since":"2026-01-01T00:00:00Z"}`
+	send(writer, http.MethodPost, leadPath+"/retry-failed", failed, http.StatusForbidden)
+	send(reader, http.MethodPost, leadPath+"/retry-failed", failed, http.StatusAccepted)
+	send(writer, http.MethodPost, tokenPath+"/retry-failed", failed, http.StatusAccepted)
+	send(reader, http.MethodPatch, leadPath, `{"url":"https://example.com/hers"}`, http.StatusOK)
 }
 
 func TestConsole_LeadEventsNeedLeadsRead(t *testing.T) {
@@ -242,8 +249,9 @@ func TestConsole_LeadEventsNeedLeadsRead(t *testing.T) {
 	b.signIn(b.mint(ownAccount, "webhooks:read webhooks:write"))
 	require.NotContains(t, b.get(at).body, "/replay")
 	for path, form := range map[string][]string{
-		"/console/webhooks": {"url", "https://example.com/mine", "events", "lead.created"},
-		at + "/replay":      {"since", "2026-01-01T00:00"},
+		"/console/webhooks":  {"url", "https://example.com/mine", "events", "lead.created"},
+		at + "/replay":       {"since", "2026-01-01T00:00"},
+		at + "/retry-failed": {"since", "2026-01-01T00:00"},
 	} {
 		refused := b.post(path, form...)
 		require.Equal(t, http.StatusForbidden, refused.status, path)

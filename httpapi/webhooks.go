@@ -79,7 +79,7 @@ func (x *exchange) updateEndpoint() (answer, error) {
 		return answer{}, err
 	}
 	endpoint, err := x.Query.EndpointAfter(x.ctx, id, updated.Endpoint)
-	return answer{position: updated.Position, body: envelope{Success: true, Data: endpoint}}, err
+	return answer{position: updated.Position, body: envelope{Success: true, Data: endpoint, Warnings: updated.Warnings}}, err
 }
 
 // rotatedSecret is the answer of a rotation.
@@ -181,7 +181,9 @@ func (x *exchange) retryDelivery() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	accepted, err := x.Commands.RetryDelivery(x.ctx, command.RetryDelivery{Caller: x.caller, WebhookID: id, DeliveryID: delivery.DeliveryID})
+	accepted, err := x.Commands.RetryDelivery(x.ctx, command.RetryDelivery{
+		Caller: x.caller, WebhookID: id, DeliveryID: delivery.DeliveryID, Type: delivery.Type,
+	})
 	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: delivery.DeliveryID}, err)
 }
 

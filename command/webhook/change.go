@@ -17,7 +17,7 @@ type Change struct {
 	Filter      *string
 	Ordering    *string
 	RateLimit   *float64
-	Headers     map[string]string // empty and not nil means none
+	Headers     map[string]string // empty and not nil means none; nil with another URL too
 	Enabled     *bool
 }
 
@@ -54,6 +54,7 @@ func (s State) Update(account string, c Change, privateTargets bool) (decided []
 func (c Change) apply(s event.WebhookSettings, privateTargets bool) (_ event.WebhookSettings, headers map[string]string, err error) {
 	var wrong field.Errors
 	var message string
+	before := s.URL
 	note := func(name string) {
 		if message != "" {
 			wrong.Add(name, message)
@@ -86,6 +87,9 @@ func (c Change) apply(s event.WebhookSettings, privateTargets bool) (_ event.Web
 	if c.RateLimit != nil {
 		s.RateLimit, message = *c.RateLimit, wrongRate(*c.RateLimit)
 		note("rateLimit")
+	}
+	if c.Headers == nil && s.URL != before && len(s.HeaderNames) > 0 {
+		c.Headers = map[string]string{} // another URL must not get the headers of the one before
 	}
 	if c.Headers != nil {
 		var faults field.Errors

@@ -88,8 +88,11 @@ func Subscribes(events []string, name string) bool {
 
 // SubscribesToLeads reports whether an endpoint with these events is sent events of leads.
 func SubscribesToLeads(events []string) bool {
-	return slices.ContainsFunc(EventTypes(), func(name string) bool { return strings.HasPrefix(name, "lead.") && Subscribes(events, name) })
+	return slices.ContainsFunc(EventTypes(), func(name string) bool { return OfLead(name) && Subscribes(events, name) })
 }
+
+// OfLead reports whether deliveries of a public type have the data of a lead.
+func OfLead(name string) bool { return strings.HasPrefix(name, "lead.") }
 
 // Phase is a stage in the life of an endpoint.
 type Phase int
@@ -115,6 +118,7 @@ type State struct {
 	Since          time.Time // since when it has been enabled with this URL; failures that began earlier do not count
 	Replays        int       // number of requested replays
 	Replaying      bool      // the latest of them has not ended
+	SentLeads      bool      // it has been sent events of leads, so deliveries may have their data
 	PreviousUntil  time.Time // until when the secret before the current one signs; zero: it is the first
 }
 
@@ -125,11 +129,13 @@ func Evolve(s State, fact event.Fact) State {
 	case event.WebhookRegistered:
 		s.Phase, s.Account, s.CreatedAt, s.Since = Live, fact.Metadata.Account, fact.At, fact.At
 		s.WebhookSettings, s.Slot = data.WebhookSettings, data.Slot
+		s.SentLeads = SubscribesToLeads(data.Events)
 	case event.WebhookUpdated:
 		if data.URL != s.URL {
 			s.Since = fact.At
 		}
 		s.WebhookSettings = data.WebhookSettings
+		s.SentLeads = s.SentLeads || SubscribesToLeads(data.Events)
 	case event.WebhookDisabled:
 		s.DisabledReason, s.DisabledAt, s.Replaying = data.Reason, fact.At, false
 	case event.WebhookEnabled:

@@ -303,12 +303,15 @@ func (v *visit) delivery() (screen, error) {
 
 // retryDelivery queues a delivery again. The endpoint and the delivery must be the account's.
 func (v *visit) retryDelivery() (screen, error) {
-	id, delivery := v.id("id"), v.id("delivery")
-	if _, err := v.Query.Delivery(v.ctx, v.identity.Account, id, delivery, v.caller.ReadsLeads); err != nil {
+	id := v.id("id")
+	delivery, err := v.Query.Delivery(v.ctx, v.identity.Account, id, v.id("delivery"), v.caller.ReadsLeads)
+	if err != nil {
 		return screen{}, missing(err, errNoDelivery)
 	}
-	_, err := v.Commands.RetryDelivery(v.ctx, command.RetryDelivery{Caller: v.caller, WebhookID: id, DeliveryID: delivery})
-	return screen{redirect: v.path("/webhooks/" + id + "/deliveries/" + delivery)}, err
+	_, err = v.Commands.RetryDelivery(v.ctx, command.RetryDelivery{
+		Caller: v.caller, WebhookID: id, DeliveryID: delivery.DeliveryID, Type: delivery.Type,
+	})
+	return screen{redirect: v.path("/webhooks/" + id + "/deliveries/" + delivery.DeliveryID)}, err
 }
 
 // retryFailed queues deliveries again that have failed since a time.
