@@ -153,7 +153,7 @@ func TestAccounts_TokensSeeLeads(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	admin := s.mint("admins", "admin")
-	path := "/api/v1/admin/accounts/new_one"
+	path := accounts + s.id("new_one")
 	for body, want := range map[string]any{
 		`{}`: true, `{"tokensSeeLeads":null}`: true, `{"tokensSeeLeads":true}`: true, `{"tokensSeeLeads":false}`: false,
 	} {
@@ -327,7 +327,7 @@ func TestUnprovisionedAccount_IsForbidden(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, refused.status)
 	require.Contains(t, refused.body, "This account is not provisioned")
 
-	provisioned := b.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/ghost", credential: admin, body: `{}`}).is(http.StatusOK)
+	provisioned := b.send(call{method: http.MethodPut, path: accounts + b.id("ghost"), credential: admin, body: `{}`}).is(http.StatusOK)
 	b.send(call{method: http.MethodGet, path: after(tokens, provisioned), credential: allScopes}).is(http.StatusOK)
 	b.send(call{method: http.MethodPost, path: tokens, credential: allScopes, body: `{"name":"form","expiresInDays":30}`}).is(http.StatusCreated)
 }
@@ -338,7 +338,7 @@ func TestAdminScope_Configured(t *testing.T) {
 	require.NoError(t, err)
 	s := start(t, func(o *httpapi.Options) { o.JWT = verifier })
 	put := func(scope string) reply {
-		return s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/new_one", credential: s.mint("admins", scope), body: `{}`})
+		return s.send(call{method: http.MethodPut, path: accounts + s.id("new_one"), credential: s.mint("admins", scope), body: `{}`})
 	}
 	put("leadlog:admin").is(http.StatusOK)
 	for _, scope := range []string{"admin", "leads:read", ""} {
@@ -373,7 +373,7 @@ func TestAnswers_AreNotStored(t *testing.T) {
 // The caller's X-Request-Id once remained on the log after the erasure of the person.
 func TestRequestID_ForgottenWithPerson(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	const id = "asha@example.com/9876543210"
 	own := map[string]string{"X-Request-Id": id, "Idempotency-Key": "k"}
 	captured := s.captureFull(http.StatusCreated, own)

@@ -14,7 +14,7 @@ func TestAccount_ProvisionedByAdministrator(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	admin := s.mint("admins", "admin")
-	path := "/api/v1/admin/accounts/new_one"
+	path := accounts + s.id("new_one")
 	put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"name":"New","features":["crm_api"],"region":"us","rateBurst":5}`}).is(http.StatusOK)
 	shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin}).is(http.StatusOK)
 	require.Equal(t, put.at("data"), shown.at("data"))
@@ -37,7 +37,7 @@ func TestAccount_RejectsUnknownSetting(t *testing.T) {
 	s := start(t)
 	admin := s.mint("admins", "admin")
 	put := func(body string) reply {
-		return s.send(call{method: http.MethodPut, path: accounts + "new_one", credential: admin, body: body})
+		return s.send(call{method: http.MethodPut, path: accounts + s.id("new_one"), credential: admin, body: body})
 	}
 	first := put(`{"name":"New","features":["crm_api"],"rateBurst":5}`)
 	require.Equal(t, http.StatusOK, first.status, first.raw)
@@ -48,7 +48,7 @@ func TestAccount_RejectsUnknownSetting(t *testing.T) {
 	for _, empty := range []string{"", " \n"} {
 		require.Equal(t, []string{"body"}, put(empty).fieldsNamed())
 	}
-	shown := s.send(call{method: http.MethodGet, path: after(accounts+"new_one", first), credential: admin})
+	shown := s.send(call{method: http.MethodGet, path: after(accounts+s.id("new_one"), first), credential: admin})
 	require.Equal(t, first.at("data"), shown.at("data"))
 
 	echo, err := json.Marshal(shown.at("data"))
@@ -68,7 +68,7 @@ func TestAccount_VisitorDays(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	admin := s.mint(ownAccount, "admin")
-	const path = "/api/v1/admin/accounts/" + ownAccount
+	path := accounts + s.account
 	for body, want := range map[string]float64{`{}`: 395, `{"visitorDays":null}`: 395, `{"visitorDays":1}`: 1, `{"visitorDays":3650}`: 3650} {
 		put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusOK)
 		require.EqualValues(t, want, put.at("data", "visitorDays"), body)
@@ -85,7 +85,7 @@ func TestAccount_QuarantineAndWonStages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	admin := s.mint(ownAccount, "admin")
-	const path = "/api/v1/admin/accounts/" + ownAccount
+	path := accounts + s.account
 	for _, c := range []struct {
 		body       string
 		quarantine bool

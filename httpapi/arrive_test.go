@@ -111,12 +111,7 @@ func TestArrive_Refusals(t *testing.T) {
 	resource := intakes + "/" + created.at("data", "intakeId").(string)
 	body := `{"phone":"9876543210"}`
 	large := `{"phone":"9876543210","x":"` + strings.Repeat("x", 1<<20) + `"}`
-	head := func() any {
-		position, err := s.store.Head(t.Context())
-		require.NoError(t, err)
-		return position
-	}
-	before := head()
+	before := s.last()
 	for name, c := range map[string]struct {
 		path, body string
 		header     map[string]string
@@ -139,7 +134,7 @@ func TestArrive_Refusals(t *testing.T) {
 	r := s.deliver(path, `{"phone":"9876543210","x":"`+base64.StdEncoding.EncodeToString(random)+`"}`, validProof).is(http.StatusRequestEntityTooLarge)
 	require.Equal(t, "Request body, with its headers and query, must be at most 700 KiB after compression", r.at("message"))
 	require.Equal(t, http.StatusMethodNotAllowed, s.request(call{method: http.MethodGet, path: path}).status)
-	require.Equal(t, before, head(), "a refused post appends nothing")
+	require.Equal(t, before, s.last(), "a refused post appends nothing")
 	s.as(http.MethodPatch, resource, `{"enabled":false}`).is(http.StatusOK)
 	s.deliver(path, body, validProof).is(http.StatusNotFound)
 	s.as(http.MethodPatch, resource, `{"enabled":true}`).is(http.StatusOK)
@@ -170,7 +165,7 @@ func TestArrive_StoresIncompressibleBodies(t *testing.T) {
 func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serveOn(t, s.url, s.events)
+	other := s.another()
 	path, created := s.createIntake(`{"name":"Shop","kind":"razorpay"}`)
 	resource := intakes + "/" + created.at("data", "intakeId").(string)
 	form, formCreated := s.createIntake(`{"name":"Form","kind":"form","honeypot":"url"}`)
@@ -312,7 +307,7 @@ func TestArrive_MetaChallenge(t *testing.T) {
 	require.Equal(t, first.raw, s.deliver(path, body, signed).is(http.StatusOK).raw)
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType()}, s.arrival(first))
 	require.Eventually(t, func() bool {
-		return pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.arrival`) == 2
+		return s.count(`SELECT count(*) FROM views.arrival WHERE account = $1`, s.account) == 2
 	}, time.Minute, 5*time.Millisecond)
 }
 
@@ -329,7 +324,7 @@ func TestArrive_MetaChangesAreIndependent(t *testing.T) {
 	require.Equal(t, first.raw, s.deliver(path, body, signed).is(http.StatusOK).raw)
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(first))
 	require.Eventually(t, func() bool {
-		return pgtest.Value[string](t, s.pool, `SELECT coalesce(string_agg(state, ' ' ORDER BY state), '') FROM views.arrival`) ==
+		return pgtest.Value[string](t, s.pool, `SELECT coalesce(string_agg(state, ' ' ORDER BY state), '') FROM views.arrival WHERE account = $1`, s.account) ==
 			"quarantined quarantined received"
 	}, time.Minute, 5*time.Millisecond)
 }

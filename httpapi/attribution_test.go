@@ -98,7 +98,7 @@ func TestAttribution_StageHistory(t *testing.T) {
 // An answer as of a position has the same bytes after later arrivals, changes, joins, settings, an erasure and a rebuild.
 func TestAttribution_AsOfIsReproducible(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	into, from := s.twoLeads()
 	for _, id := range []string{into, from} {
 		s.as(http.MethodPatch, leads+"/"+id, `{"status":"won","opportunityValue":10}`).is(http.StatusOK)

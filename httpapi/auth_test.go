@@ -32,7 +32,7 @@ func TestCredentials_JunkDoesNotBlockTokens(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, value := s.token()
-	restarted := serveOn(t, s.url, s.events, stopped)
+	restarted := s.another(stopped)
 	for range 200 {
 		require.Equal(t, http.StatusUnauthorized, restarted.status(value[:len(value)-1]+"!"))
 		restarted.status(s.jwt[:len(s.jwt)-8] + "AAAAAAAA")
@@ -46,7 +46,7 @@ func TestCredentials_GuessesDoNotBlockTokens(t *testing.T) {
 	s := start(t)
 	_, value := s.token()
 	s.caughtUp()
-	restarted := serveOn(t, s.url, s.events, stopped)
+	restarted := s.another(stopped)
 	guesses := func(id func() string) (answered map[int]int) {
 		answered = map[int]int{}
 		for _, r := range concurrently(150, func(int) reply {
@@ -70,7 +70,7 @@ func TestCredentials_GuessesDoNotBlockTokens(t *testing.T) {
 
 func TestCredentials_UntrustedProxyIsReported(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, unchanged)
 	for range 3 {
 		s.request(call{method: http.MethodGet, path: "/healthz", header: map[string]string{"X-Forwarded-For": "198.51.100.7"}})
 	}
@@ -87,7 +87,7 @@ func TestJWKS_NoKeysYetIsUnavailable(t *testing.T) {
 	s := start(t, func(o *httpapi.Options) { o.JWT = verifier })
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	claims := jwt.MapClaims{"sub": "ann", "account_id": ownAccount, "exp": time.Now().Add(time.Hour).Unix()}
+	claims := jwt.MapClaims{"sub": "ann", "account_id": s.account, "exp": time.Now().Add(time.Hour).Unix()}
 	unsigned := jwt.NewWithClaims(jwt.SigningMethodES256, claims)
 	unsigned.Header["kid"] = "k"
 	good, err := unsigned.SignedString(key)
@@ -106,7 +106,7 @@ const accounts = "/api/v1/admin/accounts/"
 // issued returns a JWT of the test's account with an earlier time of issue.
 func (s *service) issued(ago time.Duration) string {
 	s.t.Helper()
-	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: ownAccount, Subject: "ann", TTL: 2 * time.Hour}, time.Now().Add(-ago))
+	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: s.account, Subject: "ann", TTL: 2 * time.Hour}, time.Now().Add(-ago))
 	require.NoError(s.t, err)
 	return text
 }
@@ -115,7 +115,7 @@ func (s *service) issued(ago time.Duration) string {
 func (s *service) revoke(before time.Time) {
 	s.t.Helper()
 	r := s.send(call{
-		method: http.MethodPut, path: accounts + ownAccount, credential: s.mint("operators", "admin"),
+		method: http.MethodPut, path: accounts + s.account, credential: s.mint("operators", "admin"),
 		body: fmt.Sprintf(`{"features":["crm_api"],"jwtNotBefore":%q}`, before.Format(time.RFC3339)),
 	}).is(http.StatusOK)
 	require.Equal(s.t, before.UTC().Format("2006-01-02T15:04:05.000Z"), r.at("data", "jwtNotBefore"))
@@ -124,14 +124,14 @@ func (s *service) revoke(before time.Time) {
 func TestRevocation_InEveryProcess(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serve(t, s.url) // this process caches the account
+	other := s.another() // this process caches the account
 	old, fresh := s.issued(time.Hour), s.issued(0)
 	withoutIssueTime, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
-		"sub": "ann", "account_id": ownAccount, "exp": time.Now().Add(time.Hour).Unix(),
+		"sub": "ann", "account_id": s.account, "exp": time.Now().Add(time.Hour).Unix(),
 	}).SignedString([]byte(jwtSecret))
 	require.NoError(t, err)
 	future, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
-		"sub": "ann", "account_id": ownAccount, "iat": time.Now().UnixMilli(), "exp": time.Now().Add(time.Hour).Unix(),
+		"sub": "ann", "account_id": s.account, "iat": time.Now().UnixMilli(), "exp": time.Now().Add(time.Hour).Unix(),
 	}).SignedString([]byte(jwtSecret))
 	require.NoError(t, err)
 	id, value := s.token()
@@ -176,7 +176,7 @@ func TestRevocation_RejectsFutureTime(t *testing.T) {
 	s := start(t)
 	admin := s.mint("operators", "admin")
 	put := func(body string) reply {
-		return s.send(call{method: http.MethodPut, path: accounts + ownAccount, credential: admin, body: body})
+		return s.send(call{method: http.MethodPut, path: accounts + s.account, credential: admin, body: body})
 	}
 	before := time.Now().Add(-time.Hour).Truncate(time.Second)
 	s.revoke(before)
@@ -184,7 +184,7 @@ func TestRevocation_RejectsFutureTime(t *testing.T) {
 	require.Equal(t, http.StatusOK, kept.status, kept.raw)
 	require.Equal(t, []any{"a", "b"}, kept.at("data", "stages"))
 	require.Equal(t, before.UTC().Format("2006-01-02T15:04:05.000Z"), kept.at("data", "jwtNotBefore"), "a change of stages keeps the revocation")
-	shown := s.send(call{method: http.MethodGet, path: after(accounts+ownAccount, kept), credential: admin})
+	shown := s.send(call{method: http.MethodGet, path: after(accounts+s.account, kept), credential: admin})
 	require.Equal(t, kept.at("data"), shown.at("data"))
 
 	for _, body := range []string{
@@ -199,7 +199,7 @@ func TestRevocation_RejectsFutureTime(t *testing.T) {
 func TestRevocation_EndsRunningBatch(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serve(t, s.url)
+	other := s.another()
 	w := s.wire(s.issued(time.Hour))
 	w.send(`{"email":"p0@example.com"}` + "\n")
 	answers := w.answers()

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
-	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -131,7 +130,7 @@ func TestBatch_LineAnsweredAsCapture(t *testing.T) {
 
 func TestBatch_LinesOfOnePersonInOrder(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	s := unlimited(t)
 	s.capture(`{"phone":"9876599999","email":"known@example.com"}`).is(http.StatusCreated)
 	// Phone and email belong to the same person by an earlier line or by the log, which the line itself does not show.
 	const people = 20
@@ -195,8 +194,7 @@ func TestBatch_PositionOfLastEvent(t *testing.T) {
 	require.Equal(t, `"capture";q=100;w=10`, response.Header.Get("RateLimit-Policy"))
 	_, err = new(bytes.Buffer).ReadFrom(response.Body)
 	require.NoError(t, err)
-	head := storetest.Head(t, s.store)
-	require.Equal(t, fmt.Sprint(head), response.Trailer.Get("X-Log-Position"))
+	require.Equal(t, fmt.Sprint(s.last()), response.Trailer.Get("X-Log-Position"))
 	var remaining int
 	_, err = fmt.Sscanf(response.Trailer.Get("RateLimit"), `"capture";r=%d;t=%d`, &remaining, new(int)) // t is 0 when the bucket is full
 	require.NoError(t, err, response.Trailer.Get("RateLimit"))
@@ -223,8 +221,8 @@ func TestBatch_IdempotencyKey(t *testing.T) {
 		`{"phone":"12"}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}`
 	first := s.sendBatch(body, "Idempotency-Key", "k").lines(t)
 	require.Equal(t, []int{201, 200, 400, 200, 409}, statuses(first))
-	head := storetest.Head(t, s.store)
-	for _, process := range []*service{s, serve(t, s.url)} {
+	head := s.last()
+	for _, process := range []*service{s, s.another()} {
 		again := process.sendBatch(body, "Idempotency-Key", "k").lines(t)
 		for i := range first {
 			want := first[i]["status"] != 400.0
@@ -233,8 +231,7 @@ func TestBatch_IdempotencyKey(t *testing.T) {
 			require.Equal(t, first[i], again[i])
 		}
 	}
-	now := storetest.Head(t, s.store)
-	require.Equal(t, head, now, "a repeat appends nothing")
+	require.Equal(t, head, s.last(), "a repeat appends nothing")
 	changed := s.sendBatch(strings.Replace(body, "Asha", "Ravi", 1), "Idempotency-Key", "k").lines(t)
 	require.Equal(t, []int{201, 409, 400, 200, 409}, statuses(changed))
 	require.Equal(t, "IDEMPOTENCY_KEY_REUSED", changed[1]["code"])
@@ -266,7 +263,7 @@ func TestBatch_Authorization(t *testing.T) {
 
 func TestBatch_Limits(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	s := unlimited(t)
 	lines := s.sendBatch(strings.Repeat("{}\n", 10_001) + strings.Repeat("{\"phone\":\"9876543210\"}\n", 2_000)).lines(t)
 	require.Len(t, lines, 10_001)
 	require.InDelta(t, 400, lines[9_999]["status"], 0)
@@ -362,7 +359,7 @@ func TestBatchStream_AnswersBeforeNextLine(t *testing.T) {
 // so a server that stopped reading until they are read would deadlock.
 func TestBatchStream_ClientReadsLast(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	s := unlimited(t)
 	value := strings.Repeat("x", 1900)
 	var fields strings.Builder
 	for i := range 40 {
@@ -386,7 +383,7 @@ func TestBatchStream_ClientReadsLast(t *testing.T) {
 // TestBatchStream_ClientDisconnects cuts the connection in the middle of a line.
 func TestBatchStream_ClientDisconnects(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 }) // with a log output of its own
 	for round := range 3 {
 		w := s.wire(s.jwt)
 		for i := range 150 {
@@ -480,7 +477,7 @@ func TestBatchStream_EndsAfterLongSilence(t *testing.T) {
 func TestBatchStream_RevokedMidway(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serve(t, s.url)
+	other := s.another()
 	id, value := s.token()
 	w := s.wire(value)
 	var answers *bufio.Reader

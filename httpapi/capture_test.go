@@ -37,7 +37,7 @@ func TestCapture_CreatesAndMerges(t *testing.T) {
 
 	one := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string), merged), "").is(http.StatusOK)
 	require.Equal(t, "asha@example.com", one.at("data", "email"))
-	require.Equal(t, "127.0.0.1", one.at("data", "metadata", "ip"))
+	require.Equal(t, s.address, one.at("data", "metadata", "ip"))
 	require.Equal(t, "Go-http-client/1.1", one.at("data", "metadata", "userAgent"))
 
 	sources := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string)+"/sources", merged), "").is(http.StatusOK)
@@ -152,7 +152,7 @@ func TestAuth_NoVerifierRejectsJWT(t *testing.T) {
 func TestAuth_RevokedTokenHidesPlan(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serve(t, s.url)
+	other := s.another()
 	id, value := s.token()
 	c := call{method: http.MethodPost, path: leads, credential: value, body: `{}`}
 	s.send(c).is(http.StatusBadRequest)
@@ -192,8 +192,8 @@ func TestQuota_AccountRateInEveryProcess(t *testing.T) {
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	s.capture(`{"phone":"9876543211"}`).is(http.StatusTooManyRequests)
 
-	serveOn(t, s.url, s.events).send(call{
-		method: http.MethodPut, path: "/api/v1/admin/accounts/" + ownAccount, credential: s.mint("admins", "admin"),
+	s.another().send(call{
+		method: http.MethodPut, path: accounts + s.account, credential: s.mint("admins", "admin"),
 		body: `{"features":["crm_api"],"rateLimit":0}`,
 	}).is(http.StatusOK)
 	offset.Store(int64(2 * time.Second)) // a cached account is refreshed at most once a second
@@ -239,7 +239,7 @@ func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
 func TestQuota_SharedBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	one := start(t)
-	other := serve(t, one.url)
+	other := one.another()
 	slow, burst := 1e-6, 6
 	one.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &slow, RateBurst: &burst})
 	statuses := map[int]int{}
@@ -342,7 +342,7 @@ func TestDryRun_RejectsUnclearFlag(t *testing.T) {
 func TestDryRun_AuthorizationAndQuota(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 2 })
-	other := serve(t, s.url)
+	other := s.another()
 	id, value := s.token()
 	s.dryRun(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	other.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)

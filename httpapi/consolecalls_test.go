@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/leadlog/leadlog/httpapi"
 )
 
 // printedCall is a call of the API that a page of the console offers to copy.
@@ -48,7 +46,7 @@ func (b *browser) printed(page string) (calls []printedCall, commands []string) 
 // Each printed call succeeds with the scope that the page names. The first call of a list returns the rows that the list shows.
 func TestConsole_PrintedCallsWork(t *testing.T) {
 	t.Parallel()
-	b := browse(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	b := unlimited(t).browser()
 	b.fanOut()
 	b.signIn(b.jwt)
 	won := b.capture(`{"name":"Asha O'Neil","phone":"9876543210","status":"won","opportunityValue":10,"metadata":{"source":"website"}}`).at("data", "leadId").(string)
@@ -115,17 +113,17 @@ func TestConsole_PrintedCallsWork(t *testing.T) {
 
 	require.Empty(t, printedCalls.FindAllString(b.get("/console/leads?phone=12").body, -1), "a page with an invalid filter prints no call")
 	for page, want := range map[string]string{
-		"/leads?createdSince=2026-01-02":                         "leadlog export leads --account acme --since 2026-01-02T00:00:00Z",
-		"/leads?createdUntil=2026-01-02":                         "leadlog export leads --account acme --until 2026-01-03T00:00:00Z",
+		"/leads?createdSince=2026-01-02":                         "leadlog export leads --account ACCOUNT --since 2026-01-02T00:00:00Z",
+		"/leads?createdUntil=2026-01-02":                         "leadlog export leads --account ACCOUNT --until 2026-01-03T00:00:00Z",
 		"/leads?status=won":                                      "",
-		"/audit?since=2026-01-02":                                "leadlog export tokens --account acme --since 2026-01-02T00:00:00Z",
+		"/audit?since=2026-01-02":                                "leadlog export tokens --account ACCOUNT --since 2026-01-02T00:00:00Z",
 		"/audit?tokenId=" + token:                                "",
-		"/sources?since=2026-01-02&until=2026-01-02":             "leadlog export touches --account acme --since 2026-01-02T00:00:00Z --until 2026-01-03T00:00:00Z",
+		"/sources?since=2026-01-02&until=2026-01-02":             "leadlog export touches --account ACCOUNT --since 2026-01-02T00:00:00Z --until 2026-01-03T00:00:00Z",
 		"/sources?source=website":                                "",
-		"/sources/attribution?since=2026-01-02&until=2026-01-02": "leadlog report attribution --account acme --model last --by source --since 2026-01-02T00:00:00Z --until 2026-01-03T00:00:00Z --out report.json",
+		"/sources/attribution?since=2026-01-02&until=2026-01-02": "leadlog report attribution --account ACCOUNT --model last --by source --since 2026-01-02T00:00:00Z --until 2026-01-03T00:00:00Z --out report.json",
 	} {
 		_, commands := b.printed(page)
-		require.Equal(t, want, strings.Join(commands, "\n"), page)
+		require.Equal(t, strings.ReplaceAll(want, "ACCOUNT", b.account), strings.Join(commands, "\n"), page)
 	}
 
 	// Values of filters are quoted for the shell.

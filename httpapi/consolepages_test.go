@@ -18,7 +18,6 @@ import (
 
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
-	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -79,7 +78,7 @@ func TestConsoleLead_ViewsBehind(t *testing.T) {
 		for _, path := range []string{leads + "/" + id, leads + "/" + id + "/sources"} {
 			b.as(http.MethodGet, after(path, made), "").is(http.StatusOK)
 		}
-		pgtest.Exec(t, b.pool, `DELETE FROM views.`+table)
+		pgtest.Exec(t, b.pool, `DELETE FROM views.`+table+` WHERE account = $1`, b.account)
 		r := b.get("/console/leads/" + id)
 		require.Equal(t, http.StatusOK, r.status, table)
 		require.Contains(t, r.body, "A••• R•••")
@@ -178,7 +177,7 @@ func TestConsoleTokens_Lifecycle(t *testing.T) {
 
 func TestConsoleTokens_PagesDeleted(t *testing.T) {
 	t.Parallel()
-	b := browse(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	b := unlimited(t).browser()
 	b.signIn(b.jwt)
 	const tokens = "/api/v1/crm/tokens"
 	create := func(name string) (id string) {
@@ -271,10 +270,8 @@ func TestConsole_TracesAndLogs(t *testing.T) {
 		}
 	})
 	require.Equal(t, http.StatusOK, b.post("/console/tokens", "name", "CI", "expiresInDays", "30").status)
-	var metadata string
-	require.NoError(t, b.pool.QueryRow(t.Context(),
-		`SELECT metadata::text FROM log.event_readable WHERE type LIKE 'token.created%'`).Scan(&metadata))
-	require.Contains(t, metadata, own)
+	require.Contains(t, pgtest.Value[string](t, b.pool,
+		`SELECT metadata::text FROM log.event_readable WHERE type LIKE 'token.created%' AND metadata->>'account' = $1`, b.account), own)
 }
 
 // A page shows the first rows of a long report. The totals cover the whole period, and the chart covers its end.
@@ -283,8 +280,8 @@ func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	b := signedIn(t)
 	pgtest.Exec(t, b.pool, `
 		INSERT INTO views.source_day (account, day, source, created, merged, refused)
-		SELECT 'acme', day, 'source' || n, 1, 0, 0
-		  FROM generate_series(date '2024-12-01', date '2025-12-31', interval '1 day') AS day, generate_series(1, 13) AS n`)
+		SELECT $1, day, 'source' || n, 1, 0, 0
+		  FROM generate_series(date '2024-12-01', date '2025-12-31', interval '1 day') AS day, generate_series(1, 13) AS n`, b.account)
 	r := b.get("/console/sources?since=2024-12-01&until=2025-12-31")
 	require.Equal(t, http.StatusOK, r.status)
 	require.Contains(t, r.body, `<th scope="row">source1</th><td class="num">396</td>`)
@@ -303,7 +300,7 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
 	arrive := func(daysAgo, website, whatsapp int) {
 		pgtest.Exec(t, b.pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused)
-			VALUES ('acme', $1, 'website', $2, 0, 1), ('acme', $1, 'whatsapp', 0, $3, 0)`, today.AddDate(0, 0, -daysAgo), website, whatsapp)
+			VALUES ($4, $1, 'website', $2, 0, 1), ($4, $1, 'whatsapp', 0, $3, 0)`, today.AddDate(0, 0, -daysAgo), website, whatsapp, b.account)
 	}
 	named := func(daysAgo int) string { return today.AddDate(0, 0, -daysAgo).Format("Mon 2 Jan 2006") }
 	arrive(0, 10, 5)
@@ -337,8 +334,8 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	since, until := today.AddDate(0, 0, -160), today
 	r = b.get("/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" + until.Format(time.DateOnly)).body
 	require.NotContains(t, r, `<path class="before"`)
-	pgtest.Exec(t, b.pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused) VALUES ('acme', $1, 'website', 4, 0, 0), ('acme', $2, 'website', 9, 0, 0)`,
-		today.AddDate(0, 0, -161-119), today.AddDate(0, 0, -161-160))
+	pgtest.Exec(t, b.pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused) VALUES ($3, $1, 'website', 4, 0, 0), ($3, $2, 'website', 9, 0, 0)`,
+		today.AddDate(0, 0, -161-119), today.AddDate(0, 0, -161-160), b.account)
 	r = b.get("/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" + until.Format(time.DateOnly)).body
 	require.Contains(t, r, `from 4, `+today.AddDate(0, 0, -161-119).Format(time.DateOnly)+" to "+today.AddDate(0, 0, -161).Format(time.DateOnly))
 	require.Contains(t, r, ` from 13</td>`)
@@ -597,33 +594,32 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	verified("All 4 events shown are in", "Nothing was rewritten since this browser saw 3 events")
 	require.Equal(t, 4, strings.Count(b.get("/console/audit").body, "✓ verified"))
 
-	db := pgtest.Connect(t, b.url)
 	change := func(sql string) {
-		pgtest.Exec(t, db, sql)
+		pgtest.Exec(t, b.pool, sql+` account = $1`, b.account)
 	}
-	change(`UPDATE views.token_event SET actor = 'user:bob' WHERE leaf = 1`)
+	change(`UPDATE views.token_event SET actor = 'user:bob' WHERE leaf = 1 AND`)
 	r := b.get("/console/audit")
 	require.Contains(t, r.body, "✗ Not verified")
 	require.Equal(t, 1, strings.Count(r.body, "✗ does not match the signed tree"))
 	require.Equal(t, 3, strings.Count(r.body, "✓ verified"))
 	require.Empty(t, r.header.Values("Set-Cookie"), "a tree that does not verify is not stored in the cookie")
-	change(`UPDATE views.token_event SET actor = 'user:ann' WHERE leaf = 1`)
+	change(`UPDATE views.token_event SET actor = 'user:ann' WHERE leaf = 1 AND`)
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
 
 	// An event with a leaf outside of the tree is reported as not proven.
 	for _, leaf := range []string{"-1", "1000"} {
-		change(`UPDATE views.token_event SET actor = 'user:bob', leaf = ` + leaf + ` WHERE leaf = 1`)
+		change(`UPDATE views.token_event SET actor = 'user:bob', leaf = ` + leaf + ` WHERE leaf = 1 AND`)
 		r = b.get("/console/audit")
 		require.NotContains(t, r.body, "✓ Verified", leaf)
 		require.Contains(t, r.body, "1 event shown here is not in the tree", leaf)
 		require.Equal(t, 3, strings.Count(r.body, "✓ verified"))
-		change(`UPDATE views.token_event SET actor = 'user:ann', leaf = 1 WHERE leaf = ` + leaf)
+		change(`UPDATE views.token_event SET actor = 'user:ann', leaf = 1 WHERE leaf = ` + leaf + ` AND`)
 	}
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
 
 	// A rewritten tree is detected by a browser that stored the earlier tree.
-	change(`DELETE FROM views.token_tree`)
-	change(`DELETE FROM views.token_event`)
+	change(`DELETE FROM views.token_tree WHERE`)
+	change(`DELETE FROM views.token_event WHERE`)
 	require.Contains(t, b.get("/console/audit").body, "smaller than the one that this browser saw before")
 	require.Contains(t, b.service.browser().signIn(b.jwt).get("/console/audit").body, "No events to prove")
 }
@@ -910,7 +906,7 @@ func TestConsoleLead_StoryOfJoin(t *testing.T) {
 // Each event and each visit of a long story is on exactly one page, in either order.
 func TestConsoleLead_PagesOfStory(t *testing.T) {
 	t.Parallel()
-	b := browse(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	b := unlimited(t).browser()
 	b.signIn(b.jwt)
 	id := b.capture(`{"phone":"9876543210","visitorId":"v","metadata":{"source":"website"}}`).at("data", "leadId").(string)
 	for n := range 119 {
@@ -986,9 +982,9 @@ func TestConsole_DemoData(t *testing.T) {
 	}
 	b.post("/console/demo")
 	require.Len(t, all(), 41)
-	head := storetest.Head(t, b.store)
+	head := b.last()
 	b.post("/console/demo")
-	require.Equal(t, head, storetest.Head(t, b.store), "a repeat appends nothing")
+	require.Equal(t, head, b.last(), "a repeat appends nothing")
 
 	sources := b.get("/console/sources").body
 	require.Regexp(t, `(?s)>WhatsApp</th>.{0,150}<td class="num">\d+ days? \d+ h</td>`, sources, "the median time from the first touch, by the touches' own times")

@@ -20,13 +20,13 @@ import (
 func TestConsole_SignInAtProvider(t *testing.T) {
 	t.Parallel()
 	at := oidctest.New(t)
-	at.Claims = func(c jwt.MapClaims) { c["account_id"] = ownAccount }
 	b := browse(t, func(o *httpapi.Options) {
 		o.ConsoleProvider = oidc.New(oidc.Options{
 			Issuer: at.URL, ClientID: "crm", Scopes: []string{"profile"}, AccountClaim: "account_id", Now: time.Now,
 			Roles: map[string][]string{"sales": {"leads:read"}},
 		})
 	})
+	at.Claims = func(c jwt.MapClaims) { c["account_id"] = b.account }
 	require.Contains(t, b.get("/console/sign-in?next=/console/leads").body, "/console/sign-in/provider?next=%2fconsole%2fleads")
 	begin := func(b *browser) (answer url.Values, callback string) {
 		r := b.get("/console/sign-in/provider?next=/console/leads")
@@ -46,7 +46,7 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	require.Contains(t, in.body, `content="0;url=/console/leads"`)
 	leads := b.get("/console/leads")
 	require.Equal(t, http.StatusOK, leads.status)
-	require.Contains(t, leads.body, "<strong>"+ownAccount+"</strong>")
+	require.Contains(t, leads.body, "<strong>"+b.account+"</strong>")
 	require.Equal(t, http.StatusForbidden, b.get("/console/tokens").status, "the role lacks the scope")
 	require.Equal(t, http.StatusUnauthorized, b.get(callback+answer.Encode()).status, "the sign-in state works once")
 
@@ -65,7 +65,7 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 
 	// Browsers drop large cookies. The sign-out then has no ID token.
 	at.Claims = func(c jwt.MapClaims) {
-		c["account_id"] = ownAccount
+		c["account_id"] = b.account
 		c["groups"] = strings.Repeat("a-group-of-many ", 300)
 	}
 	answer, callback = begin(b)
@@ -75,7 +75,7 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	require.NotContains(t, out.body, "id_token_hint")
 
 	// They drop a pending sign-in that is too large too. A page with a very long address is then not opened.
-	at.Claims = func(c jwt.MapClaims) { c["account_id"] = ownAccount }
+	at.Claims = func(c jwt.MapClaims) { c["account_id"] = b.account }
 	r := b.get("/console/sign-in/provider?next=" + url.QueryEscape("/console/leads?q="+strings.Repeat("x", 5000)))
 	require.Less(t, len(r.header.Get("Set-Cookie")), 4096)
 	answer, _ = at.Approve(t, r.goTo)
@@ -87,7 +87,7 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 		status int
 		text   string
 	}{
-		"role":    {func(c jwt.MapClaims) { c["account_id"] = ownAccount; c["roles"] = nil }, http.StatusForbidden, "none of the roles"},
+		"role":    {func(c jwt.MapClaims) { c["account_id"] = b.account; c["roles"] = nil }, http.StatusForbidden, "none of the roles"},
 		"account": {func(c jwt.MapClaims) { c["account_id"] = "nowhere" }, http.StatusForbidden, "the account nowhere, which does not exist here"},
 		"nonce":   {func(c jwt.MapClaims) { c["nonce"] = "x" }, http.StatusUnauthorized, "did not confirm"},
 	} {
@@ -130,15 +130,15 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 func TestConsole_ForgetsIDToken(t *testing.T) {
 	t.Parallel()
 	at := oidctest.New(t)
-	at.Claims = func(c jwt.MapClaims) {
-		c["account_id"], c["iat"] = ownAccount, time.Now().Add(-time.Hour).Unix()
-	}
 	b := browse(t, func(o *httpapi.Options) {
 		o.ConsoleProvider = oidc.New(oidc.Options{
 			Issuer: at.URL, ClientID: "crm", Scopes: []string{"profile"}, AccountClaim: "account_id", Now: time.Now,
 			Roles: map[string][]string{"sales": {"tokens:read"}},
 		})
 	})
+	at.Claims = func(c jwt.MapClaims) {
+		c["account_id"], c["iat"] = b.account, time.Now().Add(-time.Hour).Unix()
+	}
 	out, err := url.Parse(b.server.URL + "/console/sign-out")
 	require.NoError(t, err)
 	kept := func() bool {
@@ -169,7 +169,6 @@ func TestConsole_ForgetsIDToken(t *testing.T) {
 func TestConsole_LimitsCodeGuesses(t *testing.T) {
 	t.Parallel()
 	at := oidctest.New(t)
-	at.Claims = func(c jwt.MapClaims) { c["account_id"] = ownAccount }
 	start := time.Now()
 	var elapsed atomic.Int64 // the quota is refilled only by it
 	b := browse(t, func(o *httpapi.Options) {
@@ -179,6 +178,7 @@ func TestConsole_LimitsCodeGuesses(t *testing.T) {
 			Roles: map[string][]string{"sales": {"tokens:read"}},
 		})
 	})
+	at.Claims = func(c jwt.MapClaims) { c["account_id"] = b.account }
 	answered := map[int]int{}
 	var answer url.Values
 	for range 130 {

@@ -77,8 +77,8 @@ func (s *service) captureFull(status int, header map[string]string) reply {
 
 func TestErase_RemovesPersonEverywhere(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	other := serveOn(t, s.url, s.events)
+	s := startAlone(t)
+	other := s.another()
 	recordActivity := func(status int) {
 		r := s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/visitor-of-asha/activity", credential: s.jwt,
 			body: `{"type":"page_view","url":"https://example.com/diwali"}`})
@@ -119,7 +119,7 @@ func TestErase_RemovesPersonEverywhere(t *testing.T) {
 // The audit trail names the released field, which is not personal, also when its view is built after the erasure.
 func TestErase_KeepsReleaseOnTrail(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	for i, field := range []string{"phone", "email"} {
 		value := map[string]string{"phone": fmt.Sprintf("987654321%d", i), "email": fmt.Sprintf("asha%d@example.com", i)}
 		body := fmt.Sprintf(`{"phone":%q,"email":%q}`, value["phone"], value["email"])
@@ -150,7 +150,7 @@ func TestErase_ForgetsVisitorOfLastLead(t *testing.T) {
 	require.Len(t, shown.body["data"], 1, shown.raw)
 	s.erase(ids[1], 200)
 	rows := func() int {
-		return pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.visitor_activity`)
+		return s.count(`SELECT count(*) FROM views.visitor_activity WHERE account = $1`, s.account)
 	}
 	require.Zero(t, rows())
 
@@ -177,8 +177,8 @@ func TestErase_IdempotentRepeatIsGone(t *testing.T) {
 // lead and no personal data.
 func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	other := serveOn(t, s.url, s.events)
+	s := startAlone(t)
+	other := s.another()
 	var erased []string
 	for round := range 4 {
 		id := s.leadID(s.captureFull(201, map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}))

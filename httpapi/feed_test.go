@@ -108,7 +108,7 @@ func TestFeed_HidesUnfinishedErasure(t *testing.T) {
 	id := s.capture(`{"name":"Rao","email":"asha@example.com","customFields":{"city":"pune-city"}}`).is(http.StatusCreated).at("data", "leadId").(string)
 	other := s.capture(`{"name":"Gus","email":"gus@example.com"}`).is(http.StatusCreated).at("data", "leadId").(string)
 	s.as(http.MethodPost, "/api/v1/crm/leads/"+id+"/join", `{"from":"`+joined+`"}`).is(http.StatusOK)
-	facts := s.commands.Erasure(command.Caller{Account: ownAccount, Actor: "user:ann"})
+	facts := s.commands.Erasure(command.Caller{Account: s.account, Actor: "user:ann"})
 	_, at, _, err := facts.EraseLead(t.Context(), id, s.eraser().Keys.Commitments)
 	require.NoError(t, err)
 	s.as(http.MethodGet, "/api/v1/crm/leads?minPosition="+strconv.FormatUint(uint64(at), 10), "").is(http.StatusOK)
@@ -158,7 +158,7 @@ func TestFeed_Parameters(t *testing.T) {
 	for query, name := range map[string]string{
 		"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "wait=31": "wait", "wait=-1": "wait", "wait=NaN": "wait",
 		"types=data.revealed": "types", "types=lead.creat": "types", "types=lead.*,": "types", "types=claim.*": "types", "after=x": "after",
-		"after=a&after=b": "after", "minPosition=x": "minPosition", "minPosition=999999": "minPosition",
+		"after=a&after=b": "after", "minPosition=x": "minPosition", "minPosition=999999999": "minPosition",
 	} {
 		r := s.as(http.MethodGet, eventsPath+"?"+query, "").is(http.StatusBadRequest)
 		require.Equal(t, name, r.at("errors").([]any)[0].(map[string]any)["field"], query)
@@ -171,7 +171,9 @@ func TestFeed_Parameters(t *testing.T) {
 	r := s.send(call{method: http.MethodGet, path: eventsPath, credential: stranger}).is(http.StatusOK)
 	require.Empty(t, r.at("data"), "another account's events")
 
-	other := start(t) // with the same key
+	other := startAlone(t) // with the same key and account
+	other.suffix, other.jwt = s.suffix, s.jwt
+	other.provisioned()
 	r = other.as(http.MethodGet, eventsPath+"?after="+next, "").is(http.StatusGone)
 	require.Equal(t, "CURSOR_OF_ANOTHER_LOG", r.at("code"))
 }
@@ -229,8 +231,8 @@ func TestFeed_WaitsBoundedPerAccount(t *testing.T) {
 // follower restarts from its stored cursor.
 func TestFeed_FollowerSeesEachEventOnce(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
-	s.provision("globex", account.Settings{Features: []string{account.FeatureAPI}})
+	s := unlimited(t)
+	s.provision("globex", account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(0.0)})
 	globex, captured := s.mint("globex", ""), 0
 	_, kept := s.feed("")
 	rapid.Check(t, func(rt *rapid.T) {

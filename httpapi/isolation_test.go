@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -31,7 +32,7 @@ type tenants struct {
 // newTenants creates two accounts. The own account has one resource of each kind, and the other account at least two.
 func newTenants(t *testing.T) *tenants {
 	t.Helper()
-	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	s := startAlone(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	s.fanOut()
 	s.keepTree()
 	s.provision(stranger, account.Settings{Features: []string{account.FeatureAPI}})
@@ -82,11 +83,15 @@ const missingID = "01ARZ3NDEKTSV4RRFFQ69G5FAV" // a valid id that does not exist
 // caughtUp waits until all views and deliveries are up to date. A view that has not started has no checkpoint.
 func (s *service) caughtUp() {
 	s.t.Helper()
-	head, err := s.store.Head(s.t.Context())
-	require.NoError(s.t, err)
-	require.Eventually(s.t, func() bool {
+	s.awaitViews(s.t)
+}
+
+func (c *connections) awaitViews(t testing.TB) {
+	t.Helper()
+	head := storetest.Head(t, c.store)
+	require.Eventually(t, func() bool {
 		var current, behind int
-		err := s.pool.QueryRow(s.t.Context(), `
+		err := c.pool.QueryRow(t.Context(), `
 			SELECT count(*) FILTER (WHERE position >= $1), count(*) FILTER (WHERE position < $1)
 			  FROM (SELECT position FROM views.checkpoint UNION ALL SELECT position FROM delivery.checkpoint) AS c`, int64(head)).
 			Scan(&current, &behind)

@@ -26,6 +26,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // TestLoad_ShedsRequests fills the service with waiting requests, and releases them.
@@ -205,7 +206,7 @@ func TestCredentials_FloodBoundsLookups(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	now := time.Now() // the quota is not refilled
-	s := provisioned(serveOn(t, migrated(t), server.URL(), func(o *httpapi.Options) { o.Now = func() time.Time { return now } }))
+	s := startOn(t, migrated(t), server.URL(), view.All(), func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
 	reads := func() (n int) {
 		for _, each := range server.StreamReads(event.TokenPrefix) {
 			n += each
@@ -297,7 +298,7 @@ func TestFairness_ManyRequests(t *testing.T) {
 // TestFairness_WaitingRequests sends the maximum number of requests of an account that wait for a later position.
 func TestFairness_WaitingRequests(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
+	s := startAlone(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
 	s.provision("other", account.Settings{})
 	s.stopLeads()
 	behindLog := after(leads, s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
@@ -328,7 +329,7 @@ func TestFairness_WaitingRequests(t *testing.T) {
 func TestFairness_RequestsForMissingIDs(t *testing.T) {
 	t.Parallel()
 	const most = 8
-	s := start(t, func(o *httpapi.Options) { o.MaxRequests = most })
+	s := startAlone(t, func(o *httpapi.Options) { o.MaxRequests = most })
 	s.provision("other", account.Settings{})
 	tx, err := s.pool.Begin(t.Context())
 	require.NoError(t, err)

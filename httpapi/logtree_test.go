@@ -2,13 +2,11 @@ package httpapi_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,18 +24,16 @@ import (
 // logOrigin is the origin in the checkpoints of a service's log.
 const logOrigin = "leads.example.com/log"
 
-// keepTree publishes the tree of the log until the test ends, and returns the key of its checkpoints.
+// keepTree publishes the tree of the log until the test ends, and returns the key of its checkpoints. The database is the test's own.
 func (s *service) keepTree() note.Verifier {
 	s.t.Helper()
+	require.Equal(s.t, s.t, s.owner)
 	signer, err := audit.NewNamedSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(s.t, err)
 	publisher := transparency.New(transparency.Options{
 		Pool: s.pool, Log: s.store.below, Signer: signer, Logger: slog.New(slog.DiscardHandler), WriteInterval: 10 * time.Millisecond,
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { publisher.Run(ctx) })
-	s.t.Cleanup(func() { cancel(); running.Wait() })
+	inBackground(s.t, publisher.Run)
 	return signer
 }
 
@@ -97,7 +93,7 @@ func TestLogTree_LimitedByAddress(t *testing.T) {
 // A client with only the public key can prove every event of the published tree.
 func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	require.Equal(t, http.StatusServiceUnavailable, s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/checkpoint"}).status)
 	var batch strings.Builder
 	for n := range 100 { // at least three events for each line, more than a tile

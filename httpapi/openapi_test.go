@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,7 +26,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
-	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/openapi"
 	"github.com/leadlog/leadlog/httpapi/pagescript"
@@ -421,7 +419,7 @@ func (o operation) required(ids *strings.Replacer) string {
 
 func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	s.fanOut()
 	s.published(s.keepTree(), 1)
 	ids := s.createResources()
@@ -478,35 +476,33 @@ func (s *service) createResources() *strings.Replacer {
 	}, time.Minute, 20*time.Millisecond)
 	return strings.NewReplacer(
 		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID, "{intakeId}", intakeID,
-		"{eventId}", lead.header.Get("X-Event-Id"), "{erasedLeadId}", erased, "{deliveryId}", deliveryID, "{accountId}", "another", "{visitorId}", "v-81f3",
+		"{eventId}", lead.header.Get("X-Event-Id"), "{erasedLeadId}", erased, "{deliveryId}", deliveryID, "{accountId}", s.id("another"), "{visitorId}", "v-81f3",
 		"{arrivalId}", arrived.ID, "01M7YGZVZWE6S8RYN49QGMF6BK", intakeID,
 		"01M7YGZVZWE6S8RYN49QGMF6BJ", joined.at("data", "leadId").(string), // id of the source lead of a join
 		"{level}", "0", "{tile}", "000.p/1", "{position}", strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",
 	)
 }
 
-// fanOut queues deliveries until the test ends. Nothing sends them.
+// fanOut queues deliveries from now on. Nothing sends them.
 func (s *service) fanOut() {
 	s.t.Helper()
-	pool := pgtest.Pool(s.t, s.url)
-	require.NoError(s.t, delivery.Begin(s.t.Context(), pool, s.store))
-	epoch, err := s.store.Epoch(s.t.Context())
-	require.NoError(s.t, err)
-	runner, err := projection.New(projection.Options{
-		URL: s.url, Store: s.store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
-		Schema: schema.Deliveries, Log: slog.New(slog.DiscardHandler),
+	s.queuing.Do(func() {
+		require.NoError(s.t, delivery.Begin(s.t.Context(), s.pool, s.store))
+		epoch, err := s.store.Epoch(s.t.Context())
+		require.NoError(s.t, err)
+		runner, err := projection.New(projection.Options{
+			URL: s.url, Store: s.store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
+			Schema: schema.Deliveries, Log: slog.New(slog.DiscardHandler),
+		})
+		require.NoError(s.t, err)
+		inBackground(s.owner, runner.Run)
 	})
-	require.NoError(s.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { runner.Run(ctx) })
-	s.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
 // Bodies are not JSON, because the body of a refused caller is not read.
 func TestOpenAPI_StatesCredentials(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	_, value := s.token()
 	s.published(s.keepTree(), 1)
 	noScope := s.mint(ownAccount, "nothing")

@@ -58,7 +58,7 @@ func TestAudit_RecordsRefusedUses(t *testing.T) {
 	for _, one := range listed.at("data").([]any) {
 		e := one.(map[string]any)
 		require.Equal(t, "token:"+e["tokenId"].(string), e["actor"])
-		require.Equal(t, []any{"127.0.0.1", "a thief"}, []any{e["ip"], e["userAgent"]})
+		require.Equal(t, []any{s.address, "a thief"}, []any{e["ip"], e["userAgent"]})
 		data := e["data"].(map[string]any)
 		require.Equal(t, data["reason"], e["requestId"])
 		reasons[e["tokenId"].(string)] = data["reason"]
@@ -121,7 +121,7 @@ func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, entry.Position, size), "").is(http.StatusOK)
 			head, _, err := audit.OpenHead([]byte(r.raw), signer.PublicKey())
 			require.NoError(t, err)
-			hash, err := entry.LeafHash(ownAccount)
+			hash, err := entry.LeafHash(s.account)
 			require.NoError(t, err)
 			require.Equal(t, hash.String(), r.at("data", "leafHash"))
 			require.NoError(t, tlog.CheckRecord(parsed(t, r.at("data", "proof")), head.Size, head.Root, entry.Leaf, hash))

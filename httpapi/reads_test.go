@@ -50,7 +50,7 @@ func TestReads_FindNewResources(t *testing.T) {
 		s.as(http.MethodPost, delivery+"/retry", "").is(http.StatusAccepted)
 		requireFound(delivery)
 
-		account := fmt.Sprintf("/api/v1/admin/accounts/a%d", i)
+		account := accounts + s.id(fmt.Sprint("a", i))
 		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodPut, path: account, credential: admin, body: "{}"}).status)
 		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: account, credential: admin}).status)
 	}
@@ -67,7 +67,7 @@ func TestReads_ShowOwnChanges(t *testing.T) {
 	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210"}`))
 	register := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`)
 	endpoint := endpoints + "/" + register.at("data", "webhookId").(string)
-	account, admin := "/api/v1/admin/accounts/other", s.mint(ownAccount, "admin")
+	account, admin := accounts+s.id("other"), s.mint(ownAccount, "admin")
 	for i := range 3 {
 		name := fmt.Sprintf("Asha %d", i)
 		s.as(http.MethodPatch, lead, `{"name":"`+name+`"}`).is(http.StatusOK)
@@ -98,7 +98,7 @@ func TestReads_ShowOwnChanges(t *testing.T) {
 // A request waits only briefly for a stopped view, and then answers from it.
 func TestReads_AnsweredByStoppedView(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210","name":"Asha"}`))
 	s.as(http.MethodGet, lead, "").is(http.StatusOK)
 	tx, err := s.pool.Begin(t.Context())

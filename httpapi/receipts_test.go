@@ -24,7 +24,7 @@ func receiptPath(captured reply) string {
 
 func TestReceipt_OfEveryEvent(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	tokenID, value := s.token()
 	_, other := s.token()
 	byToken := func(path, value string) reply {
@@ -85,7 +85,7 @@ func TestReceipt_OfEveryEvent(t *testing.T) {
 
 func TestCertificate_OfErasure(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	s.fanOut()
 	trust := s.trust()
 	register := func(body string) string {

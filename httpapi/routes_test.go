@@ -19,6 +19,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 func TestRoutes_EveryAnswerInEnvelope(t *testing.T) {
@@ -94,7 +95,7 @@ func TestLeads_StageFilterIgnoresCase(t *testing.T) {
 
 func TestLeads_StageFilterWithoutLog(t *testing.T) {
 	t.Parallel()
-	s := startOn(t, migrated(t))
+	s := startOn(t, migrated(t), migrated(t), view.All())
 	captured := s.capture(`{"phone":"9876543210","status":"Contacted"}`).is(http.StatusCreated)
 	s.as(http.MethodGet, after(leads, captured), "").is(http.StatusOK)
 	pgtest.Disconnect(t, s.events)
@@ -126,7 +127,7 @@ func TestMinPosition_BeyondLog(t *testing.T) {
 
 func TestMinPosition_ViewBehind(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startAlone(t)
 	s.stopLeads()
 	write := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	r := s.request(call{method: http.MethodGet, path: after(leads, write), credential: s.jwt}).is(http.StatusServiceUnavailable)
@@ -148,7 +149,7 @@ func TestRequestID_KeptWhenValid(t *testing.T) {
 
 func TestAccessLog_OmitsPathAndQuery(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.ConsoleKey = []byte(jwtSecret) })
+	s := start(t, withConsole)
 	s.as(http.MethodGet, leads+"?phone=9876543210", "")
 	s.as(http.MethodGet, leads+"/9876543210", "")
 	s.send(call{method: http.MethodGet, path: "/9876543210"})
@@ -156,9 +157,9 @@ func TestAccessLog_OmitsPathAndQuery(t *testing.T) {
 	log := s.log.String()
 	require.NotContains(t, log, "9876543210")
 	require.Contains(t, log, `"method":"GET","route":"/api/v1/crm/leads/{id}","status":404`)
-	require.Contains(t, log, `"account":"acme","credential":"jwt"`)
-	require.Regexp(t, `"route":"/console/sign-in","status":303,.*"account":"acme"`, log)
-	require.Regexp(t, `"route":"/console/leads/{id}","status":404,.*"account":"acme","credential":"session"`, log)
+	require.Contains(t, log, `"account":"`+s.account+`","credential":"jwt"`)
+	require.Regexp(t, `"route":"/console/sign-in","status":303,.*"account":"`+s.account+`"`, log)
+	require.Regexp(t, `"route":"/console/leads/{id}","status":404,.*"account":"`+s.account+`","credential":"session"`, log)
 	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw,
 		`leadlog_http_requests_total{method="GET",route="/api/v1/crm/leads/{id}",status="404"} 1`)
 }
@@ -251,7 +252,7 @@ func TestCredentials_OnlyGuessesLimited(t *testing.T) {
 	}
 	require.True(t, limited)
 	require.Equal(t, http.StatusBadRequest, good(value))
-	expired, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: ownAccount, Subject: "ann", TTL: time.Second}, time.Now().Add(-time.Hour))
+	expired, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: s.account, Subject: "ann", TTL: time.Second}, time.Now().Add(-time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnauthorized, good(expired), "an expired JWT of the issuer is not a guess")
 	require.Equal(t, http.StatusBadRequest, good(s.jwt))

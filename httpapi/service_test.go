@@ -41,48 +41,104 @@ import (
 	"github.com/leadlog/leadlog/query/logtree"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
 const (
 	jwtSecret  = "0123456789abcdef0123456789abcdef"
-	ownAccount = "acme"
+	ownAccount = "acme" // the name of a test's account; service.account is its id
 )
 
-// service is one process of the API, on its own database.
+// service is a process of the API, as one test uses it. The test has accounts of its own and, on a shared process, a client address.
 type service struct {
-	t        *testing.T
-	url      string // of the database
-	events   string // address of the log
-	server   *httptest.Server
-	pool     *pgxpool.Pool
-	store    openStore
-	commands *command.Handlers
-	log      *syncBuffer
-	account  string
-	jwt      string // JWT of the account, with all scopes except admin
+	*process
+	names
+	t       *testing.T
+	server  *httptest.Server
+	log     logSince
+	began   eventstore.Position // end of the log when the test began
+	account string
+	jwt     string // JWT of the account, with all scopes except admin
 }
 
-// start serves an account with the feature crm_api, with changed options.
+// process is one process of the API, without a server.
+type process struct {
+	*connections
+	commands *command.Handlers
+	handler  http.Handler
+	base     string // prefix of all paths
+	output   *syncBuffer
+}
+
+// connections are a process's connections to a database and a log.
+type connections struct {
+	owner   testing.TB // when it ends, they are closed
+	url     string     // of the database
+	events  string     // address of the log
+	pool    *pgxpool.Pool
+	store   openStore
+	output  *syncBuffer
+	queuing sync.Once // of fanOut
+}
+
+// start serves an account with the feature crm_api. The tests share one database, and unless options are changed one process. A test of
+// TestOnEventStoreDB has a database of its own.
 func start(t *testing.T, change ...func(*httpapi.Options)) *service {
 	t.Helper()
-	url := migrated(t)
-	return provisioned(serveOn(t, url, logOf(t, url), change...))
+	if onEventStoreDB(t) {
+		return startAlone(t, change...)
+	}
+	p, n := shared.first(t), newNames()
+	if len(change) > 0 {
+		p, n.address = p.connections.process(t, change...), loopback
+	}
+	return p.serve(t, n).provisioned()
 }
 
-// startOn is start with the log at an address.
-func startOn(t *testing.T, events string) *service {
+// unchanged changes no option.
+func unchanged(*httpapi.Options) {}
+
+// startAlone is start with a database of its own, for a test that breaks it, or that looks at rows or events of all accounts.
+func startAlone(t *testing.T, change ...func(*httpapi.Options)) *service {
 	t.Helper()
-	return provisioned(serveOn(t, migrated(t), events))
+	url := migrated(t)
+	return startOn(t, url, logOf(t, url), view.All(), change...)
 }
 
-func provisioned(s *service) *service {
+// startOn is startAlone on a database, with a log at an address, and only some of the views.
+func startOn(t *testing.T, url, events string, views []projection.Projector, change ...func(*httpapi.Options)) *service {
+	t.Helper()
+	c := connect(t, url, events)
+	c.project(views)
+	return c.process(t, change...).serve(t, names{address: loopback}).provisioned()
+}
+
+// another returns another process that serves the same account. It has not cached it.
+func (s *service) another(change ...func(*httpapi.Options)) *service {
+	s.t.Helper()
+	if s.owner == s.t {
+		return connect(s.t, s.url, s.events).process(s.t, change...).serve(s.t, s.names)
+	}
+	p := shared.second(s.t)
+	if len(change) > 0 {
+		p = p.connections.process(s.t, change...)
+	}
+	return p.serve(s.t, s.names)
+}
+
+func (s *service) provisioned() *service {
 	s.t.Helper()
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}})
 	return s
 }
 
+// unlimited is start with an account without limits of requests.
+func unlimited(t *testing.T) *service {
+	t.Helper()
+	s := start(t)
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(0.0)})
+	return s
+}
+
 // migrated returns the address of a new migrated database.
-func migrated(t *testing.T) string {
+func migrated(t testing.TB) string {
 	t.Helper()
 	return pgtest.DatabaseFrom(t, "httpapi", func(ctx context.Context, url string) error {
 		if err := postgres.Migrate(ctx, url); err != nil {
@@ -92,61 +148,65 @@ func migrated(t *testing.T) string {
 	})
 }
 
-// serve starts one process of the service on a database that also has the log.
-func serve(t *testing.T, url string) *service {
+// connect opens the connections of a process.
+func connect(t testing.TB, url, events string) *connections {
 	t.Helper()
-	return serveOn(t, url, url)
+	c := &connections{owner: t, url: url, events: events, pool: pgtest.Pool(t, url), output: &syncBuffer{}}
+	c.store = openLog(t, events, c.pool, logTo(c.output))
+	return c
 }
 
-// serveOn starts one process of the service on a database, with the log at an address.
-func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options)) *service {
+// process starts a process with changed options. Its log output is that of the connections, unless a test that does not own them starts it.
+func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *process {
 	t.Helper()
-	return serveViews(t, url, events, view.All(), change...)
-}
-
-// serveViews is serveOn with only some of the views.
-func serveViews(t *testing.T, url, events string, views []projection.Projector, change ...func(*httpapi.Options)) *service {
-	t.Helper()
-	s := &service{t: t, url: url, events: events, log: &syncBuffer{}}
-	log := slog.New(slog.NewJSONHandler(s.log, nil))
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(s.log.String())
-		}
-	})
-	pool := pgtest.Pool(t, url)
-	s.pool = pool
-	s.store = openLog(t, events, pool, log)
-	directory := command.NewDirectory(s.store, time.Now)
+	p := &process{connections: c, output: c.output}
+	if t != c.owner {
+		p.output = &syncBuffer{}
+	}
+	log := logTo(p.output)
+	directory := command.NewDirectory(c.store, time.Now)
 	box, err := sealbox.New([]byte(jwtSecret))
 	require.NoError(t, err)
-	intakes := secret.NewIntakes(pool, box)
+	intakes := secret.NewIntakes(c.pool, box)
 	directory.ServeIntakes(intakes)
 	claims := claim.NewNames([]byte(jwtSecret))
-	s.commands = command.NewHandlers(command.Options{
-		Store: s.store, Claims: claims, Directory: directory,
+	p.commands = command.NewHandlers(command.Options{
+		Store: c.store, Claims: claims, Directory: directory,
 		Secrets: noSecrets{}, IntakeSecrets: intakes, Log: log,
 	})
-	if len(views) > 0 {
-		project(t, url, s.store, views, log)
-	}
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
 	require.NoError(t, err)
 	signer, err := audit.NewSigner([]byte(jwtSecret))
 	require.NoError(t, err)
 	options := httpapi.Options{
-		Commands: s.commands, Eraser: s.eraser(), Resubmissions: resubmit.Queue{Pool: pool, Store: s.store}, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log, PreviewFilter: previewing(s.store),
-		Uses: sampling(t, s.store, log), Tree: signer, LogTree: logtree.Reader{Pool: pool, Log: s.store.below, Origin: logOrigin},
-		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
+		Commands: p.commands, Eraser: c.eraser(), Resubmissions: resubmit.Queue{Pool: c.pool, Store: c.store}, Directory: directory, Query: query.New(c.pool, c.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log, PreviewFilter: previewing(c.store),
+		Uses: sampling(t, c.store, log), Tree: signer, LogTree: logtree.Reader{Pool: c.pool, Log: c.store.below, Origin: logOrigin},
+		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.Postgres{Pool: c.pool}}, Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {
 		c(&options)
 	}
+	p.base, p.handler = basePath(options), httpapi.New(options)
+	return p
+}
+
+// serve starts a server of the process for a test. The log output is printed if the test fails.
+func (p *process) serve(t *testing.T, n names) *service {
+	t.Helper()
+	s := &service{process: p, names: n, t: t, log: logSince{p.output, p.output.len()}, account: n.id(ownAccount)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.log.String())
+		}
+	})
+	var err error
+	s.began, err = p.store.Head(t.Context())
+	require.NoError(t, err)
 	s.server = httptest.NewUnstartedServer(nil)
-	s.server.Config = httpapi.NewServer("", asDescribed(t, basePath(options), httpapi.New(options)))
+	s.server.Config = httpapi.NewServer("", from(n.address, asDescribed(t, p.base, p.handler)))
 	s.server.Start()
 	t.Cleanup(s.server.Close)
-	s.account, s.jwt = ownAccount, s.mint(ownAccount, "")
+	s.jwt = s.mint(ownAccount, "")
 	return s
 }
 
@@ -158,37 +218,43 @@ func basePath(o httpapi.Options) string {
 	return ""
 }
 
-// project runs projectors until the test ends.
-func project(t *testing.T, url string, store eventstore.Store, views []projection.Projector, log *slog.Logger) {
-	t.Helper()
-	runner, err := projection.New(projection.Options{URL: url, Store: store, Projectors: views, Log: log})
-	require.NoError(t, err)
+// project keeps views up to date until the owner ends.
+func (c *connections) project(views []projection.Projector) {
+	c.owner.Helper()
+	if len(views) == 0 {
+		return
+	}
+	runner, err := projection.New(projection.Options{URL: c.url, Store: c.store, Projectors: views, Log: logTo(c.output)})
+	require.NoError(c.owner, err)
+	inBackground(c.owner, runner.Run)
+}
+
+// inBackground runs a function until the test ends.
+func inBackground(t testing.TB, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { runner.Run(ctx) })
+	running.Go(func() { run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
 // sampling records uses of tokens until the test ends.
-func sampling(t *testing.T, store eventstore.Store, log *slog.Logger) *command.Uses {
+func sampling(t testing.TB, store eventstore.Store, log *slog.Logger) *command.Uses {
 	t.Helper()
 	uses := command.NewUses(store, time.Now, log)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { uses.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	inBackground(t, uses.Run)
 	return uses
 }
 
-// eraser returns an eraser on the service's stores.
-func (s *service) eraser() forget.Eraser {
-	return forget.Eraser{Keys: s.store, Views: forget.Database{Pool: s.pool}}
+// eraser returns an eraser on the process's stores.
+func (c *connections) eraser() forget.Eraser {
+	return forget.Eraser{Keys: c.store, Views: forget.Database{Pool: c.pool}}
 }
 
+// mint returns a JWT of an account, by its name.
 func (s *service) mint(account, scope string) string {
 	s.t.Helper()
 	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{
-		Account: account, Subject: "ann", Scope: scope, TTL: time.Hour,
+		Account: s.id(account), Subject: "ann", Scope: scope, TTL: time.Hour,
 	}, time.Now())
 	require.NoError(s.t, err)
 	return text
@@ -201,10 +267,11 @@ func (s *service) stranger(scope string) string {
 	return s.mint("other", scope)
 }
 
-func (s *service) provision(id string, settings account.Settings) {
+// provision configures an account, by its name.
+func (s *service) provision(name string, settings account.Settings) {
 	s.t.Helper()
 	_, _, err := s.commands.ConfigureAccount(s.t.Context(), command.ConfigureAccount{
-		Caller: command.Caller{Actor: "system:test", Credential: "jwt:test"}, AccountID: id, Settings: settings,
+		Caller: command.Caller{Actor: "system:test", Credential: "jwt:test"}, AccountID: s.id(name), Settings: settings,
 	})
 	require.NoError(s.t, err)
 }
@@ -286,12 +353,30 @@ func (s *service) as(method, path, body string) reply {
 	return s.send(call{method: method, path: path, credential: s.jwt, body: body})
 }
 
-// writtenSince returns the types of the events after a position, without records of reads of leads. It requires that the log has at
+// written returns the events of the account since the test began.
+func (s *service) written() []eventstore.Recorded {
+	s.t.Helper()
+	events, _, err := eventstore.ReadRange(s.t.Context(), s.store, eventstore.Range{
+		After: s.began, Until: storetest.Head(s.t, s.store), Account: s.account, Limit: 1e6,
+	})
+	require.NoError(s.t, err)
+	return events
+}
+
+// last returns the position of the latest event of the account.
+func (s *service) last() eventstore.Position {
+	s.t.Helper()
+	events := s.written()
+	require.NotEmpty(s.t, events)
+	return events[len(events)-1].Position
+}
+
+// writtenSince returns the types of the account's events after a position, without records of reads of leads. It requires that there is at
 // most one such record a minute for each caller and lead.
 func (s *service) writtenSince(after eventstore.Position) (types []string) {
 	s.t.Helper()
 	seen := map[string]bool{}
-	for _, e := range storetest.Events(s.t, s.store, eventstore.Filter{}) {
+	for _, e := range s.written() {
 		if e.Type == (event.DataRevealed{}).EventType() {
 			reading := e.At.Format("15:04") + e.Metadata.Actor + string(e.Data)
 			require.False(s.t, seen[reading], "recorded twice in a minute: %s", reading)
@@ -394,11 +479,25 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.buffer.Write(p)
 }
 
-func (b *syncBuffer) String() string {
+func (b *syncBuffer) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.buffer.String()
+	return b.buffer.Len()
 }
+
+// logSince is a log output from an offset on.
+type logSince struct {
+	*syncBuffer
+	offset int
+}
+
+func (l logSince) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.buffer.Bytes()[l.offset:])
+}
+
+func logTo(output *syncBuffer) *slog.Logger { return slog.New(slog.NewJSONHandler(output, nil)) }
 
 // previewing returns the preview of filters as the service configures it.
 func previewing(store eventstore.Store) func(context.Context, []query.FeedEvent, string, func(context.Context) (func(), error)) (query.FilterPreview, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
@@ -22,6 +23,7 @@ import (
 // TestOnEventStoreDB runs tests whose outcome may depend on the store with the log in EventStoreDB: order, positions, erasure and reads
 // as of a time. The conformance tests of storetest are not repeated.
 func TestOnEventStoreDB(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
 		"capture":          TestCapture_CreatesAndMerges,
@@ -46,6 +48,7 @@ func TestOnEventStoreDB(t *testing.T) {
 
 // TestOnEventStoreDB_Concurrent runs the tests with concurrent requests.
 func TestOnEventStoreDB_Concurrent(t *testing.T) {
+	pgtest.System(t)
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
 		"captures":    TestCapture_ConcurrentFirstArrivals,
@@ -65,10 +68,14 @@ func TestOnEventStoreDB_Concurrent(t *testing.T) {
 // TestOnEventStoreDB_Concurrent, on a new server.
 func logOf(t *testing.T, views string) string {
 	t.Helper()
-	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") || strings.HasPrefix(t.Name(), "TestOnEventStoreDB_Concurrent/") {
+	if onEventStoreDB(t) {
 		return esdbtest.Empty(t)
 	}
 	return views
+}
+
+func onEventStoreDB(t *testing.T) bool {
+	return strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") || strings.HasPrefix(t.Name(), "TestOnEventStoreDB_Concurrent/")
 }
 
 // openStore is a log that may be closed before the test ends.
@@ -79,7 +86,7 @@ type openStore struct {
 }
 
 // openLog opens the log at an address, with keys of persons in the pool's database.
-func openLog(t *testing.T, address string, pool *pgxpool.Pool, log *slog.Logger) openStore {
+func openLog(t testing.TB, address string, pool *pgxpool.Pool, log *slog.Logger) openStore {
 	t.Helper()
 	var store interface {
 		eventstore.Store
@@ -104,7 +111,7 @@ func openLog(t *testing.T, address string, pool *pgxpool.Pool, log *slog.Logger)
 func TestOnEventStoreDB_CaptureReads(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
-	s := provisioned(serveViews(t, migrated(t), server.URL(), nil))
+	s := startOn(t, migrated(t), server.URL(), nil)
 	id, token := s.token()
 	capture := func(body string) {
 		t.Helper()
@@ -120,5 +127,5 @@ func TestOnEventStoreDB_CaptureReads(t *testing.T) {
 		reads[stream] -= n
 	}
 	maps.DeleteFunc(reads, func(_ string, n int) bool { return n == 0 })
-	require.Equal(t, map[string]int{event.TokenStream(id): 1, event.AccountStream(ownAccount): 1}, reads)
+	require.Equal(t, map[string]int{event.TokenStream(id): 1, event.AccountStream(s.account): 1}, reads)
 }

@@ -122,7 +122,7 @@ func TestTokens_ConcurrentRotations(t *testing.T) {
 func TestTokens_RevokedInEveryProcess(t *testing.T) {
 	t.Parallel()
 	first := start(t)
-	second := serveOn(t, first.url, first.events)
+	second := first.another()
 	for _, end := range []func(id string) reply{
 		func(id string) reply { return first.as(http.MethodPost, tokens+"/"+id+"/rotate", "") },
 		func(id string) reply { return first.as(http.MethodDelete, tokens+"/"+id, "") },

@@ -27,7 +27,7 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 	s := start(t)
 	admin := s.mint(ownAccount, "admin")
 	configure := func(body string) {
-		s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/" + ownAccount, credential: admin, body: body}).is(http.StatusOK)
+		s.send(call{method: http.MethodPut, path: accounts + s.account, credential: admin, body: body}).is(http.StatusOK)
 	}
 	configure(`{"name":"Acme","features":["crm_api"],"region":"IN"}`)
 	configure(`{"name":"Acme","features":["crm_api"],"region":"DE"}`)
@@ -36,7 +36,7 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"region": map[string]any{"old": "IN", "new": "DE"}, "currency": map[string]any{"old": "INR", "new": "EUR"}, // the default of the region
 	}, changed["data"])
-	require.Equal(t, ownAccount, changed["subject"])
+	require.Equal(t, s.account, changed["subject"])
 	require.NotEmpty(t, changed["ip"])
 
 	// A setting that is given with its default has not changed. One that was left at its default is shown with it.

@@ -171,8 +171,8 @@ func TestRefused_HasNoPersonalData(t *testing.T) {
 
 func TestVisitors_DeleteForgetsActivity(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	other := serveOn(t, s.url, s.events)
+	s := startAlone(t)
+	other := s.another()
 	activity := `{"type":"page_view","url":"https://example.com/diwali","title":"Asha"}`
 	for _, visitor := range []string{"visitor-of-asha", "linked"} {
 		s.recordActivity(visitor, activity).is(http.StatusAccepted)

@@ -46,8 +46,8 @@ func Main(m *testing.M) {
 	os.Exit(Run(m))
 }
 
-// Run is Main without the exit, for a package that has something to clean up. It returns the exit code.
-func Run(m *testing.M) int {
+// Run is Main without the exit, for a package that has something to clean up. It returns the exit code. Tests are a *testing.M.
+func Run(m interface{ Run() int }) int {
 	if os.Getenv(URLVariable) == "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
