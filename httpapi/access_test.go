@@ -141,14 +141,6 @@ func TestCapture_ConflictNamesIDsOnly(t *testing.T) {
 	}
 }
 
-func TestDryRun_RecordedAsUse(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	id, value := s.token()
-	s.dryRun(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
-	s.eventually(tokens+"/"+id, func(r reply) bool { return r.at("data", "lastUsedAt") != nil })
-}
-
 func TestAccounts_TokensSeeLeads(t *testing.T) {
 	t.Parallel()
 	s := start(t)

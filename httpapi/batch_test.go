@@ -133,7 +133,7 @@ func TestBatch_LinesOfOnePersonInOrder(t *testing.T) {
 	s := unlimited(t)
 	s.capture(`{"phone":"9876599999","email":"known@example.com"}`).is(http.StatusCreated)
 	// Phone and email belong to the same person by an earlier line or by the log, which the line itself does not show.
-	const people = 20
+	const people = 10
 	var body strings.Builder
 	for i := range people {
 		phone, email := fmt.Sprintf("98765%05d", i), fmt.Sprintf("p%d@example.com", i)
@@ -386,7 +386,7 @@ func TestBatchStream_ClientDisconnects(t *testing.T) {
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 }) // with a log output of its own
 	for round := range 3 {
 		w := s.wire(s.jwt)
-		for i := range 150 {
+		for i := range 60 {
 			w.send(fmt.Sprintf("{\"email\":\"r%dp%d@example.com\"}\n", round, i))
 		}
 		w.send(fmt.Sprintf(`{"email":"r%dcut@example.com"}`, round)) // a complete JSON value in an incomplete line

@@ -171,7 +171,8 @@ func TestFeed_Parameters(t *testing.T) {
 	r := s.send(call{method: http.MethodGet, path: eventsPath, credential: stranger}).is(http.StatusOK)
 	require.Empty(t, r.at("data"), "another account's events")
 
-	other := startAlone(t) // with the same key and account
+	database := migrated(t)
+	other := startOn(t, database, database, nil) // with the same key and account
 	other.suffix, other.jwt = s.suffix, s.jwt
 	other.provisioned()
 	r = other.as(http.MethodGet, eventsPath+"?after="+next, "").is(http.StatusGone)

@@ -321,7 +321,7 @@ func TestForm_JunkDoesNotAffectOthers(t *testing.T) {
 		func(int) (string, map[string]string) { return strings.Repeat("x", 1<<20+1), nil },
 		func(int) (string, map[string]string) { return "phone=9876543210&phone=9876543210&name[]=a&=", nil },
 	}
-	const posts = 600
+	const posts = 300
 	statuses := make(chan int, posts)
 	var captured atomic.Int32
 	concurrently(16, func(worker int) reply {

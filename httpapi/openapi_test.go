@@ -130,12 +130,12 @@ func asDescribed(t *testing.T, base string, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		var sent bytes.Buffer
+		// Validation of large bodies is slow, and smaller ones have the same members.
+		sent, seen := capped{max: 64 << 10}, &recorder{ResponseWriter: w, body: capped{max: 256 << 10}}
 		passed := r.WithContext(r.Context()) // a copy, because the server reads the rest of its own request's body
 		passed.Body = readCloser{io.TeeReader(r.Body, &sent), r.Body}
-		seen := &recorder{ResponseWriter: w}
 		next.ServeHTTP(seen, passed)
-		if sent.Len() > 64<<10 || seen.body.Len() > 256<<10 { // validation of large bodies is slow, and smaller ones have the same members
+		if sent.exceeded || seen.body.exceeded {
 			return
 		}
 		request := r.Clone(r.Context())
@@ -315,11 +315,26 @@ type readCloser struct {
 	io.Closer
 }
 
+// capped is a buffer that keeps nothing of a text that is longer than max.
+type capped struct {
+	bytes.Buffer
+	max      int
+	exceeded bool
+}
+
+func (c *capped) Write(b []byte) (int, error) {
+	if c.exceeded = c.exceeded || c.Len()+len(b) > c.max; c.exceeded {
+		c.Buffer = bytes.Buffer{}
+		return len(b), nil
+	}
+	return c.Buffer.Write(b)
+}
+
 // recorder records the answer.
 type recorder struct {
 	http.ResponseWriter
 	status int
-	body   bytes.Buffer
+	body   capped
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -333,7 +348,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	w.body.Write(b)
+	_, _ = w.body.Write(b)
 	return w.ResponseWriter.Write(b)
 }
 

@@ -250,7 +250,7 @@ func (c *connections) eraser() forget.Eraser {
 	return forget.Eraser{Keys: c.store, Views: forget.Database{Pool: c.pool}}
 }
 
-// mint returns a JWT of an account, by its name.
+// mint returns a JWT of an account, by its name or id.
 func (s *service) mint(account, scope string) string {
 	s.t.Helper()
 	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{
@@ -267,7 +267,7 @@ func (s *service) stranger(scope string) string {
 	return s.mint("other", scope)
 }
 
-// provision configures an account, by its name.
+// provision configures an account, by its name or id.
 func (s *service) provision(name string, settings account.Settings) {
 	s.t.Helper()
 	_, _, err := s.commands.ConfigureAccount(s.t.Context(), command.ConfigureAccount{
