@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -188,7 +189,7 @@ func (c *capture) ownerOf(held held, kind claim.Kind, value string, look func(st
 // has reports whether a lead has, or ever had, a phone or email.
 func has(holder lead.State, kind claim.Kind, value string) bool {
 	if kind == claim.Phone {
-		value = lead.FoldPhone(value)
+		value = contact.FoldPhone(value)
 	}
 	return slices.Contains(values(holder, kind), value)
 }

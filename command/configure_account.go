@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
-	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -71,7 +71,7 @@ func (cmd ConfigureAccount) decide(before account.State, now time.Time) (facts [
 	if cmd.Keep {
 		settings = before.Keeping(settings)
 	}
-	configured, err := before.Configure(settings, lead.KnownRegion)
+	configured, err := before.Configure(settings, contact.KnownRegion)
 	var wrong, late field.Errors
 	if err != nil && !errors.As(err, &wrong) {
 		return nil, err

@@ -20,7 +20,7 @@ const module = "github.com/leadlog/leadlog"
 
 // pure are the packages of deciders, which depend on facts but not on stores, networks or clocks.
 var pure = []string{
-	"command/account", "command/arrival", "command/claim", "command/expression", "command/field", "command/intake", "command/lead",
+	"command/account", "command/arrival", "command/claim", "command/contact", "command/expression", "command/field", "command/intake", "command/lead",
 	"command/token", "command/visitor", "command/webhook", "query/attribution",
 }
 

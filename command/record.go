@@ -13,7 +13,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -207,7 +207,7 @@ func maskedFilter(filter map[string]string) map[string]string {
 		case slices.Contains(PersonalFilters(), name):
 			masked[name] = "***"
 		case !slices.Contains(plainFilters(), name):
-		case lead.NamesPerson(value, ""):
+		case contact.NamesPerson(value, ""):
 			masked[name] = "***"
 		default:
 			masked[name] = string(runes[:min(len(runes), maxFilter)])

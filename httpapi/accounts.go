@@ -3,7 +3,7 @@ package httpapi
 import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
-	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -28,7 +28,7 @@ func (x *exchange) configureAccount() (answer, error) {
 	}
 	notBefore := body.time("jwtNotBefore")
 	if body.wrong != nil { // fields of the wrong type are empty here: only validate the others
-		_, err := account.State{}.Configure(settings, lead.KnownRegion)
+		_, err := account.State{}.Configure(settings, contact.KnownRegion)
 		return answer{}, body.with(err)
 	}
 	id := x.pathID()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/query"
 )
@@ -103,7 +104,7 @@ func (x *exchange) phoneFilter(p *params) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	phone, err := lead.ParsePhone(raw, region)
+	phone, err := contact.ParsePhone(raw, region)
 	if err != nil {
 		p.wrong.Add("phone", err.Error())
 	}
@@ -121,7 +122,7 @@ func emailFilter(p *params) string {
 	if raw == "" {
 		return ""
 	}
-	email, err := lead.ParseEmail(raw)
+	email, err := contact.ParseEmail(raw)
 	if err != nil {
 		p.wrong.Add("email", err.Error())
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -39,8 +40,8 @@ type LeadFilter struct {
 	LeadTemperature string
 	Q               string    // part of name, phone or email, in any letter case; a whole phone or email finds only its lead, if there is one
 	Region          string    // the account's, by which a phone in Q is read
-	Phone           string    // E.164, as lead.ParsePhone makes it: the caller knows the account's region
-	Email           string    // canonical, as lead.ParseEmail makes it
+	Phone           string    // E.164, as contact.ParsePhone makes it: the caller knows the account's region
+	Email           string    // canonical, as contact.ParseEmail makes it
 	CreatedSince    time.Time // inclusive
 	CreatedUntil    time.Time // exclusive
 }
@@ -106,10 +107,10 @@ func (filter LeadFilter) exact() (exact LeadFilter, whole bool) {
 	var err error
 	exact = filter
 	exact.Q = ""
-	if exact.Email, err = lead.ParseEmail(filter.Q); err == nil {
+	if exact.Email, err = contact.ParseEmail(filter.Q); err == nil {
 		return exact, true
 	}
-	exact.Phone, err = lead.ParsePhone(filter.Q, filter.Region)
+	exact.Phone, err = contact.ParsePhone(filter.Q, filter.Region)
 	return exact, err == nil
 }
 
@@ -137,7 +138,7 @@ func (filter LeadFilter) addConditions(s *selection, account, by string) {
 	s.equal(source, filter.Source)
 	s.equal(`temperature`, strings.ToLower(filter.LeadTemperature))
 	if filter.Phone != "" {
-		s.and(`phone = ANY (?)`, lead.PhoneForms(filter.Phone))
+		s.and(`phone = ANY (?)`, contact.PhoneForms(filter.Phone))
 	}
 	s.equal(`email`, filter.Email)
 	if filter.Q != "" {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -65,7 +65,7 @@ const hashLength = 16
 // Stream returns the name of the claim on a value. All forms of one phone number have the same.
 func (n Names) Stream(account string, kind Kind, value string) string {
 	if kind == Phone {
-		value = lead.FoldPhone(value)
+		value = contact.FoldPhone(value)
 	}
 	return n.name(event.ClaimPrefix, account, string(kind), value)
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/leadlog/leadlog/command/contact"
 )
 
 const (
@@ -58,7 +60,7 @@ func AmountFromNumber(literal string) (Amount, error) {
 		return Amount{}, err
 	}
 	whole, fraction, pointed := strings.Cut(mantissa, ".")
-	if !digits(whole) || whole[0] == '0' && len(whole) > 1 || pointed && !digits(fraction) {
+	if !contact.IsDigits(whole) || whole[0] == '0' && len(whole) > 1 || pointed && !contact.IsDigits(fraction) {
 		return Amount{}, errAmount
 	}
 	amount, err := newAmount(whole, fraction, exponent)
@@ -77,7 +79,7 @@ func cutExponent(s string) (mantissa string, exponent int, err error) {
 	if len(unsigned) == len(s[at+1:]) {
 		unsigned = strings.TrimPrefix(unsigned, "+")
 	}
-	if !digits(unsigned) {
+	if !contact.IsDigits(unsigned) {
 		return "", 0, errAmount
 	}
 	exponent, err = strconv.Atoi(s[at+1:])

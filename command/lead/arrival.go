@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -131,7 +132,7 @@ func (r *reader) name(Rules) string {
 	if !ok {
 		return ""
 	}
-	name := CleanName(raw)
+	name := contact.CleanName(raw)
 	if Length(name) > MaxName {
 		r.wrong.Add(key, "must be at most 200 characters")
 	}
@@ -143,7 +144,7 @@ func (r *reader) phone(rules Rules) string {
 	v := r.body["phone"]
 	raw := string(v)
 	if v.Kind() == '0' {
-		if !digits(raw) {
+		if !contact.IsDigits(raw) {
 			r.wrong.Add("phone", "is not a valid phone number")
 			return ""
 		}
@@ -152,7 +153,7 @@ func (r *reader) phone(rules Rules) string {
 	} else {
 		return ""
 	}
-	phone, err := ParsePhone(raw, rules.Region)
+	phone, err := contact.ParsePhone(raw, rules.Region)
 	if err != nil {
 		r.wrong.Add("phone", err.Error())
 	}
@@ -164,7 +165,7 @@ func (r *reader) email(Rules) string {
 	if !ok {
 		return ""
 	}
-	email, err := ParseEmail(raw)
+	email, err := contact.ParseEmail(raw)
 	if err != nil {
 		r.wrong.Add("email", err.Error())
 	}

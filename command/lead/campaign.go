@@ -3,11 +3,10 @@ package lead
 import (
 	"cmp"
 	"net/url"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"golang.org/x/text/unicode/norm"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -16,7 +15,7 @@ import (
 func Campaign(value func(name string) string, phone string) event.Campaign {
 	plain := func(name string) string {
 		given := value(name)
-		if Blank(given) || NamesPerson(given, phone) {
+		if Blank(given) || contact.NamesPerson(given, phone) {
 			return ""
 		}
 		return given
@@ -97,26 +96,4 @@ func Scalar(v jsontext.Value) string {
 	}
 	s, _ := text(v)
 	return s
-}
-
-// NamesPerson reports whether a value has an email, or a phone in any of the ways it is written: with punctuation, in other digits,
-// or without its country code, which has at most three. An empty phone is in no value.
-func NamesPerson(value, phone string) bool {
-	if !isASCII(value) {
-		value = norm.NFKC.String(value)
-	}
-	if strings.Contains(value, "@") || strings.Contains(value, "%40") {
-		return true
-	}
-	const countryCode = len("+999")
-	if len(phone) < countryCode+minPhoneDigits-3 {
-		return false
-	}
-	digits := strings.Map(func(r rune) rune {
-		if r = asciiDigit(r); r < '0' || r > '9' {
-			return -1
-		}
-		return r
-	}, value)
-	return strings.Contains(digits, phone[countryCode:])
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -64,7 +65,7 @@ func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decisi
 			return refuse(a, CodeDuplicateEmail, byEmail.ID, target.ID)
 		}
 		code := CodeDuplicateSource
-		if byPhone == nil && a.Phone != "" && FoldPhone(a.Phone) != FoldPhone(target.Phone) {
+		if byPhone == nil && a.Phone != "" && contact.FoldPhone(a.Phone) != contact.FoldPhone(target.Phone) {
 			code = CodeDuplicateEmail
 		}
 		return refuse(a, code, target.ID, "")
@@ -146,7 +147,7 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 	if emailHeldBy != "" {
 		merged.Email, merged.EmailHeldBy = "", emailHeldBy
 	}
-	if len(with(target.Phones, FoldPhone(merged.Phone))) > MaxContacts {
+	if len(with(target.Phones, contact.FoldPhone(merged.Phone))) > MaxContacts {
 		wrong.Add("phone", tooManyContacts)
 	}
 	if len(with(target.Emails, merged.Email)) > MaxContacts {

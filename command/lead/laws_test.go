@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -224,8 +225,8 @@ func TestLead_Invariants(t *testing.T) {
 			}
 			released, isRelease := fact.Data.(event.LeadReleased)
 			if isRelease {
-				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...), FoldPhone(released.Phone)+released.Email)
-				before.Phones, before.Emails = except(before.Phones, FoldPhone(released.Phone)), except(before.Emails, released.Email)
+				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...), contact.FoldPhone(released.Phone)+released.Email)
+				before.Phones, before.Emails = except(before.Phones, contact.FoldPhone(released.Phone)), except(before.Emails, released.Email)
 				require.NotEmpty(t, append(slices.Clone(s.Phones), s.Emails...), "the lead keeps a contact")
 			}
 			require.Equal(t, int64(i), s.Revision, "one revision per fact")
@@ -233,7 +234,7 @@ func TestLead_Invariants(t *testing.T) {
 			require.Equal(t, fact.At, s.UpdatedAt)
 			require.True(t, slices.Equal(before.Phones, s.Phones[:len(before.Phones)]), "only a release removes a phone")
 			require.True(t, slices.Equal(before.Emails, s.Emails[:len(before.Emails)]), "only a release removes an email")
-			require.Equal(t, s.Phone != "", slices.Contains(s.Phones, FoldPhone(s.Phone)))
+			require.Equal(t, s.Phone != "", slices.Contains(s.Phones, contact.FoldPhone(s.Phone)))
 			require.Equal(t, s.Email != "", slices.Contains(s.Emails, s.Email))
 			require.Equal(t, s.OpportunityID != "", s.OpportunityValue != "")
 			require.NotEmpty(t, s.Name)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -109,7 +110,7 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 	*s = State{
 		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account, ContactUID: data.ContactUID,
 		LeadFields: data.LeadFields, NameDerived: data.NameDerived,
-		Phones: with(nil, FoldPhone(data.Phone)), Emails: with(nil, data.Email), Source: data.Source,
+		Phones: with(nil, contact.FoldPhone(data.Phone)), Emails: with(nil, data.Email), Source: data.Source,
 		Metadata: overlay(nil, data.Metadata, data.IP, data.UserAgent), VisitorIDs: with(nil, data.VisitorID),
 		CreatedAt: fact.At, UpdatedAt: fact.At,
 	}
@@ -118,7 +119,7 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 
 func (s *State) merge(fact *event.Fact, data *event.LeadMerged) {
 	s.set(&data.LeadFields)
-	s.Phones, s.Emails = with(s.Phones, FoldPhone(data.Phone)), with(s.Emails, data.Email)
+	s.Phones, s.Emails = with(s.Phones, contact.FoldPhone(data.Phone)), with(s.Emails, data.Email)
 	s.VisitorIDs = withVisitor(s.VisitorIDs, data.VisitorID)
 	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)
 	s.see(fact, data)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/leadlog/leadlog/command/contact"
 )
 
 // ParseAmount reads an amount as people write it: with a currency symbol, code
@@ -22,7 +24,7 @@ func ParseAmount(raw string) (Amount, error) {
 	if len(raw) > maxAmountInput {
 		return Amount{}, errAmount
 	}
-	if !isASCII(raw) {
+	if !contact.IsASCII(raw) {
 		raw = strings.Map(plainAmountRune, raw)
 	}
 	body, negative, ok := cutMarks(strings.TrimSpace(raw))
@@ -57,7 +59,7 @@ func plainAmountRune(r rune) rune {
 	case '\u2212': // minus sign
 		return '-'
 	}
-	return asciiDigit(r)
+	return contact.ASCIIDigit(r)
 }
 
 // cutMarks returns what is between the first and the last digit, if all
@@ -119,14 +121,14 @@ func cutFraction(s string) (whole, fraction string, ok bool) {
 	}
 	if decimal != "" {
 		s, fraction, _ = strings.Cut(s, decimal)
-		if !digits(fraction) {
+		if !contact.IsDigits(fraction) {
 			return "", "", false
 		}
 	}
 	if group != "" {
 		s, ok = ungroup(s, group)
 	}
-	return s, fraction, ok && digits(s)
+	return s, fraction, ok && contact.IsDigits(s)
 }
 
 // separators returns which separator groups thousands in s and which one marks

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -22,7 +23,7 @@ func (s State) Release(account string, body map[string]jsontext.Value, rules Rul
 	}
 	r := reader{body: body}
 	released := r.contact(rules)
-	if r.wrong == nil && released.Phone != "" && !slices.Contains(s.Phones, FoldPhone(released.Phone)) {
+	if r.wrong == nil && released.Phone != "" && !slices.Contains(s.Phones, contact.FoldPhone(released.Phone)) {
 		r.wrong.Add("phone", notOfThisLead)
 	}
 	if r.wrong == nil && released.Email != "" && !slices.Contains(s.Emails, released.Email) {
@@ -60,7 +61,7 @@ func (s State) fillAfter(released *event.LeadReleased) {
 	left := Arrival{LeadFields: event.LeadFields{Phone: s.Phone, Email: s.Email}}
 	switch {
 	case released.Phone != "":
-		left.Phone = remaining(s.Phones, s.Phone, FoldPhone(s.Phone), FoldPhone(released.Phone))
+		left.Phone = remaining(s.Phones, s.Phone, contact.FoldPhone(s.Phone), contact.FoldPhone(released.Phone))
 		released.Current = left.Phone
 	default:
 		left.Email = remaining(s.Emails, s.Email, s.Email, released.Email)
@@ -72,7 +73,7 @@ func (s State) fillAfter(released *event.LeadReleased) {
 	if left.Email != s.Email {
 		released.Changed = append(released.Changed, "email")
 	}
-	if s.NameDerived && FoldPhone(s.Name) == derivedName(Arrival{LeadFields: event.LeadFields{Phone: FoldPhone(released.Phone), Email: released.Email}}) {
+	if s.NameDerived && contact.FoldPhone(s.Name) == derivedName(Arrival{LeadFields: event.LeadFields{Phone: contact.FoldPhone(released.Phone), Email: released.Email}}) {
 		released.Name = derivedName(left)
 		released.Changed = append([]string{"name"}, released.Changed...)
 	}
@@ -91,7 +92,7 @@ func remaining(all []string, current, key, gone string) string {
 
 func (s *State) release(fact *event.Fact, data *event.LeadReleased) {
 	if data.Phone != "" {
-		s.Phones, s.Phone = except(s.Phones, FoldPhone(data.Phone)), data.Current
+		s.Phones, s.Phone = except(s.Phones, contact.FoldPhone(data.Phone)), data.Current
 	} else {
 		s.Emails, s.Email = except(s.Emails, data.Email), data.Current
 	}

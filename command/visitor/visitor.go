@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -135,7 +136,7 @@ func (r *reader) address(key string, schemes []string, message string) string {
 }
 
 func (r *reader) title() string {
-	title := lead.CleanName(r.text("title"))
+	title := contact.CleanName(r.text("title"))
 	if lead.Length(title) > MaxTitle {
 		r.wrong.Add("title", "must be at most 500 characters")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/query"
@@ -84,12 +85,12 @@ func leadFilter(p *params, settings account.State) query.LeadFilter {
 	}
 	var err error
 	if phone := p.text("phone"); phone != "" {
-		if f.Phone, err = lead.ParsePhone(phone, region); err != nil {
+		if f.Phone, err = contact.ParsePhone(phone, region); err != nil {
 			p.wrong.Add("phone", err.Error())
 		}
 	}
 	if email := p.text("email"); email != "" {
-		if f.Email, err = lead.ParseEmail(email); err != nil {
+		if f.Email, err = contact.ParseEmail(email); err != nil {
 			p.wrong.Add("email", err.Error())
 		}
 	}

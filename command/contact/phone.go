@@ -1,4 +1,4 @@
-package lead
+package contact
 
 import (
 	"errors"
@@ -121,9 +121,9 @@ func KnownRegion(region string) bool {
 func canonical(raw string) bool {
 	switch {
 	case len(raw) == len("+919876543210") && strings.HasPrefix(raw, "+91"):
-		return raw[3] >= '6' && digits(raw[3:])
+		return raw[3] >= '6' && IsDigits(raw[3:])
 	case len(raw) == len("+12025550123") && strings.HasPrefix(raw, "+1"):
-		return raw[2] >= '2' && digits(raw[2:])
+		return raw[2] >= '2' && IsDigits(raw[2:])
 	}
 	return false
 }
@@ -136,7 +136,7 @@ func preparePhone(raw string) (string, bool) {
 		return "", false
 	}
 	number := raw
-	if !isASCII(number) {
+	if !IsASCII(number) {
 		number = strings.Map(plainPhoneRune, norm.NFKC.String(number))
 	}
 	number = strings.TrimSpace(number)
@@ -164,7 +164,7 @@ func plainPhoneRune(r rune) rune {
 	case unicode.Is(unicode.Pd, r), r == '\u2212':
 		return '-'
 	}
-	return asciiDigit(r)
+	return ASCIIDigit(r)
 }
 
 // cutScheme removes the URI scheme or label that dialers (tel), messaging
@@ -196,7 +196,7 @@ func cutExtension(s string) string {
 
 func isE164(s string) bool {
 	return len(s) >= 1+minPhoneDigits && len(s) <= 1+maxPhoneDigits &&
-		s[0] == '+' && s[1] != '0' && digits(s[1:])
+		s[0] == '+' && s[1] != '0' && IsDigits(s[1:])
 }
 
 // knownCallingCode reports whether number begins with an assigned country code.
@@ -209,4 +209,26 @@ func knownCallingCode(number string) bool {
 		}
 	}
 	return false
+}
+
+// NamesPerson reports whether a value has an email, or a phone in any of the ways it is written: with punctuation, in other digits,
+// or without its country code, which has at most three. An empty phone is in no value.
+func NamesPerson(value, phone string) bool {
+	if !IsASCII(value) {
+		value = norm.NFKC.String(value)
+	}
+	if strings.Contains(value, "@") || strings.Contains(value, "%40") {
+		return true
+	}
+	const countryCode = len("+999")
+	if len(phone) < countryCode+minPhoneDigits-3 {
+		return false
+	}
+	digits := strings.Map(func(r rune) rune {
+		if r = ASCIIDigit(r); r < '0' || r > '9' {
+			return -1
+		}
+		return r
+	}, value)
+	return strings.Contains(digits, phone[countryCode:])
 }

@@ -1,4 +1,4 @@
-package lead
+package contact
 
 import (
 	"errors"
@@ -44,11 +44,11 @@ func ParseEmail(raw string) (string, error) {
 	}
 	// The local part is ASCII here. Lowering before that check would turn the
 	// Kelvin sign into a plain k.
-	if isASCII(email) {
+	if IsASCII(email) {
 		email = strings.ToLower(email)
 	}
 	domain := email[at+1:]
-	if !isASCII(domain) || strings.Contains(domain, "xn--") {
+	if !IsASCII(domain) || strings.Contains(domain, "xn--") {
 		ascii, err := asciiDomain(domain)
 		if err != nil {
 			return "", errEmail
@@ -111,7 +111,7 @@ func isMailDomain(s string) bool {
 			return false
 		}
 		labels++
-		numeric = digits(label)
+		numeric = IsDigits(label)
 	}
 	return labels >= 2 && !numeric
 }

@@ -1,0 +1,56 @@
+// Package contact reads phone numbers, email addresses and names as people write them. Captures, files, intakes, filters and
+// searches share it, so that what was captured is found by the same text. It is pure.
+package contact
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// IsASCII reports whether s has ASCII characters only.
+func IsASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// IsDigits reports whether s consists of one or more ASCII digits.
+func IsDigits(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// ASCIIDigit turns a decimal digit of any script into its ASCII one and leaves
+// every other character alone. Unicode encodes each script's digits as ten code
+// points in a row, zero first, so every range of category Nd is a multiple of ten.
+func ASCIIDigit(r rune) rune {
+	if r < utf8.RuneSelf {
+		return r
+	}
+	for _, t := range unicode.Nd.R16 {
+		if r <= rune(t.Hi) {
+			if r < rune(t.Lo) {
+				return r
+			}
+			return '0' + (r-rune(t.Lo))%10
+		}
+	}
+	for _, t := range unicode.Nd.R32 {
+		if r <= rune(t.Hi) {
+			if r < rune(t.Lo) {
+				return r
+			}
+			return '0' + (r-rune(t.Lo))%10
+		}
+	}
+	return r
+}
