@@ -104,7 +104,7 @@ func (x *exchange) phoneFilter(p *params) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	phone, err := contact.ParsePhone(raw, region)
+	phone, err := contact.ParsePhone(raw, region, contact.Hint{})
 	if err != nil {
 		p.wrong.Add("phone", err.Error())
 	}

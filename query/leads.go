@@ -110,7 +110,7 @@ func (filter LeadFilter) exact() (exact LeadFilter, whole bool) {
 	if exact.Email, err = contact.ParseEmail(filter.Q); err == nil {
 		return exact, true
 	}
-	exact.Phone, err = contact.ParsePhone(filter.Q, filter.Region)
+	exact.Phone, err = contact.ParsePhone(filter.Q, filter.Region, contact.Hint{})
 	return exact, err == nil
 }
 

@@ -26,7 +26,8 @@ var (
 
 // ParseEmail returns the canonical form of an email address: trimmed, in lower
 // case, the domain in ASCII. Dots and "+tag" in the local part stay, for only
-// the domain's owner knows whether they mean the same mailbox.
+// the domain's owner knows whether they mean the same mailbox. What a link puts
+// around an address is removed: mailto:, encoded spaces and headers.
 //
 // It accepts the addresses that people type into forms: atoms, an @ and a domain
 // with a dot. It refuses display names, quotes, comments and address literals,
@@ -34,10 +35,11 @@ var (
 //
 // The error's text suits the caller and never holds the address.
 func ParseEmail(raw string) (string, error) {
-	email := strings.TrimSpace(raw)
+	email := trim(raw)
 	if len(email) > maxEmailInput {
 		return "", errEmailLong
 	}
+	email = withoutLink(email)
 	at := strings.LastIndexByte(email, '@')
 	if at < 0 || !isLocalPart(email[:at]) {
 		return "", errEmail
@@ -63,6 +65,24 @@ func ParseEmail(raw string) (string, error) {
 		return "", errEmail
 	}
 	return email, nil
+}
+
+// withoutLink returns the address of a link (RFC 6068), and of a text with encoded spaces at its ends, which no person's address has.
+func withoutLink(s string) string {
+	const space, scheme = "%20", "mailto:"
+	for {
+		switch rest := strings.TrimSuffix(s, space); {
+		case strings.HasPrefix(rest, space):
+			s = trim(rest[len(space):])
+		case len(rest) >= len(scheme) && strings.EqualFold(rest[:len(scheme)], scheme):
+			s, _, _ = strings.Cut(rest[len(scheme):], "?")
+			s = trim(s)
+		case len(rest) < len(s):
+			s = trim(rest)
+		default:
+			return s
+		}
+	}
 }
 
 // isLocalPart reports whether s is a dot-atom (RFC 5322, 3.2.3) of an allowed length.

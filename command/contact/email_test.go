@@ -37,6 +37,14 @@ func TestParseEmail_Canonical(t *testing.T) {
 		{"ideographic full stop", "a@例子。中国", "a@xn--fsqu00a.xn--fiqs8s"},
 		{"full-width domain", "a@ｅｘａｍｐｌｅ．ｃｏｍ", "a@example.com"},
 		{"longest", longest, longest},
+		{"invisible characters in front", "\u200b\ufeff\u202aasha@example.com", "asha@example.com"},
+		{"invisible characters behind", "asha@example.com\u202c\ufe0f \u3164\ufffc", "asha@example.com"},
+		{"encoded spaces", "%20%20asha@example.com%20", "asha@example.com"},
+		{"link", "mailto:asha@example.com", "asha@example.com"},
+		{"link in capitals, with a space", "MailTo: asha@example.com", "asha@example.com"},
+		{"link with a subject", "mailto:asha@example.com?subject=Hi%20there", "asha@example.com"},
+		{"link in encoded spaces", "%20mailto:%20asha@example.com%20", "asha@example.com"},
+		{"per cent and question mark are atom characters", "a%20b?@example.com", "a%20b?@example.com"},
 	} {
 		got, err := ParseEmail(c.raw)
 		require.NoError(t, err, c.name)
@@ -73,7 +81,10 @@ func TestParseEmail_Refuses(t *testing.T) {
 		"comment":                               "asha(home)@example.com",
 		"display name":                          "Asha <asha@example.com>",
 		"angle brackets":                        "<asha@example.com>",
-		"mailto":                                "mailto:asha@example.com",
+		"link of two addresses":                 "mailto:a@example.com,b@example.com",
+		"encoded spaces only":                   "%20%20",
+		"link of nothing":                       "mailto:?",
+		"invisible character inside":            "as\u200bha@example.com",
 		"two addresses":                         "a@example.com,b@example.com",
 		"two addresses with a space":            "a@example.com b@example.com",
 		"address literal":                       "a@[192.0.2.1]",
@@ -142,6 +153,7 @@ func TestParseEmail_Idempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		requireEmailLaws(t, rapid.OneOf(
 			rapid.StringMatching(`[ ]?[A-Za-z0-9.+_-]{1,12}@[A-Za-z0-9.-]{1,12}\.[A-Za-z0-9]{1,4}[ .]?`),
+			rapid.StringMatching(`(%20|mailto:|[ \x{200b}]){0,3}[a-z%20]{1,4}@[a-z]{1,3}\.[a-z]{2}(%20|\?[a-z]|[ \x{fe0f}]){0,3}`),
 			rapid.StringMatching(`[a-z]{1,3}@(xn--[a-z0-9-]{1,8}|[a-zà-ÿĀ-ſα-ωа-яא-ת。-]{1,6})\.[a-zа-я]{1,3}`),
 			rapid.String(),
 		).Draw(t, "raw"))
@@ -152,6 +164,7 @@ func FuzzParseEmail(f *testing.F) {
 	for _, raw := range []string{
 		"asha@example.com", " Asha+tag@Example.COM ", "a@bücher.example", "a@xn--bcher-kva.example", "a@iana..com", "a@xn--.com",
 		"a@उदाहरण.भारत", "a@例子。中国", "a@\u200d.com", "a@אב.com", "\u212a@k.com", "a@r3---sn.com", "a@xn--a.xn--b", "a@ß.ſ", "\xff@\xff.com", "0@0.0\xa4",
+		"%20mailto:%20a@b.c?x=%20", "mailto:mailto:", "\u200b%20\ufeffa@b.c",
 	} {
 		f.Add(raw)
 	}

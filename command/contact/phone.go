@@ -2,7 +2,6 @@ package contact
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -29,17 +28,38 @@ const (
 
 var errPhone = errors.New("is not a valid phone number")
 
+// Source is where the text of a phone number comes from.
+type Source int
+
+// Sources of texts.
+const (
+	Call Source = iota // of the API
+	Post               // to an intake
+	File               // an import
+)
+
+// Hint is what is known of a phone number beside its text. The zero Hint is that of a call, with nothing beside the number.
+type Hint struct {
+	From Source
+	// Country is what a field or column beside the number says of it: a country code, an ISO 3166 code or a country's name. Any other
+	// text is ignored.
+	Country string
+}
+
 // ParsePhone reads a phone number in any common format and returns its E.164
-// form. A number without a country code is read as one of region, an ISO 3166
-// alpha-2 code in capitals; with a region that is not known only international
-// numbers are read.
+// form. A number without a country code is read as one of the hint's country
+// or, if it is not valid there, of region, an ISO 3166 alpha-2 code in capitals;
+// with a region that is not known only international numbers are read. Ten
+// digits that are an Indian mobile are one in an API call, whatever the hint's
+// country, if region is India.
 //
-// A number that the numbering plans call valid is always taken. One they do not
-// know (plans change before libraries do) is taken only when it was written in
-// E.164 to the letter and its country code exists.
+// A number that the numbering plans call valid is always taken, and so is the
+// old form of one, as FoldPhone has it. One they do not know (plans change
+// before libraries do) is taken only when it was written in E.164 to the letter
+// and its country code exists.
 //
 // The error's text suits the caller and never holds the number.
-func ParsePhone(raw, region string) (string, error) {
+func ParsePhone(raw, region string, hint Hint) (string, error) {
 	if canonical(raw) {
 		return raw, nil
 	}
@@ -47,66 +67,117 @@ func ParsePhone(raw, region string) (string, error) {
 	if !ok {
 		return "", errPhone
 	}
-	parsed, err := phonenumbers.Parse(number, region)
+	phone := ""
+	if hint.Country != "" && !number.plus && !(hint.From == Call && region == "IN" && indianMobile(number.digits)) {
+		if country := RegionOf(hint.Country); country != "" {
+			phone = number.read(country)
+		}
+	}
+	if phone == "" {
+		phone = number.read(region)
+	}
+	if phone == "" {
+		return "", errPhone
+	}
+	return phone, nil
+}
+
+// phoneText is a phone number as it was written, reduced to digits and plain punctuation.
+type phoneText struct {
+	text     string
+	digits   string
+	plus     bool // before the digits
+	whatsApp bool // it was labelled as one of WhatsApp, whose numbers begin with a country code
+}
+
+// read returns the E.164 form of a number, read in a region; empty if it is not valid.
+func (p phoneText) read(region string) string {
+	parsed, err := phonenumbers.Parse(p.text, region)
 	if err == nil && phonenumbers.IsValidNumber(parsed) {
-		number = phonenumbers.Format(parsed, phonenumbers.E164)
+		number := phonenumbers.Format(parsed, phonenumbers.E164)
+		if international := "+" + p.digits; p.lacksTrunkPrefix(parsed, number) && valid(international) {
+			return international
+		}
 		if !isE164(number) { // Germany, for one, has valid numbers beyond 15 digits
-			return "", errPhone
+			return ""
 		}
-		return number, nil
+		return number
 	}
-	if isE164(number) && knownCallingCode(number[1:]) {
-		return number, nil
+	if isE164(p.text) && knownCallingCode(p.text[1:]) {
+		return p.text
 	}
-	return "", errPhone
+	var found string
+	for _, reading := range p.readings(parsed, region) {
+		switch {
+		case !isE164(reading) || !valid(reading) && !formerlyValid(reading):
+		case found == "":
+			found = reading
+		case FoldPhone(found) != FoldPhone(reading):
+			return ""
+		}
+	}
+	return found
 }
 
-// FoldPhone returns the form of an E.164 number under which it is claimed and compared. Where a numbering plan has replaced the form
-// of a number and the subscriber kept it, the old and the new form are one number, and the fold is the new one. Every other number is
-// its own fold. Claims on the log are named by the fold: a change of it would not find them again.
-//
-//   - Mexico: mobiles lost the 1 after the country code in August 2019 (WhatsApp still sends it).
-//   - Brazil: mobiles of eight digits got a 9 in front from 2012 to November 2016. Those with 70, 77, 78 and 79 were radio
-//     numbers, which did not.
-//   - Benin: every number of eight digits got 01 in front on 30 November 2024.
-//
-// Argentina is left out on purpose: +54 9 is a mobile, and the same digits without the 9 may be another subscriber's land line.
-func FoldPhone(phone string) string {
+// lacksTrunkPrefix reports whether digits that begin with the region's country code were read as a national number, but without the
+// prefix that such numbers have there. Then they are more likely international without a plus, as WhatsApp and many forms write them. A
+// ten-digit Indian mobile is commonly written without the prefix.
+func (p phoneText) lacksTrunkPrefix(parsed *phonenumbers.PhoneNumber, number string) bool {
+	code := number[1 : len(number)-min(len(p.digits), len(number)-1)]
+	return code != "" && number[1+len(code):] == p.digits && strings.HasPrefix(p.digits, code) &&
+		!(code == "91" && indianMobile(p.digits)) &&
+		phonenumbers.NormalizeDigitsOnly(phonenumbers.Format(parsed, phonenumbers.NATIONAL)) != p.digits
+}
+
+// readings returns what a number that is not valid as it is written in a region may mean. Parsed is how the library reads it; nil if it
+// cannot.
+func (p phoneText) readings(parsed *phonenumbers.PhoneNumber, region string) (readings []string) {
+	bare := strings.TrimLeft(p.digits, "0")
+	own := strconv.Itoa(phonenumbers.GetCountryCodeForRegion(region))
+	if !p.plus {
+		readings = append(readings, "+"+own+p.digits) // though it begins like a prefix
+	}
 	switch {
-	case len(phone) == len("+5215512345678") && strings.HasPrefix(phone, "+521"):
-		return "+52" + phone[4:]
-	case len(phone) == len("+551187654321") && strings.HasPrefix(phone, "+55") && formerBrazilianMobile(phone[3:5], phone[5:]):
-		return phone[:5] + "9" + phone[5:]
-	case len(phone) == len("+22997123456") && strings.HasPrefix(phone, "+229"):
-		return "+22901" + phone[4:]
+	case p.plus && bare != p.digits: // +091…, +0091…
+		readings = append(readings, "+"+bare)
+	case p.plus:
+	case strings.HasPrefix(bare, own): // the country code without a plus, or after zeros
+		readings = append(readings, "+"+bare)
+	case p.whatsApp, strings.HasPrefix(p.digits, "00"):
+		readings = append(readings, "+"+bare)
+	case strings.HasPrefix(p.digits, "011"): // the international prefix of North America
+		readings = append(readings, "+"+p.digits[len("011"):])
 	}
-	return phone
+	if parsed == nil {
+		return readings
+	}
+	number := phonenumbers.Format(parsed, phonenumbers.E164)
+	readings = append(readings, number)
+	code := strconv.Itoa(int(parsed.GetCountryCode()))
+	national := strings.TrimLeft(number[1+len(code):], "0")
+	if strings.HasPrefix(national, code) { // the country code twice
+		readings = append(readings, "+"+national)
+	}
+	if code == "52" {
+		readings = append(readings, "+52"+withoutMexicanPrefix(number[1+len(code):]))
+	}
+	return readings
 }
 
-// formerBrazilianMobile reports whether a number of eight digits in an area was a mobile. Area codes have no 0, and land lines begin
-// with 2 to 5.
-func formerBrazilianMobile(area, number string) bool {
-	switch number[:2] {
-	case "70", "77", "78", "79":
-		return false
-	}
-	return !strings.Contains(area, "0") && number[0] >= '6' && number[0] <= '9'
+// valid reports whether an E.164 number is one by the numbering plans.
+func valid(number string) bool {
+	parsed, err := phonenumbers.Parse(number, "")
+	return err == nil && phonenumbers.IsValidNumber(parsed) && phonenumbers.Format(parsed, phonenumbers.E164) == number
 }
 
-// PhoneForms returns all numbers that have the same fold as a number.
-func PhoneForms(phone string) []string {
-	fold := FoldPhone(phone)
-	forms := []string{fold}
-	for _, plan := range [...]struct{ now, before string }{{"+52", "+521"}, {"+22901", "+229"}} {
-		if national, ok := strings.CutPrefix(fold, plan.now); ok {
-			forms = append(forms, plan.before+national)
-		}
-	}
-	if strings.HasPrefix(fold, "+55") && len(fold) == len("+5511987654321") {
-		forms = append(forms, fold[:5]+fold[6:])
-	}
-	return slices.DeleteFunc(forms, func(form string) bool { return FoldPhone(form) != fold })
+// formerlyValid reports whether an E.164 number is the old form of a valid one.
+func formerlyValid(number string) bool {
+	fold := FoldPhone(number)
+	return fold != number && valid(fold)
 }
+
+// indianMobile reports whether digits are the national number of a mobile in India. All that begin with 6 to 9 are valid.
+func indianMobile(digits string) bool { return len(digits) == 10 && digits[0] >= '6' }
 
 // KnownRegion reports whether region is an ISO 3166 alpha-2 code, in capitals,
 // whose numbering plan ParsePhone knows.
@@ -131,35 +202,39 @@ func canonical(raw string) bool {
 // preparePhone reduces input to digits and plain punctuation, and refuses
 // the rest. The parser alone is too lenient: it takes "98765ABCDE",
 // "9.87654321e9" and "call me 9876543210" for numbers.
-func preparePhone(raw string) (string, bool) {
+func preparePhone(raw string) (phoneText, bool) {
 	if len(raw) > maxPhoneInput {
-		return "", false
+		return phoneText{}, false
 	}
 	number := raw
 	if !IsASCII(number) {
 		number = strings.Map(plainPhoneRune, norm.NFKC.String(number))
 	}
-	number = strings.TrimSpace(number)
-	number = strings.TrimSpace(cutScheme(number))
-	number = cutExtension(number)
+	number, scheme := cutScheme(strings.TrimSpace(number))
+	number = cutExtension(strings.TrimSpace(number))
+	digits := make([]byte, 0, maxPhoneDigits)
+	plus := false
 	for i := range len(number) {
-		if !isDigit(number[i]) && strings.IndexByte("+()-./ ", number[i]) < 0 {
-			return "", false
+		switch c := number[i]; {
+		case isDigit(c):
+			digits = append(digits, c)
+		case c == '+' && (plus || len(digits) > 0): // the parser would ignore it
+			return phoneText{}, false
+		case c == '+':
+			plus = true
+		case strings.IndexByte("()-./ ", c) < 0:
+			return phoneText{}, false
 		}
 	}
-	// A plus is allowed once, before all digits. The parser would ignore others.
-	if plus := strings.LastIndexByte(number, '+'); plus >= 0 && strings.ContainsAny(number[:plus], "+0123456789") {
-		return "", false
-	}
-	return number, number != ""
+	return phoneText{number, string(digits), plus, scheme == "whatsapp:"}, len(digits) > 0
 }
 
-// plainPhoneRune drops format characters (a pasted number often carries
+// plainPhoneRune drops invisible characters (a pasted number often carries
 // direction marks), and turns digits of every script and the dashes that word
 // processors put for a hyphen into ASCII.
 func plainPhoneRune(r rune) rune {
 	switch {
-	case unicode.Is(unicode.Cf, r):
+	case invisible(r):
 		return -1
 	case unicode.Is(unicode.Pd, r), r == '\u2212':
 		return '-'
@@ -168,27 +243,27 @@ func plainPhoneRune(r rune) rune {
 }
 
 // cutScheme removes the URI scheme or label that dialers (tel), messaging
-// gateways (whatsapp) and lead ads (p) put before a number.
-func cutScheme(s string) string {
+// gateways (whatsapp) and lead ads (p) put before a number, and returns it.
+func cutScheme(s string) (number, scheme string) {
 	for _, scheme := range [...]string{"tel:", "whatsapp:", "p:"} {
 		if len(s) >= len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) {
-			return s[len(scheme):]
+			return s[len(scheme):], scheme
 		}
 	}
-	return s
+	return s, ""
 }
 
 // cutExtension removes an extension, which is digits at the end after a mark.
 func cutExtension(s string) string {
-	head := strings.TrimRight(s, "0123456789")
-	if n := len(s) - len(head); n == 0 || n > maxExtension {
+	head := strings.TrimRight(strings.TrimSuffix(s, ")"), "0123456789")
+	if n := len(strings.TrimSuffix(s, ")")) - len(head); n == 0 || n > maxExtension {
 		return s
 	}
-	head = strings.TrimRight(head, " ")
-	for _, mark := range [...]string{";ext=", "extn", "ext.", "ext", "x", "#"} {
+	head = strings.TrimRight(head, " .:-")
+	for _, mark := range [...]string{";ext=", "extension", "extn", "ext", "x", "#"} {
 		at := len(head) - len(mark)
 		if at >= 0 && strings.EqualFold(head[at:], mark) {
-			return strings.TrimRight(head[:at], " ")
+			return strings.TrimRight(head[:at], " ,;(")
 		}
 	}
 	return s

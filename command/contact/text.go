@@ -3,6 +3,7 @@
 package contact
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -53,4 +54,18 @@ func ASCIIDigit(r rune) rune {
 		}
 	}
 	return r
+}
+
+// invisible reports whether r is a character without a glyph that programs leave in texts: a format character such as a direction mark or
+// a byte order mark, a variation selector, a filler, an object's placeholder.
+func invisible(r rune) bool {
+	if r < utf8.RuneSelf {
+		return false
+	}
+	return r == '\uFFFC' || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// trim removes white space and invisible characters from both ends.
+func trim(s string) string {
+	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || invisible(r) })
 }

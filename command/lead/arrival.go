@@ -132,7 +132,7 @@ func (r *reader) name(Rules) string {
 	if !ok {
 		return ""
 	}
-	name := contact.CleanName(raw)
+	name := contact.ParseName(raw)
 	if Length(name) > MaxName {
 		r.wrong.Add(key, "must be at most 200 characters")
 	}
@@ -153,7 +153,7 @@ func (r *reader) phone(rules Rules) string {
 	} else {
 		return ""
 	}
-	phone, err := contact.ParsePhone(raw, rules.Region)
+	phone, err := contact.ParsePhone(raw, rules.Region, contact.Hint{})
 	if err != nil {
 		r.wrong.Add("phone", err.Error())
 	}

@@ -136,7 +136,7 @@ func (r *reader) address(key string, schemes []string, message string) string {
 }
 
 func (r *reader) title() string {
-	title := contact.CleanName(r.text("title"))
+	title := contact.OneLine(r.text("title"))
 	if lead.Length(title) > MaxTitle {
 		r.wrong.Add("title", "must be at most 500 characters")
 	}

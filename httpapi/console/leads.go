@@ -85,7 +85,7 @@ func leadFilter(p *params, settings account.State) query.LeadFilter {
 	}
 	var err error
 	if phone := p.text("phone"); phone != "" {
-		if f.Phone, err = contact.ParsePhone(phone, region); err != nil {
+		if f.Phone, err = contact.ParsePhone(phone, region, contact.Hint{}); err != nil {
 			p.wrong.Add("phone", err.Error())
 		}
 	}
