@@ -10,6 +10,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
@@ -195,7 +196,14 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 }
 
 func (c *capture) rules() lead.Rules {
-	return lead.Rules{Region: c.Admission.Account.State.Region, Stages: c.Admission.Account.State.Stages}
+	rules := lead.Rules{Region: c.Admission.Account.State.Region, Stages: c.Admission.Account.State.Stages}
+	switch {
+	case c.kept != nil && c.kept.ref.IntakeID != "":
+		rules.From = contact.Post
+	case c.kept == nil && c.Source != "":
+		rules.From = contact.File
+	}
+	return rules
 }
 
 func (c *capture) parse() (err error) {

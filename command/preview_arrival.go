@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
@@ -73,7 +74,7 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 	if len(preview.Wrong) > 0 {
 		return preview, nil
 	}
-	rules := lead.Rules{Region: account.State.Region, Stages: account.State.Stages}
+	rules := lead.Rules{Region: account.State.Region, Stages: account.State.Stages, From: contact.Post}
 	preview.Arrival, err = lead.ParseArrival(preview.Mapped.Body, rules, lead.Client{})
 	if err != nil && !errors.As(err, &preview.Wrong) {
 		return preview, err

@@ -69,3 +69,8 @@ func invisible(r rune) bool {
 func trim(s string) string {
 	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || invisible(r) })
 }
+
+// IsBlank reports whether s has white space and invisible characters only.
+func IsBlank(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsSpace(r) && !invisible(r) })
+}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -40,7 +41,8 @@ const defaultTemperature = "warm"
 // Rules are the settings of the account that an arrival is read by.
 type Rules struct {
 	Region string
-	Stages []string // first to last; never empty
+	Stages []string       // first to last; never empty
+	From   contact.Source // where the body comes from
 }
 
 // Client is where the request came from, in valid UTF-8. It is used when the arrival's metadata name no IP address or user agent.
@@ -73,18 +75,22 @@ func NameAliases() []string { return slices.Clone(nameAliases) }
 // ParseArrival reads the members of a request body, as Members gives them. The error is field.Errors with everything
 // that is wrong.
 func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (Arrival, error) {
-	r := reader{body: body}
+	custom := reader{body: body}
+	r := reader{body: body, given: custom.customFields()}
 	var a Arrival
 	for _, field := range fields {
 		if field.read != nil {
 			*field.of(&a.LeadFields) = field.read(&r, rules)
 		}
 	}
-	a.VisitorID, a.CustomFields = r.visitorID(), r.customFields()
+	a.VisitorID, a.CustomFields = r.visitorID(), r.given
+	for _, wrong := range custom.wrong {
+		r.wrong.Add(wrong.Field, wrong.Message)
+	}
 	a.Status, a.UnknownStatus = r.status(rules.Stages)
 	a.Metadata, a.Source, a.IP, a.UserAgent = r.metadata(client)
-	if !r.present("phone") && !r.present("email") {
-		r.wrong.Add("phone", "or email is required")
+	if a.Phone == "" && a.Email == "" && !r.wrongContact {
+		r.wrong.Add("phone", "or email is required"+foundInstead(body))
 	}
 	if len(r.wrong) > 0 && a.UnknownStatus != "" {
 		r.wrong.Add("status", unknownStatus(rules.Stages))
@@ -94,8 +100,10 @@ func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (A
 
 // reader reads the fields of a body and collects their errors.
 type reader struct {
-	body  map[string]jsontext.Value
-	wrong field.Errors
+	body         map[string]jsontext.Value
+	given        map[string]jsontext.Value // the custom fields that the body has
+	wrong        field.Errors
+	wrongContact bool // wrong has an error of the phone or email
 }
 
 // present reports whether a key is given with a value that is not empty. An empty value counts as absent everywhere.
@@ -123,53 +131,100 @@ func (r *reader) text(key string) (string, bool) {
 	return s, ok
 }
 
+// name reads the first alias whose value is a name.
 func (r *reader) name(Rules) string {
-	key, ok := r.first(nameAliases)
-	if !ok {
-		return ""
+	for _, key := range nameAliases {
+		raw, _ := r.text(key)
+		name := contact.ParseName(raw)
+		if name == "" {
+			continue
+		}
+		if Length(name) > MaxName {
+			r.wrong.Add(key, "must be at most 200 characters")
+		}
+		return name
 	}
-	raw, ok := r.text(key)
-	if !ok {
-		return ""
-	}
-	name := contact.ParseName(raw)
-	if Length(name) > MaxName {
-		r.wrong.Add(key, "must be at most 200 characters")
-	}
-	return name
+	return ""
 }
 
 // phone also accepts a JSON number, because some forms send the digits as one.
 func (r *reader) phone(rules Rules) string {
-	v := r.body["phone"]
+	const key = "phone"
+	v := r.body[key]
 	raw := string(v)
-	if v.Kind() == '0' {
-		if !contact.IsDigits(raw) {
-			r.wrong.Add("phone", "is not a valid phone number")
-			return ""
-		}
-	} else if s, ok := r.text("phone"); ok {
-		raw = s
-	} else {
+	switch {
+	case v.Kind() != '0':
+		raw = r.contactText(key)
+	case !contact.IsDigits(raw):
+		raw = "-"
+	}
+	if raw == "" {
 		return ""
 	}
-	phone, err := contact.ParsePhone(raw, rules.Region, contact.Hint{})
+	hint := contact.Hint{From: rules.From}
+	if raw[0] != '+' {
+		hint.Country = r.phoneCountry()
+	}
+	phone, err := contact.ParsePhone(raw, rules.Region, hint)
 	if err != nil {
-		r.wrong.Add("phone", err.Error())
+		r.addWrongContact(key, err.Error())
 	}
 	return phone
 }
 
+// countryFields are names of custom fields with the country of a phone, without case and punctuation. The first that names one counts.
+var countryFields = []string{"phonecountrycode", "phonecountry", "countrycode", "dialcode", "dialingcode", "callingcode", "isdcode", "country"}
+
+// phoneCountry returns the value of the custom field that has the country of the phone; empty if there is none.
+func (r *reader) phoneCountry() string {
+	rank, name, country := len(countryFields), "", ""
+	for key, value := range r.given {
+		at := slices.Index(countryFields, simple(key))
+		if at < 0 || at > rank || at == rank && key > name {
+			continue
+		}
+		if text := Scalar(value); contact.RegionOf(text) != "" {
+			rank, name, country = at, key, text
+		}
+	}
+	return country
+}
+
+// simple returns a name in lower case without spaces and punctuation.
+func simple(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || unicode.IsPunct(r) {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, name)
+}
+
 func (r *reader) email(Rules) string {
-	raw, ok := r.text("email")
-	if !ok {
+	const key = "email"
+	raw := r.contactText(key)
+	if raw == "" {
 		return ""
 	}
 	email, err := contact.ParseEmail(raw)
 	if err != nil {
-		r.wrong.Add("email", err.Error())
+		r.addWrongContact(key, err.Error())
 	}
 	return email
+}
+
+// contactText reads the text of a phone or email; empty when it has none.
+func (r *reader) contactText(key string) string {
+	raw, ok := r.text(key)
+	if r.wrongContact = r.wrongContact || !ok && r.present(key); contact.IsBlank(raw) {
+		return ""
+	}
+	return raw
+}
+
+func (r *reader) addWrongContact(key, message string) {
+	r.wrongContact = true
+	r.wrong.Add(key, message)
 }
 
 func (r *reader) status(stages []string) (known, unknown string) {

@@ -107,6 +107,8 @@ func TestParseArrival_NameAliases(t *testing.T) {
 		{"null is not present", `"name":null,"contactName":"2"`, "2"},
 		{"an empty object is not present", `"name":{},"contactName":[],"full_name":"5"`, "5"},
 		{"letter case counts", `"Name":"1","full_name":"5"`, "5"},
+		{"a placeholder is not present", `"name":"undefined","contactName":"{{name}}","contact_name":"3"`, "3"},
+		{"only placeholders", `"name":"null null","contactName":"\u200b"`, ""},
 		{"none", `"city":"Pune"`, ""},
 	} {
 		require.Equal(t, c.want, accepted(t, withPhone(c.members)).Name, c.name)
@@ -135,7 +137,7 @@ func TestParseArrival_NeedsContact(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"nothing at all": `{}`, "another field": `{"name":"Asha"}`, "nulls": `{"phone":null,"email":null}`,
-		"empty": `{"phone":"","email":""}`, "blank": `{"phone":" ","email":"\t"}`, "empty containers": `{"phone":{},"email":[]}`,
+		"empty": `{"phone":"","email":""}`, "invisible": `{"phone":"\u200b\ufeff","email":"\u3164 "}`, "blank": `{"phone":" ","email":"\t"}`, "empty containers": `{"phone":{},"email":[]}`,
 		"in other case":        `{"Phone":"9876543210","EMAIL":"a@example.com"}`,
 		"inside custom fields": `{"customFields":{"phone":"9876543210"}}`,
 	} {

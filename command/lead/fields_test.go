@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -27,6 +28,34 @@ func TestParseArrival_PhoneRegion(t *testing.T) {
 	a, err := ParseArrival(body, Rules{Region: "DE", Stages: []string{"new"}}, Client{})
 	require.NoError(t, err)
 	require.Equal(t, "+4930901820", a.Phone)
+}
+
+func TestParseArrival_PhoneCountry(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, members, want string }{
+		{"ISO code", `"phone":"0151 23456789","countryCode":"DE"`, "+4915123456789"},
+		{"calling code, a number", `"phone":"0151 23456789","country_code":49`, "+4915123456789"},
+		{"name", `"phone":"0151 23456789","Country":"Germany"`, "+4915123456789"},
+		{"in customFields", `"phone":"0151 23456789","customFields":{"Phone Country":"+49"}`, "+4915123456789"},
+		{"an integer", `"phone":15123456789,"dial_code":"+49"`, "+4915123456789"},
+		{"the phone's comes first", `"phone":"0151 23456789","country":"India","phoneCountry":"DE"`, "+4915123456789"},
+		{"the next if one names none", `"phone":"0151 23456789","countryCode":"?","country":"Germany"`, "+4915123456789"},
+		{"an Indian mobile", `"phone":"98765 43210","country":"Germany"`, "+919876543210"},
+		{"E.164", `"phone":"+4915123456789","country":"India"`, "+4915123456789"},
+	} {
+		require.Equal(t, c.want, accepted(t, `{`+c.members+`}`).Phone, c.name)
+	}
+	require.Equal(t, []string{"phone"}, refused(t, `{"phone":"0151 23456789","metadata":{"country":"DE"}}`), "metadata are about the visit")
+	for range 20 {
+		a := accepted(t, `{"phone":"0151 23456789","countryCode":"DE","country_code":"AT"}`)
+		require.Equal(t, "+4915123456789", a.Phone, "of equal names the first in order counts")
+	}
+	members := map[string]jsontext.Value{"phone": jsontext.Value(`"98765 43210"`), "country": jsontext.Value(`"DE"`)}
+	rules := someRules
+	rules.From = contact.File
+	a, err := ParseArrival(members, rules, Client{})
+	require.NoError(t, err)
+	require.Equal(t, "+499876543210", a.Phone, "in a file the column decides")
 }
 
 func TestParseArrival_OpportunityValue(t *testing.T) {

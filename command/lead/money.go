@@ -14,7 +14,8 @@ import (
 // where it means "none", the caller looks first.
 //
 // One separator can mean two things. A single dot is the decimal point ("1.234"
-// is 1.234). A single comma groups thousands when three digits follow ("1,234" is
+// is 1.234), unless the currency is one whose sums are grouped by dots: then it
+// groups thousands when three digits follow ("1.500 €" is 1500). A single comma groups thousands when three digits follow ("1,234" is
 // 1234) and is a decimal comma when one or two do ("12,50" is 12.5, "1,23" is
 // 1.23), since no way of grouping ends in so few. Whatever fits no single reading
 // ("1,2,3", "0,234", "1234,567") is refused: a wrong sum is worse than none.
@@ -24,14 +25,15 @@ func ParseAmount(raw string) (Amount, error) {
 	if len(raw) > maxAmountInput {
 		return Amount{}, errAmount
 	}
+	dots := !strings.ContainsRune(raw, arabicDecimal)
 	if !contact.IsASCII(raw) {
 		raw = strings.Map(plainAmountRune, raw)
 	}
-	body, negative, ok := cutMarks(strings.TrimSpace(raw))
+	body, marks, negative, ok := cutMarks(strings.TrimSpace(raw))
 	if !ok {
 		return Amount{}, errAmount
 	}
-	whole, fraction, ok := cutFraction(body)
+	whole, fraction, ok := cutFraction(body, dots && (groupsByDots(marks[0]) || groupsByDots(marks[1])))
 	if !ok {
 		return Amount{}, errAmount
 	}
@@ -54,7 +56,7 @@ func plainAmountRune(r rune) rune {
 	switch r {
 	case '\u2019', '\u066C': // Swiss apostrophe, Arabic thousands separator
 		return '\''
-	case '\u066B': // Arabic decimal separator
+	case arabicDecimal:
 		return '.'
 	case '\u2212': // minus sign
 		return '-'
@@ -62,12 +64,15 @@ func plainAmountRune(r rune) rune {
 	return contact.ASCIIDigit(r)
 }
 
-// cutMarks returns what is between the first and the last digit, if all
-// around it is a mark of currency or a minus sign. In India "/-" ends a sum.
-func cutMarks(s string) (body string, negative, ok bool) {
+const arabicDecimal = '\u066B' // the decimal separator of Arabic
+
+// cutMarks returns what is between the first and the last digit and the marks
+// around it, if these are marks of currency or a minus sign. In India "/-" ends
+// a sum.
+func cutMarks(s string) (body string, marks [2]string, negative, ok bool) {
 	first := strings.IndexAny(s, "0123456789")
 	if first < 0 {
-		return "", false, false
+		return "", marks, false, false
 	}
 	last := strings.LastIndexAny(s, "0123456789")
 	before, after := strings.TrimSpace(s[:first]), strings.TrimSpace(s[last+1:])
@@ -77,7 +82,7 @@ func cutMarks(s string) (body string, negative, ok bool) {
 	} else if unsigned, found := strings.CutSuffix(before, "-"); found {
 		before, negative = strings.TrimSpace(unsigned), true
 	}
-	return s[first : last+1], negative, isMark(before) && isMark(after)
+	return s[first : last+1], [2]string{before, after}, negative, isMark(before) && isMark(after)
 }
 
 const (
@@ -91,7 +96,21 @@ const (
 
 	// Letters that say whose dollar (or real) a $ is.
 	dollarPrefixes = " US U A AU C CA NZ HK S SG NT MX R "
+
+	// Marks of currencies whose sums have a comma before the decimals and are
+	// grouped by dots, as the Unicode CLDR has it for the languages of their
+	// countries, or by spaces where dots are common too. None has three
+	// decimals.
+	dotGrouping = " EUR € BRL R$ IDR RP RP. VND ₫ DKK NOK SEK ISK KR KR. TRY ₺ ARS CLP COP UYU PYG ₲ CRC ₡ VES BOB" +
+		" RON MDL RSD BAM MKD AZN ₼ PLN ZŁ CZK KČ HUF "
 )
+
+// groupsByDots reports whether a mark is one of a currency whose sums are
+// grouped by dots. The dollar sign alone is not: most who write it are not.
+func groupsByDots(mark string) bool {
+	mark = strings.ReplaceAll(mark, " ", "")
+	return mark != "" && listed(dotGrouping, mark)
+}
 
 // isMark reports whether s is empty, a currency symbol, an ISO 4217 code or a
 // local mark, or a symbol after the code or letters of its country.
@@ -113,9 +132,10 @@ func listed(list, mark string) bool {
 }
 
 // cutFraction splits digits and separators, which begin and end with a digit,
-// into the digits on both sides of the decimal mark.
-func cutFraction(s string) (whole, fraction string, ok bool) {
-	group, decimal, ok := separators(s)
+// into the digits on both sides of the decimal mark. Dots says that one dot may
+// group thousands.
+func cutFraction(s string, dots bool) (whole, fraction string, ok bool) {
+	group, decimal, ok := separators(s, dots)
 	if !ok {
 		return "", "", false
 	}
@@ -133,7 +153,7 @@ func cutFraction(s string) (whole, fraction string, ok bool) {
 
 // separators returns which separator groups thousands in s and which one marks
 // decimals; either may be missing.
-func separators(s string) (group, decimal string, ok bool) {
+func separators(s string, byDots bool) (group, decimal string, ok bool) {
 	dots, commas := strings.Count(s, "."), strings.Count(s, ",")
 	spaces, apostrophes := strings.Count(s, " "), strings.Count(s, "'")
 	comma := strings.LastIndex(s, ",")
@@ -152,7 +172,7 @@ func separators(s string) (group, decimal string, ok bool) {
 		return ",", "", true
 	case commas == 1:
 		return "", ",", len(s)-comma-1 <= 2
-	case dots > 1:
+	case dots > 1, dots == 1 && byDots && isThousand(s):
 		return ".", "", true
 	}
 	switch {
@@ -164,6 +184,13 @@ func separators(s string) (group, decimal string, ok bool) {
 		decimal = ","
 	}
 	return group, decimal, true
+}
+
+// isThousand reports whether a dot in s has one to three digits before it, not
+// with a 0 in front, and three behind.
+func isThousand(s string) bool {
+	dot := strings.IndexByte(s, '.')
+	return dot >= 1 && dot <= 3 && s[0] != '0' && len(s)-dot-1 == 3
 }
 
 // ungroup joins groups of thousands: 1,234,567 with any separator, and 12,34,567

@@ -43,14 +43,15 @@ const notOfThisLead = "is not one that this lead has or ever had"
 
 // contact reads the one phone or email that a body names.
 func (r *reader) contact(rules Rules) (named event.LeadReleased) {
-	if r.present("phone") == r.present("email") {
+	phone, email := r.phone(rules), r.email(rules)
+	switch {
+	case r.wrong != nil:
+	case phone != "" && email == "":
+		named.Field, named.Phone = "phone", phone
+	case email != "" && phone == "":
+		named.Field, named.Email = "email", email
+	default:
 		r.wrong.Add("body", "must give phone or email, one of them")
-		return named
-	}
-	if r.present("phone") {
-		named.Field, named.Phone = "phone", r.phone(rules)
-	} else {
-		named.Field, named.Email = "email", r.email(rules)
 	}
 	return named
 }

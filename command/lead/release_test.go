@@ -88,6 +88,7 @@ func TestRelease_Refused(t *testing.T) {
 	for body, named := range map[[2]string]string{
 		{``, ``}:                                 "body",
 		{`null`, `" "`}:                          "body",
+		{`"\u200b"`, ``}:                         "body",
 		{`"` + phoneA + `"`, `"` + emailA + `"`}: "body",
 		{`"12"`, ``}:                             "phone",
 		{`true`, ``}:                             "phone",
