@@ -27,7 +27,10 @@ func scoped(scopes ...string) access {
 			return err
 		}
 		if token.LooksLikeValue(credential) {
-			return fmt.Errorf("%w: an API token where a JWT is required", command.ErrUnauthorized)
+			if _, err = token.ParseValue(credential); err == nil {
+				err = errNeedsJWT
+			}
+			return fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
 		}
 		age := command.NoCache
 		if x.r.Method == http.MethodGet || x.r.Method == http.MethodHead {

@@ -39,7 +39,24 @@ var (
 	errNoAccount = errors.New("no such account")
 
 	errNoTokenEvent = errors.New("no token event at this position")
+
+	errNeedsJWT = errors.New("an API token where a JWT is required")
 )
+
+// strayPathError is errUnknownRoute for a path with a slash at its end or twice in a row. Its text has no path, which may have personal
+// data: it is logged.
+type strayPathError struct{ path, meant string }
+
+func (strayPathError) Error() string { return errUnknownRoute.Error() }
+
+// message names the path to the caller, and the path of a route that was meant.
+func (e strayPathError) message() string {
+	message := "Not found: " + e.path + " has a slash too many"
+	if e.meant != "" {
+		message += "; try " + e.meant
+	}
+	return message
+}
 
 // scopeError reports the scope that a JWT lacks.
 type scopeError string
@@ -68,6 +85,7 @@ var failures = []struct {
 }{
 	{errUnknownRoute, http.StatusNotFound, "Not found", "", 0},
 	{errWrongMethod, http.StatusMethodNotAllowed, "Method not allowed", "", 0},
+	{errNeedsJWT, http.StatusUnauthorized, "Missing or invalid token: this route needs a JWT, not an API token", "", 0},
 	{command.ErrUnauthorized, http.StatusUnauthorized, "Missing or invalid token", "", 0},
 	{intake.ErrProof, http.StatusUnauthorized, "Missing or invalid proof", "", 0},
 	{errOrigin, http.StatusForbidden, "This origin may not post here", "", 0},
@@ -146,6 +164,7 @@ func describe(err error) failure {
 		scope   scopeError
 		limit   limitError
 		size    *query.TreeSizeError
+		stray   strayPathError
 	)
 	switch {
 	case errors.As(err, &kept):
@@ -166,6 +185,8 @@ func describe(err error) failure {
 		}
 	case errors.As(err, &gone):
 		return failure{status: http.StatusConflict, envelope: envelope{Message: gone.Error(), Code: "LEAD_JOINED"}}
+	case errors.As(err, &stray):
+		return failure{status: http.StatusNotFound, envelope: envelope{Message: stray.message()}}
 	case errors.As(err, &scope):
 		return failure{status: http.StatusForbidden, envelope: envelope{Message: scope.Error()}}
 	case errors.As(err, &limit):

@@ -551,7 +551,12 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 			others := strings.Join(slices.Delete(slices.Clone(scopes), i, i+1), " ")
 			require.Equal(t, "Scope "+scopes[i]+" required", ask(s.mint(ownAccount, others+" nothing")).at("message"), o.path)
 		}
-		require.Equal(t, tokens, ask(value).status != http.StatusUnauthorized, "%s %s by API token", o.method, o.path)
+		byToken := ask(value)
+		require.Equal(t, tokens, byToken.status != http.StatusUnauthorized, "%s %s by API token", o.method, o.path)
+		if !tokens {
+			require.Equal(t, "Missing or invalid token: this route needs a JWT, not an API token", byToken.at("message"), o.path)
+			require.Equal(t, "Missing or invalid token", ask(value+"x").at("message"), "%s by no token", o.path)
+		}
 	}
 }
 

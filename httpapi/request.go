@@ -272,12 +272,33 @@ func (x *exchange) ulidID(missing error) (string, error) {
 	return id, nil
 }
 
-func (x *exchange) unknownRoute() (answer, error) { return answer{}, errUnknownRoute }
+func (x *exchange) unknownRoute() (answer, error) { return answer{}, x.unknownPath() }
+
+// unknownPath returns the error of a path that no route has.
+func (x *exchange) unknownPath() error {
+	path := x.path()
+	meant := "/" + strings.Join(strings.FieldsFunc(path, func(r rune) bool { return r == '/' }), "/")
+	if meant == path || len(path) > maxShownPath || strings.ContainsFunc(path, func(r rune) bool { return !plainInPath(r) }) {
+		return errUnknownRoute
+	}
+	if len(x.methodsOf(meant)) == 0 {
+		meant = ""
+	}
+	return strayPathError{path, meant}
+}
+
+// maxShownPath is the longest path that an answer repeats, in bytes.
+const maxShownPath = 200
+
+// plainInPath reports whether a character may be repeated as it is: an unreserved one of a URL (RFC 3986, 2.3), or a slash.
+func plainInPath(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/-._~", r)
+}
 
 func (x *exchange) wrongMethod() (answer, error) {
 	allowed := x.methodsOf(x.path())
 	if len(allowed) == 0 { // the router reports a method that it does not know as wrong on any path
-		return answer{}, errUnknownRoute
+		return answer{}, x.unknownPath()
 	}
 	x.w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return answer{}, errWrongMethod

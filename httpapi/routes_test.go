@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
@@ -56,6 +57,32 @@ func TestRoutes_EveryAnswerInEnvelope(t *testing.T) {
 	head := s.send(call{method: http.MethodHead, path: "/healthz"}).is(http.StatusOK)
 	require.Empty(t, head.raw)
 	require.NotEmpty(t, head.header.Get("Content-Length"))
+}
+
+func TestRoutes_NamesStrayPath(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := ulid.Make().String()
+	const tooMany = " has a slash too many"
+	for path, want := range map[string]string{
+		leads + "/":                       "Not found: " + leads + "/" + tooMany + "; try " + leads,
+		"/" + leads:                       "Not found: /" + leads + tooMany + "; try " + leads,
+		"/api/v1//crm/leads/" + id + "//": "Not found: /api/v1//crm/leads/" + id + "//" + tooMany + "; try " + leads + "/" + id,
+		"/nowhere/":                       "Not found: /nowhere/" + tooMany,
+		"/nowhere":                        "Not found",
+		leads + "/<b>/":                   "Not found",
+		leads + "/%3Cb%3E/":               "Not found",
+		leads + "/%E2%80%AE/":             "Not found",
+		leads + "/" + strings.Repeat("a", 1000) + "/": "Not found",
+	} {
+		for _, method := range []string{http.MethodGet, "BREW"} {
+			r := s.send(call{method: method, path: path}).is(http.StatusNotFound)
+			require.Equal(t, want, r.at("message"), "%s %s", method, path)
+			require.Equal(t, false, r.at("success"))
+		}
+	}
+	s.send(call{method: http.MethodGet, path: leads + "/9876543210/"})
+	require.NotContains(t, s.log.String(), "9876543210", "a path may have personal data")
 }
 
 func TestParams_ListValidation(t *testing.T) {
