@@ -106,6 +106,23 @@ func TestReceiveArrival_Outcomes(t *testing.T) {
 	}
 }
 
+// Ten digits that are an Indian mobile are one in a call, whatever country is beside them. From an intake or a file the country counts.
+func TestCapture_PhoneCountryBySource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	const body = `{"phone":"9123456789","country":"DE"}`
+	admission, err := p.directory.Admit(t.Context(), owner)
+	require.NoError(t, err)
+	require.Equal(t, "+919123456789", w.capture(p, body, "").answer.Lead.Phone)
+	imported, err := p.CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(body), Source: "csv_import"})
+	require.NoError(t, err)
+	require.Equal(t, "+499123456789", imported.Lead.Phone)
+	posted, err := p.ReceiveArrival(t.Context(), receiveCommand(body))
+	require.NoError(t, err)
+	require.Equal(t, imported.Lead.ID, w.arrival(posted.ID).LeadID)
+}
+
 func TestReceiveArrival_LeadNamesArrival(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

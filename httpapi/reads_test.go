@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -195,6 +196,7 @@ func TestPhone_RetiredForms(t *testing.T) {
 	}
 	for former, now := range map[string]string{
 		"+5215512345678": "+525512345678", "+551187654321": "+5511987654321", "+22997123456": "+2290197123456",
+		"+22507123456": "+2250707123456", "+841681234567": "+84381234567", "+5712345678": "+576012345678", "+2416031234": "+24166031234",
 	} {
 		first := website(former, "").is(http.StatusCreated)
 		require.Equal(t, former, first.at("data", "phone"), "a valid E.164 number is kept")
@@ -225,6 +227,36 @@ func TestPhone_RetiredForms(t *testing.T) {
 	}
 	lines := s.sendBatch(`{"phone":"+5215587654321"}` + "\n" + `{"phone":"+525587654321","metadata":{"source":"website"}}`).lines(t)
 	require.Equal(t, []int{http.StatusCreated, http.StatusOK}, statuses(lines))
+}
+
+// What was captured is found, changed and released by the same text.
+func TestLeads_FoundByCapturedText(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, c := range []struct{ field, text, want string }{
+		{"phone", "+52 1 55 1234 5678", "+5215512345678"},
+		{"phone", "091-98765 43210, ext: 12", "+919876543210"},
+		{"phone", "\ufeff+91 91 98765 43211", "+919876543211"},
+		{"email", "\u200bmailto:Asha@Example.com?subject=Hi", "asha@example.com"},
+		{"email", "%20ravi@example.com", "ravi@example.com"},
+	} {
+		body := `{"` + c.field + `":"` + c.text + `","name":"undefined undefined"}`
+		first := s.capture(body).is(http.StatusCreated)
+		require.Equal(t, c.want, first.at("data", c.field))
+		require.NotContains(t, first.at("data", "name"), "undefined", "a derived name is shown")
+		require.Equal(t, []int{http.StatusConflict}, statuses(s.sendBatch(body).lines(t)), "a batch reads the same")
+		for _, query := range []string{c.field, "q"} {
+			r := s.as(http.MethodGet, after(leads+"?"+query+"="+url.QueryEscape(c.text), first), "").is(http.StatusOK)
+			require.Len(t, r.at("data"), 1, "%s=%s", query, c.text)
+		}
+		path := leads + "/" + first.at("data", "leadId").(string)
+		r := s.as(http.MethodPatch, path, `{"name":"Asha","opportunityValue":"1.500 €"}`).is(http.StatusOK)
+		require.EqualValues(t, 1500, r.at("data", "opportunityValue"))
+		r = s.as(http.MethodPatch, path, `{"name":"{{name}}","opportunityValue":"Rs. 50,000/-"}`).is(http.StatusOK)
+		require.Equal(t, "Asha", r.at("data", "name"), "a placeholder replaces no name")
+		require.EqualValues(t, 50000, r.at("data", "opportunityValue"))
+		s.as(http.MethodPost, path+"/contacts/release", `{"`+c.field+`":"`+c.text+`"}`).is(http.StatusConflict)
+	}
 }
 
 // An unknown filter value is rejected, because an empty list would suggest that no event matches.
