@@ -73,14 +73,15 @@ var (
 // Environment has the names that expressions can use: variables, CEL's own functions and macros, its extensions for strings and for
 // comprehensions over two variables, optional values, and the functions of this package. It is safe for concurrent use.
 type Environment struct {
-	env   *cel.Env
-	limit uint64 // of the cost of an expression
+	env    *cel.Env
+	guards *guards
 }
 
 // NewEnvironment returns an environment with variables of these types, in which an expression may cost up to a limit, of at most CostLimit.
 func NewEnvironment(limit uint64, variables map[string]Type) *Environment {
+	g := &guards{limit: limit}
 	options := []cel.EnvOption{
-		ext.Strings(), ext.TwoVarComprehensions(), cel.OptionalTypes(), functions(), guarded(limit),
+		ext.Strings(), ext.TwoVarComprehensions(), cel.OptionalTypes(), g.functions(), g.texts(),
 		cel.CostSizingStrategy(cost.AggregateSizingStrategy()),
 		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(maxNesting), cel.ExpressionNodeLimit(maxNodes),
 		cel.RegexProgramSizeLimit(maxRegexpSize), cel.ASTValidators(cel.ValidateRegexLiterals()),
@@ -94,7 +95,7 @@ func NewEnvironment(limit uint64, variables map[string]Type) *Environment {
 	}
 	// The first name that is not declared makes CEL's catalog of names, which concurrent compilations read without synchronization.
 	_, _ = env.Compile("undeclared")
-	return &Environment{env, limit}
+	return &Environment{env, g}
 }
 
 // Program is a compiled expression. It is safe for concurrent use.
@@ -117,14 +118,16 @@ func (e *Environment) Compile(source string, results ...Type) (*Program, error) 
 		return nil, fmt.Errorf("must be %s, not %s", named(results), cel.FormatCELType(checked.OutputType()))
 	}
 	estimate, err := e.env.EstimateCost(checked, assumed{})
-	if err != nil || estimate.Max > e.limit {
-		return nil, fmt.Errorf("could cost more than %d steps with lists of %d elements", e.limit, assumedElements)
+	limit := e.guards.limit
+	if err != nil || estimate.Max > limit {
+		return nil, fmt.Errorf("could cost more than %d steps with lists of %d elements", limit, assumedElements)
 	}
 	patterns, err := regexpsOf(checked)
 	if err != nil {
 		return nil, err
 	}
-	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), patterns.guarded(e.limit), cel.CostTracking(actual{patterns}), cel.CostLimit(e.limit))
+	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), e.guards.comparisons(), patterns.guarded(limit),
+		cel.CostTracking(actual{patterns, limit}), cel.CostTrackerOptions(e.guards.trackers...), cel.CostLimit(limit))
 	if err != nil {
 		return nil, errors.New("has a constant that is not valid")
 	}

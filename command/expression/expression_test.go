@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -293,6 +294,69 @@ func TestEval_EstimatesCostBeforeCall(t *testing.T) { // not parallel: it measur
 	}
 }
 
+// A value may refer to a part of it many times, so that comparing it would not end.
+func TestEval_ComparesSharedParts(t *testing.T) {
+	t.Parallel()
+	doubled := `optional.of({"a": [1, 1]})`
+	for range 30 {
+		doubled += `.optMap(x, {"a": [x.a, x.a]})`
+	}
+	for _, compared := range []string{`x.a == x.a`, `x.a != x.a`, `x.a in [x.a]`, `{"b": x} == {"b": x}`, `optional.of(x) == optional.of(x)`} {
+		_, err := evaluated(t, doubled+`.optMap(x, `+compared+`).orValue(false)`, `{}`)
+		require.ErrorIs(t, err, ErrCost, compared)
+	}
+}
+
+func TestEval_Costs(t *testing.T) {
+	t.Parallel()
+	list := func(n int, element string) string { return strings.TrimSuffix(strings.Repeat(element+",", n), ",") }
+	body := `{"s": "` + strings.Repeat("a", 10_000) + `", "blank": "` + strings.Repeat(" ", 10_000) + `", "blanks": [` + list(500, `""`) +
+		`], "objects": [` + list(500, `{"k": "x", "v": 1}`) + `], "m": {"k": 0`
+	for i := range 999 {
+		body += fmt.Sprintf(`, "k%d": %d`, i, i)
+	}
+	body += `}, "few": {"k": 0`
+	for i := range 99 {
+		body += fmt.Sprintf(`, "k%d": %d`, i, i)
+	}
+	body += `}}`
+	for source, want := range map[string]uint64{
+		`only(body.m, [` + list(20, `"z*"`) + `])`:                      2*1000 + 20 + 1000*20/10,
+		`omit(body.m, [` + list(20, `"z*"`) + `])`:                      2*1000 + 20 + 1000*20/10,
+		`size(omit(body.m, [` + list(20, `"z"`) + `]))`:                 2*1000 + 20 + 1000*20/10,
+		`merge([` + list(3, `body.m`) + `])`:                            3 * 2 * 1000,
+		`merge([` + list(3, `{"a": body.blank}`) + `])`:                 3 * 1000,
+		`pairs(body.objects, "k", "v")`:                                 4 * 500,
+		`pairs([` + list(3, `{"k": "a", "v": body.s}`) + `], "k", "v")`: 3 * 1000,
+		`pick(body, [` + list(10, `"blank"`) + `]) == null`:             10 * 1000,
+		`pick(body, [` + list(10, `"blanks"`) + `]) == null`:            10 * 500,
+		`first(body.blanks) == null`:                                    500,
+		`first([` + list(10, `body.blank`) + `]) == null`:               10 * 1000,
+		`words([` + list(3, `body.s`) + `])`:                            3 * 1000,
+		`minor(body.blank.size() > 0 ? body.s : "", "INR") == ""`:       1000,
+		`body.m == body.m`:                                              2 * 2 * 1000,
+		`body.m != body.m`:                                              2 * 2 * 1000,
+		`body.m == body.few`:                                            0,
+		`body.m == {}`:                                                  0,
+		`dyn(body.m) != null`:                                           0,
+		`body.s == body.s`:                                              1000,
+		`body.s == "a"`:                                                 0,
+		`body.few in body.objects`:                                      500 * 2 * 200,
+		`"z" in body.blanks`:                                            500,
+		`body.few.transformMap(k, v, v)`:                                100 * 100 / 4,
+		`"%s".format([body.blanks])`:                                    500,
+		`body.blanks.join(body.s.substring(0, 100))`:                    500 * 100,
+	} {
+		program, err := environment.Compile(source, Text, Int, Bool, Object)
+		require.NoError(t, err, source)
+		parsed, err := Parse([]byte(body))
+		require.NoError(t, err)
+		_, steps, _ := program.JSON(map[string]any{"body": parsed, "headers": map[string]string{}})
+		require.GreaterOrEqual(t, steps, want, source)
+		require.LessOrEqual(t, steps, want+want/10+1500, source)
+	}
+}
+
 // A result may contain one value many times, so its size is not bounded by the cost.
 func TestJSON_BoundsResult(t *testing.T) {
 	t.Parallel()
@@ -315,6 +379,19 @@ func TestParse_BoundsValues(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Parse(list(maxValues + 1))
 	require.ErrorIs(t, err, errMany)
+}
+
+// All filters of an account read one body.
+func TestLater_ParsesOnce(t *testing.T) {
+	t.Parallel()
+	raw := []byte(`{"a": 1}`)
+	read := Later(raw).(func() any)
+	first := read()
+	raw[2] = 'b'
+	require.Equal(t, map[string]any{"a": int64(1)}, first)
+	require.Equal(t, first, read())
+	broken := Later([]byte(`{`)).(func() any)
+	require.NotSame(t, broken(), broken(), "CEL writes into errors")
 }
 
 func FuzzCompile(f *testing.F) {

@@ -7,6 +7,7 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/cost"
+	celfunctions "cel.dev/cel-go/common/functions"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
@@ -23,25 +24,32 @@ import (
 //	                               to 50 characters, the most that a custom field may have
 //	words([text, text])            the texts that are not empty, with a space between them
 //	minor(amount, "INR")           an amount in a currency's smallest unit, as a decimal text: minor(1250, "INR") is "12.50"
-func functions() cel.EnvOption {
-	names := cel.ListType(cel.StringType)
+func (g *guards) functions() cel.EnvOption {
+	names, list, anything := cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.DynType
+	unary := func(id string, arg, result *cel.Type, of func(ref.Val) ref.Val, price price) cel.FunctionOpt {
+		return cel.Overload(id, []*cel.Type{arg}, result, g.guard(id, &celfunctions.Overload{Unary: of}, price))
+	}
+	binary := func(id string, second, result *cel.Type, of func(a, b ref.Val) ref.Val, price price) cel.FunctionOpt {
+		return cel.Overload(id, []*cel.Type{anything, second}, result, g.guard(id, &celfunctions.Overload{Binary: of}, price))
+	}
+	ofPairs := &celfunctions.Overload{Function: func(args ...ref.Val) ref.Val { return pairs(args[0], args[1], args[2]) }}
 	return cel.Lib(library{[]cel.EnvOption{
-		cel.Function("pick", cel.Overload("pick_dyn_list", []*cel.Type{cel.DynType, names}, cel.DynType, cel.BinaryBinding(pick))),
-		cel.Function("first", cel.Overload("first_list", []*cel.Type{cel.ListType(cel.DynType)}, cel.DynType, cel.UnaryBinding(first))),
-		cel.Function("only", cel.Overload("only_dyn_list", []*cel.Type{cel.DynType, names}, Object.cel, cel.BinaryBinding(only))),
-		cel.Function("omit", cel.Overload("omit_dyn_list", []*cel.Type{cel.DynType, names}, Object.cel, cel.BinaryBinding(omit))),
-		cel.Function("merge", cel.Overload("merge_list", []*cel.Type{cel.ListType(cel.DynType)}, Object.cel, cel.UnaryBinding(merge))),
-		cel.Function("pairs", cel.Overload("pairs_dyn_string_string", []*cel.Type{cel.DynType, cel.StringType, cel.StringType}, Object.cel,
-			cel.FunctionBinding(func(args ...ref.Val) ref.Val { return pairs(args[0], args[1], args[2]) }))),
-		cel.Function("words", cel.Overload("words_list", []*cel.Type{cel.ListType(cel.DynType)}, cel.StringType, cel.UnaryBinding(words))),
-		cel.Function("minor", cel.Overload("minor_dyn_string", []*cel.Type{cel.DynType, cel.StringType}, cel.StringType, cel.BinaryBinding(minor))),
+		cel.Function("pick", binary("pick_dyn_list", names, anything, pick, priceOfPick)),
+		cel.Function("first", unary("first_list", list, anything, first, priceOfFirst)),
+		cel.Function("only", binary("only_dyn_list", names, Object.cel, only, priceOfChoice)),
+		cel.Function("omit", binary("omit_dyn_list", names, Object.cel, omit, priceOfChoice)),
+		cel.Function("merge", unary("merge_list", list, Object.cel, merge, priceOfMerge)),
+		cel.Function("pairs", cel.Overload("pairs_dyn_string_string", []*cel.Type{anything, cel.StringType, cel.StringType}, Object.cel,
+			g.guard("pairs_dyn_string_string", ofPairs, priceOfPairs))),
+		cel.Function("words", unary("words_list", list, cel.StringType, words, priceOfWords)),
+		cel.Function("minor", binary("minor_dyn_string", cel.StringType, cel.StringType, minor, priceOfMinor)),
 		cel.CostModel(
 			model("pick_dyn_list", cost.Length(cost.Arg(1)), anyResult()),
 			model("first_list", cost.Length(cost.Arg(0)), anyResult()),
-			model("only_dyn_list", members(0), objectResult()),
-			model("omit_dyn_list", members(0), objectResult()),
-			model("merge_list", cost.Sum(cost.Length(cost.Arg(0)), cost.Length(cost.Result())), objectResult()),
-			model("pairs_dyn_string_string", members(0), objectResult()),
+			model("only_dyn_list", choice, objectResult()),
+			model("omit_dyn_list", choice, objectResult()),
+			model("merge_list", cost.Sum(cost.Length(cost.Arg(0)), cost.Scale(cost.Length(cost.Result()), 2)), objectResult()),
+			model("pairs_dyn_string_string", cost.Scale(cost.Length(cost.Arg(0)), 0.5), objectResult()),
 			model("words_list", cost.Sum(cost.Length(cost.Arg(0)), cost.StringScan(cost.Length(cost.Result()))), cost.AtMost(cost.Const(assumedText))),
 			model("minor_dyn_string", cost.Const(1), cost.AtMost(cost.Const(assumedText))),
 		),
@@ -57,8 +65,9 @@ func model(overload string, work, result cost.QuantityExpr) cost.OverloadModel {
 	return cost.Overload(overload, cost.EvalCost(cost.Sum(cost.Const(1), work)), cost.ResultSize(result))
 }
 
-// members is the cost of looking at every element of an argument once.
-func members(arg int) cost.QuantityExpr { return cost.Scale(cost.Length(cost.Arg(arg)), 0.5) }
+// choice is the cost of only and omit: each member is copied, and compared with each name.
+var choice = cost.Sum(cost.Scale(cost.Length(cost.Arg(0)), 2), cost.Length(cost.Arg(1)),
+	cost.Scale(cost.Mul(cost.Length(cost.Arg(0)), cost.Length(cost.Arg(1))), 0.1))
 
 func anyResult() cost.QuantityExpr {
 	return cost.List(cost.AtMost(cost.Const(assumedElements)), cost.AtMost(cost.Const(assumedText)))
@@ -95,6 +104,28 @@ func pick(object, names ref.Val) ref.Val {
 	return types.NullValue
 }
 
+// priceOfPick is the cost of looking at values until one is not empty.
+func priceOfPick(args []ref.Val, most uint64) uint64 {
+	names, total := args[1].(traits.Lister), 1+members(args[1])
+	from, ok := plain(args[0]).(traits.Mapper)
+	if !ok {
+		return total
+	}
+	for it := names.Iterator(); total <= most && it.HasNext() == types.True; {
+		value, found := from.Find(it.Next())
+		if !found {
+			continue
+		}
+		total += glance(value)
+		if list, is := value.(traits.Lister); is {
+			total += priceOfFirst([]ref.Val{list}, most)
+		} else if !empty(value) {
+			break
+		}
+	}
+	return total
+}
+
 func first(values ref.Val) ref.Val {
 	for it := values.(traits.Lister).Iterator(); it.HasNext() == types.True; {
 		if value := plain(it.Next()); !empty(value) {
@@ -102,6 +133,17 @@ func first(values ref.Val) ref.Val {
 		}
 	}
 	return types.NullValue
+}
+
+func priceOfFirst(args []ref.Val, most uint64) uint64 {
+	total := uint64(1)
+	for it := args[0].(traits.Lister).Iterator(); total <= most && it.HasNext() == types.True; {
+		value := plain(it.Next())
+		if total += glance(value); !empty(value) {
+			break
+		}
+	}
+	return total
 }
 
 func only(object, names ref.Val) ref.Val { return choose(object, names, true) }
@@ -144,6 +186,12 @@ func choose(object, names ref.Val, listed bool) ref.Val {
 	return asObject(chosen)
 }
 
+// priceOfChoice is choice of the actual members.
+func priceOfChoice(args []ref.Val, _ uint64) uint64 {
+	of, names := members(plain(args[0])), members(args[1])
+	return 1 + 2*of + names + of*names/10
+}
+
 func merge(objects ref.Val) ref.Val {
 	merged := make(map[ref.Val]ref.Val)
 	for it := objects.(traits.Lister).Iterator(); it.HasNext() == types.True; {
@@ -163,6 +211,22 @@ func merge(objects ref.Val) ref.Val {
 		}
 	}
 	return asObject(merged)
+}
+
+func priceOfMerge(args []ref.Val, most uint64) uint64 {
+	total := uint64(1)
+	for it := args[0].(traits.Lister).Iterator(); total <= most && it.HasNext() == types.True; {
+		one := plain(it.Next())
+		total += glance(one)
+		from, ok := one.(traits.Mapper)
+		if !ok {
+			continue
+		}
+		for each := from.Iterator(); total <= most && each.HasNext() == types.True; {
+			total += 1 + glance(plain(from.Get(each.Next())))
+		}
+	}
+	return total
 }
 
 func pairs(list, key, value ref.Val) ref.Val {
@@ -196,15 +260,34 @@ func pairs(list, key, value ref.Val) ref.Val {
 	return asObject(made)
 }
 
+func priceOfPairs(args []ref.Val, most uint64) uint64 {
+	total := uint64(1)
+	from, ok := plain(args[0]).(traits.Lister)
+	if !ok {
+		return total
+	}
+	for it := from.Iterator(); total <= most && it.HasNext() == types.True; {
+		total += 3
+		if one, is := plain(it.Next()).(traits.Mapper); is {
+			if value, found := one.Find(args[2]); found {
+				total += glance(plain(value))
+			}
+		}
+	}
+	return total
+}
+
 // maxName is the longest name of a member that pairs makes, in characters.
 const maxName = 50
 
 func shorten(name string) string {
-	if len(name) <= maxName {
-		return name
+	runes := 0
+	for i := range name {
+		if runes++; runes > maxName {
+			return name[:i]
+		}
 	}
-	runes := []rune(name)
-	return string(runes[:min(len(runes), maxName)])
+	return name
 }
 
 func words(texts ref.Val) ref.Val {
@@ -222,6 +305,16 @@ func words(texts ref.Val) ref.Val {
 	}
 	return types.String(strings.Join(all, " "))
 }
+
+func priceOfWords(args []ref.Val, most uint64) uint64 {
+	total := uint64(1)
+	for it := args[0].(traits.Lister).Iterator(); total <= most && it.HasNext() == types.True; {
+		total += glance(plain(it.Next()))
+	}
+	return total
+}
+
+func priceOfMinor(args []ref.Val, _ uint64) uint64 { return glance(plain(args[0])) }
 
 // minor has as many decimals as ISO 4217 says the currency has.
 func minor(amount, code ref.Val) ref.Val {

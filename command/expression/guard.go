@@ -3,11 +3,14 @@ package expression
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/cost"
 	celfunctions "cel.dev/cel-go/common/functions"
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
@@ -16,11 +19,21 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// CEL adds the cost of a call after the call. The cost of the calls in this file is a product of the sizes of their arguments, up to
-// gigabytes and seconds. So it is computed before the call, and a call that alone exceeds the limit is refused.
+// CEL adds the cost of a call after the call. The cost of the calls in this file is a product of the sizes of their arguments, or that of a
+// value which refers to one part many times, up to gigabytes and seconds. So it is computed before the call, and a call that alone exceeds
+// the limit is refused.
 
-// prices have the costs of functions of ext.Strings by CEL's own formulas.
-var prices = map[string]func(args []ref.Val) uint64{
+// price is the cost of a call by its arguments. It may stop counting at most.
+type price func(args []ref.Val, most uint64) uint64
+
+// guards refuse calls that alone exceed the limit of an environment, and have all calls of their functions cost their price.
+type guards struct {
+	limit    uint64
+	trackers []cost.TrackerOption
+}
+
+// prices have the costs of functions of ext.Strings.
+var prices = map[string]price{
 	"replace":     priceOfReplace,
 	"join":        priceOfJoin,
 	"format":      priceOfFormat,
@@ -28,8 +41,8 @@ var prices = map[string]func(args []ref.Val) uint64{
 	"lastIndexOf": priceOfSearch,
 }
 
-// guarded replaces the implementations of these functions. The new ones return ErrCost for a call that would exceed the limit.
-func guarded(limit uint64) cel.EnvOption {
+// texts replaces the implementations of these functions.
+func (g *guards) texts() cel.EnvOption {
 	return func(env *cel.Env) (*cel.Env, error) {
 		plain, err := cel.NewEnv(ext.Strings())
 		if err != nil {
@@ -46,7 +59,7 @@ func guarded(limit uint64) cel.EnvOption {
 					if of.ID() != binding.Operator {
 						continue
 					}
-					overload := cel.MemberOverload(of.ID(), of.ArgTypes(), of.ResultType(), guard(binding, price, limit))
+					overload := cel.MemberOverload(of.ID(), of.ArgTypes(), of.ResultType(), g.guard(of.ID(), binding, price))
 					if env, err = cel.Function(name, overload)(env); err != nil {
 						return nil, err
 					}
@@ -60,54 +73,122 @@ func guarded(limit uint64) cel.EnvOption {
 // costly returns a value of its own each time: CEL writes into it where it came from.
 func costly() ref.Val { return types.WrapErr(ErrCost) }
 
-func guard(of *celfunctions.Overload, price func([]ref.Val) uint64, limit uint64) cel.OverloadOpt {
+// guard returns an implementation that returns ErrCost for a call that would exceed the limit.
+func (g *guards) guard(id string, of *celfunctions.Overload, price price) cel.OverloadOpt {
+	g.trackers = append(g.trackers, cost.OverloadTracker(id, func(args []ref.Val, _ ref.Val) *uint64 { return new(price(args, g.limit)) }))
 	switch {
 	case of.Unary != nil:
 		return cel.UnaryBinding(func(arg ref.Val) ref.Val {
-			if price([]ref.Val{arg}) > limit {
+			if price([]ref.Val{arg}, g.limit) > g.limit {
 				return costly()
 			}
 			return of.Unary(arg)
 		})
 	case of.Binary != nil:
 		return cel.BinaryBinding(func(a, b ref.Val) ref.Val {
-			if price([]ref.Val{a, b}) > limit {
+			if price([]ref.Val{a, b}, g.limit) > g.limit {
 				return costly()
 			}
 			return of.Binary(a, b)
 		})
 	}
 	return cel.FunctionBinding(func(args ...ref.Val) ref.Val {
-		if price(args) > limit {
+		if price(args, g.limit) > g.limit {
 			return costly()
 		}
 		return of.Function(args...)
 	})
 }
 
-func priceOfReplace(args []ref.Val) uint64 {
+// comparisons guards ==, != and in, unless one of the values is a constant: then it is as small as the expression.
+func (g *guards) comparisons() cel.ProgramOption {
+	return cel.CustomDecoratorV2(func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+		call, is := i.(interpreter.InterpretableCall)
+		if !is {
+			return i, nil
+		}
+		compare, price := comparison(call.Function())
+		if compare == nil || slices.ContainsFunc(call.Args(), isConstant) {
+			return i, nil
+		}
+		return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
+			if price(args, g.limit) > g.limit {
+				return costly()
+			}
+			return compare(args[0], args[1])
+		}), nil
+	})
+}
+
+func isConstant(of interpreter.InterpretableV2) bool {
+	_, is := of.(interpreter.InterpretableConst)
+	return is
+}
+
+// comparison returns the implementation and the price of an operator; nil if it does not compare.
+func comparison(operator string) (compare func(a, b ref.Val) ref.Val, _ price) {
+	switch operator {
+	case operators.Equals:
+		return types.Equal, priceOfEqual
+	case operators.NotEquals:
+		return func(a, b ref.Val) ref.Val { return types.Bool(types.Equal(a, b) != types.True) }, priceOfEqual
+	case operators.In:
+		return func(value, in ref.Val) ref.Val {
+			if container, is := in.(traits.Container); is {
+				return container.Contains(value)
+			}
+			return types.NoSuchOverloadErr()
+		}, priceOfIn
+	}
+	return nil, nil
+}
+
+// priceOfEqual is the size of the smaller value. Parts are looked up in both.
+func priceOfEqual(args []ref.Val, most uint64) uint64 {
+	a, b := args[0], args[1]
+	switch {
+	case !hasParts(a) || !hasParts(b):
+		return min(glance(a), glance(b))
+	case members(a) != members(b):
+		return 1
+	}
+	return 2 * weight(b, weight(a, most))
+}
+
+func priceOfIn(args []ref.Val, most uint64) uint64 {
+	if _, is := args[1].(traits.Lister); !is {
+		return 1
+	}
+	each := weight(args[0], most)
+	if hasParts(args[0]) {
+		each *= 2
+	}
+	return 1 + members(args[1])*each
+}
+
+func priceOfReplace(args []ref.Val, _ uint64) uint64 {
 	text, old, latest := textOf(args[0]), textOf(args[1]), textOf(args[2])
 	result := len(text)
 	if longer := len(latest) - len(old); longer > 0 {
 		result += longer * strings.Count(text, old)
 	}
-	return uint64(len(text))*uint64(max(1, len(old)))/10 + uint64(result)
+	return 1 + uint64(len(text))*uint64(max(1, len(old)))/10 + uint64(result)
 }
 
-func priceOfJoin(args []ref.Val) uint64 {
+func priceOfJoin(args []ref.Val, most uint64) uint64 {
 	separator := 0
 	if len(args) > 1 {
 		separator = len(textOf(args[1]))
 	}
-	return textSize(args[0], CostLimit+1) + size(args[0])*uint64(separator)
+	return textSize(args[0], most) + size(args[0])*uint64(separator)
 }
 
-func priceOfFormat(args []ref.Val) uint64 {
-	return uint64(len(textOf(args[0]))) + textSize(args[1], CostLimit+1)
+func priceOfFormat(args []ref.Val, most uint64) uint64 {
+	return uint64(len(textOf(args[0]))) + textSize(args[1], most)
 }
 
-func priceOfSearch(args []ref.Val) uint64 {
-	return uint64(len(textOf(args[0]))) * uint64(len(textOf(args[1]))) / 10
+func priceOfSearch(args []ref.Val, _ uint64) uint64 {
+	return 1 + uint64(len(textOf(args[0])))*uint64(len(textOf(args[1])))/10
 }
 
 func textOf(v ref.Val) string {
@@ -115,22 +196,46 @@ func textOf(v ref.Val) string {
 	return string(text)
 }
 
-// textSize is about how long a value is as text. It looks no further than most.
+// textSize is about how long a value is as text, and at least the number of its parts. It stops counting beyond most.
 func textSize(v ref.Val, most uint64) uint64 {
-	const scalar = 8
-	total := uint64(scalar)
+	return sum(v, most, func(v ref.Val) uint64 {
+		if text, is := v.(types.String); is {
+			return 1 + uint64(len(text))
+		}
+		return 8
+	})
+}
+
+// weight is the cost of looking at all parts of a value. It stops counting beyond most.
+func weight(v ref.Val, most uint64) uint64 { return sum(v, most, glance) }
+
+// glance is the cost of looking at a value without its parts. A text may be blank up to its end.
+func glance(v ref.Val) uint64 {
 	switch v := v.(type) {
 	case types.String:
-		total = uint64(len(v))
+		return 1 + uint64(len(v))/10
+	case types.Bytes:
+		return 1 + uint64(len(v))/10
+	}
+	return 1
+}
+
+// sum adds up what a value and its parts count. It stops beyond most: a value may refer to itself many times.
+func sum(v ref.Val, most uint64, count func(ref.Val) uint64) uint64 {
+	total := count(v)
+	switch v := v.(type) {
+	case *types.Optional:
+		if v.HasValue() {
+			total += sum(v.GetValue(), most, count)
+		}
 	case traits.Mapper:
-		for it := v.Iterator(); it.HasNext() == types.True && total < most; {
+		for it := v.Iterator(); total <= most && it.HasNext() == types.True; {
 			key := it.Next()
-			total += textSize(key, most-total)
-			total += textSize(v.Get(key), most-min(total, most))
+			total += count(key) + sum(v.Get(key), most-min(total, most), count)
 		}
 	case traits.Lister:
-		for it := v.Iterator(); it.HasNext() == types.True && total < most; {
-			total += textSize(it.Next(), most-total)
+		for it := v.Iterator(); total <= most && it.HasNext() == types.True; {
+			total += sum(it.Next(), most-min(total, most), count)
 		}
 	}
 	return total

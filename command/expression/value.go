@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/common/types"
@@ -32,10 +33,11 @@ func Parse(raw []byte) (any, error) {
 	return value, nil
 }
 
-// Later returns a variable of JSON that is parsed once an expression reads it.
+// Later returns a variable of JSON that is parsed when the first of several expressions reads it.
 func Later(raw []byte) any {
+	parse := sync.OnceValues(func() (any, error) { return Parse(raw) })
 	return func() any {
-		value, err := Parse(raw)
+		value, err := parse()
 		if err != nil {
 			return types.WrapErr(err)
 		}
