@@ -12,6 +12,7 @@ DELETE FROM delivery.checkpoint;
 DELETE FROM delivery.endpoint; -- goes with its checkpoint: the service rebuilds it from the log, and queues nothing up to the head
 UPDATE delivery.delivery SET state = 'cancelled' WHERE delivery_id IN (SELECT delivery_id FROM delivery.queue WHERE position > :head);
 DELETE FROM delivery.queue WHERE position > :head;
+DELETE FROM delivery.deferred WHERE position > :head;
 -- Retries and replays requested at lost positions are dropped: other events will get these positions.
 UPDATE delivery.delivery SET retried = :head WHERE retried > :head;
 DELETE FROM delivery.replay WHERE requested > :head;

@@ -7,7 +7,7 @@ import (
 	"github.com/leadlog/leadlog/command/expression"
 )
 
-// filterCost is the limit of a filter's cost. The fan-out of all accounts applies up to MaxPerAccount filters to one event.
+// filterCost is the limit of a filter's cost: about five milliseconds. An account applies up to MaxPerAccount filters to one event.
 const filterCost = 10_000
 
 // filterEnvironment has the variables of filters: members of a delivery's body.
@@ -27,8 +27,8 @@ func CompileFilter(source string) (*Filter, error) {
 	return &Filter{program}, nil
 }
 
-// FilterInput returns the variables of filters from a delivery's body. Filters parse the members that they use. A body without changes
-// gives an empty list, and one without a touch an empty object.
+// FilterInput returns the variables of filters from a delivery's body. The first filter that uses a member parses it for all. A body without
+// changes gives an empty list, and one without a touch an empty object.
 func FilterInput(body []byte) (map[string]any, error) {
 	var members struct {
 		Type    string         `json:"type"`
@@ -48,9 +48,8 @@ func FilterInput(body []byte) (map[string]any, error) {
 	return input, nil
 }
 
-// Matches reports whether a delivery is made. The error, for example of a filter that reads a missing member, quotes nothing of the
-// body.
-func (f *Filter) Matches(input map[string]any) (bool, error) {
-	matches, _, err := f.program.Bool(input)
-	return matches, err
+// Matches reports whether a delivery is made, and its cost. The error, for example of a filter that reads a missing member, quotes
+// nothing of the body.
+func (f *Filter) Matches(input map[string]any) (matches bool, steps uint64, err error) {
+	return f.program.Bool(input)
 }

@@ -22,7 +22,7 @@ func TestFilter_ExamplesOfManual(t *testing.T) {
 	for _, example := range examples {
 		filter, err := CompileFilter(example[1])
 		require.NoError(t, err, example[1])
-		matches, err := filter.Matches(input)
+		matches, _, err := filter.Matches(input)
 		require.NoError(t, err, example[1])
 		require.Equal(t, example[2] == "true", matches, example[1])
 	}
@@ -44,7 +44,7 @@ func TestFilter_Input(t *testing.T) {
 		require.NoError(t, err, name)
 		input, err := FilterInput([]byte(c.body))
 		require.NoError(t, err, name)
-		matches, err := filter.Matches(input)
+		matches, _, err := filter.Matches(input)
 		require.Equal(t, c.fails, err != nil, name)
 		require.Equal(t, c.matches, matches, name)
 	}
@@ -63,8 +63,10 @@ func TestFilter_CostLimit(t *testing.T) {
 	require.NoError(t, err)
 	input, err := FilterInput([]byte(`{"type":"lead.created","data":{"metadata":{"m":"` + strings.Repeat("a", 30_000) + `"}}}`))
 	require.NoError(t, err)
-	_, err = filter.Matches(input)
+	_, _, err = filter.Matches(input)
 	require.ErrorContains(t, err, "costs too much")
+	_, err = CompileFilter(`data.metadata.all(k, omit(data.metadata, ["a"]).all(j, j != k))`)
+	require.ErrorContains(t, err, "could cost more than 10000 steps")
 	for _, typical := range []string{
 		`changes.exists(c, c.field == 'status' && c.new in ['won', 'lost'] && c.old != 'contacted')`,
 		`data.customFields.exists(k, k.startsWith('x') && string(data.customFields[k]).contains('gold'))`,

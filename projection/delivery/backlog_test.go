@@ -34,4 +34,9 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, delivery.Backlog{Queued: 3}, due(`
 		UPDATE delivery.queue SET lease = 1;
 		DELETE FROM delivery.queue WHERE webhook_id = '`+first+`'`), "a claimed delivery is not due")
+	b = due(`
+		INSERT INTO delivery.deferred (event_id, account, type, stream, revision, position, webhook_ids, deferred_at)
+		SELECT n, 'acme', 'lead.created', 'lead', 0, n, '{}', now() - interval '1 minute' * n FROM generate_series(1, 5) AS n`)
+	require.EqualValues(t, 5, b.Deferred)
+	require.Greater(t, b.OldestDeferred, 299*time.Second)
 }

@@ -582,8 +582,10 @@ func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
 
 // Backlog counts the queued deliveries of all processes.
 type Backlog struct {
-	Queued    int64         // deliveries, due or not
-	OldestDue time.Duration // how long the oldest due delivery has been due; 0 when none is
+	Queued         int64         // deliveries, due or not
+	OldestDue      time.Duration // how long the oldest due delivery has been due; 0 when none is
+	Deferred       int64         // events that wait for the filters of their accounts
+	OldestDeferred time.Duration // how long the oldest of them has waited; 0 when there is none
 }
 
 // backlogTTL is the cache TTL of a Backlog: counting a long queue is slow, and every scrape needs it.
@@ -597,7 +599,7 @@ func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 		return c.backlog, nil
 	}
 	var b Backlog
-	var seconds float64
+	var due, deferred float64 // in seconds
 	err := c.pool.QueryRow(ctx, `
 		WITH RECURSIVE waiting (id) AS (
 		    (SELECT webhook_id FROM delivery.queue ORDER BY webhook_id LIMIT 1)
@@ -605,16 +607,18 @@ func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
 		      FROM waiting w WHERE w.id IS NOT NULL
 		)
-		SELECT (SELECT count(*) FROM delivery.queue), coalesce(extract(epoch FROM now() - min(first.due_at)), 0)::float8
+		SELECT (SELECT count(*) FROM delivery.queue), coalesce(extract(epoch FROM now() - min(first.due_at)), 0)::float8,
+		       (SELECT count(*) FROM delivery.deferred),
+		       (SELECT coalesce(extract(epoch FROM now() - min(deferred_at)), 0)::float8 FROM delivery.deferred)
 		  FROM waiting w
 		 CROSS JOIN LATERAL (
 		       SELECT due_at FROM delivery.queue
 		        WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL ORDER BY due_at LIMIT 1) first`).
-		Scan(&b.Queued, &seconds)
+		Scan(&b.Queued, &due, &b.Deferred, &deferred)
 	if err != nil {
 		return b, schema.Unavailable(err)
 	}
-	b.OldestDue = time.Duration(seconds * float64(time.Second))
+	b.OldestDue, b.OldestDeferred = time.Duration(due*float64(time.Second)), time.Duration(deferred*float64(time.Second))
 	c.backlog, c.counted = b, time.Now()
 	return b, nil
 }

@@ -1,7 +1,7 @@
 // Package delivery sends events to webhook endpoints. It owns the queue and the records of deliveries, and the signing secrets.
 //
-// [FanOut] reads the log and writes a row for each event and subscribed endpoint, in the transaction that moves its checkpoint. A [Courier]
-// claims due rows and sends them, signed as in the Standard Webhooks specification. Failed attempts are retried on a schedule. Each
+// [FanOut] reads the log and writes a row for each event and subscribed endpoint, in the transaction that moves its checkpoint. A [FilterWorker]
+// does this for events whose filters cost too much for that transaction. A [Courier] claims due rows and sends them, signed as in the Standard Webhooks specification. Failed attempts are retried on a schedule. Each
 // endpoint has a window of concurrent attempts, so that none waits for another. A [Replayer] queues past events again at the request of owners, and
 // [Days] drops old partitions of the records.
 package delivery
@@ -94,11 +94,10 @@ func (FanOut) Choose(ctx context.Context, db projection.Rows) (func(projection.E
 }
 
 func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
-	origin, endpoints, err := f.known(ctx, tx, batch)
+	o, err := f.known(ctx, tx, batch)
 	if err != nil {
 		return err
 	}
-	o := changes{FanOut: f, origin: origin, endpoints: endpoints, changed: map[string]endpoint{}, counts: filterCounts{}}
 	for _, e := range batch {
 		if id, ok := strings.CutPrefix(e.Stream, event.WebhookPrefix); ok {
 			o.evolve(id, e)
@@ -110,6 +109,9 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 		return err
 	}
 	if err := o.rows.save(ctx, tx); err != nil {
+		return err
+	}
+	if err := saveDeferred(ctx, tx, o.deferred); err != nil {
 		return err
 	}
 	if err := arrangeLanes(ctx, tx, o.ordered); err != nil {
@@ -135,6 +137,10 @@ type changes struct {
 	ordered            []string // endpoints whose lanes have changed
 	refiltered         []string // endpoints whose filter has changed
 	counts             filterCounts
+	behind             map[string]bool   // accounts whose events are deferred
+	spent              map[string]uint64 // steps of filters in this batch, by account
+	spentByAll         uint64
+	deferred           []deferredEvent
 	forgotten          []string // streams of leads
 }
 
@@ -169,21 +175,33 @@ func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	}
 	c := o.Filters.candidate(e, name)
 	wanted := len(o.rows.deliveries)
+	var deferred []string
 	if o.ids == nil {
 		o.ids = slices.AppendSeq(make([]string, 0, len(o.endpoints)), maps.Keys(o.endpoints))
 		slices.Sort(o.ids)
 	}
+	account := e.Metadata.Account
 	for _, id := range o.ids {
-		if !o.endpoints[id].wants(e.Metadata.Account, name) {
+		to := o.endpoints[id]
+		if !to.wants(account, name) {
 			continue
 		}
-		decided, err := c.decide(ctx, o.endpoints[id].Filter)
+		if o.defers(account, to) {
+			deferred = append(deferred, id)
+			continue
+		}
+		before := c.steps
+		decided, err := c.decide(ctx, to.Filter)
 		if err != nil {
 			return err
 		}
+		o.spend(account, c.steps-before)
 		if o.counts.add(id, decided); decided == matching {
 			o.rows.add(e.ID, id, name, 0, e)
 		}
+	}
+	if deferred != nil {
+		o.deferred = append(o.deferred, deferredEvent{account, e, name, deferred})
 	}
 	if len(o.rows.deliveries) > wanted && !c.rendered {
 		o.Bodies.add(name, e)
@@ -204,18 +222,31 @@ func (f FanOut) forgetBodies(stream string, erased event.LeadErased) []string {
 }
 
 // known reads the position after which events are delivered, and the endpoints of all accounts of a batch.
-func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (eventstore.Position, map[string]endpoint, error) {
+func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (changes, error) {
+	o := changes{FanOut: f, changed: map[string]endpoint{}, counts: filterCounts{}, behind: map[string]bool{}, spent: map[string]uint64{}}
 	var origin *int64
+	accounts := accountsOf(batch)
 	queries := &pgx.Batch{}
 	queries.Queue(`SELECT max(position) FROM origin WHERE epoch = $1`, f.Epoch).QueryRow(func(row pgx.Row) error { return row.Scan(&origin) })
-	found := queueEndpoints(queries, batch)
+	queueBehind(queries, accounts, o.behind)
+	o.endpoints = queueEndpoints(queries, accounts)
 	if err := tx.SendBatch(ctx, queries).Close(); err != nil {
-		return 0, nil, err
+		return o, err
 	}
 	if origin == nil {
-		return 0, nil, errors.New("delivery.origin has no row for this log")
+		return o, errors.New("delivery.origin has no row for this log")
 	}
-	return eventstore.Position(*origin), found, nil
+	o.origin = eventstore.Position(*origin)
+	return o, nil
+}
+
+// accountsOf returns the accounts of a batch.
+func accountsOf(batch []projection.Event) []string {
+	accounts := map[string]struct{}{}
+	for i := range batch {
+		accounts[batch[i].Metadata.Account] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(accounts))
 }
 
 // awaitDisk makes the commit wait for the disk. Without it, a delivery could be sent before its row is durable, and be sent again after a
@@ -484,7 +515,7 @@ func (Endpoints) Filter() eventstore.Filter {
 
 func (Endpoints) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	queries := &pgx.Batch{}
-	endpoints := queueEndpoints(queries, batch)
+	endpoints := queueEndpoints(queries, accountsOf(batch))
 	if err := tx.SendBatch(ctx, queries).Close(); err != nil {
 		return err
 	}
@@ -537,15 +568,12 @@ func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 	return e, true
 }
 
-// queueEndpoints adds a query for the endpoints of all accounts of a batch. The map is filled when the batch is sent.
-func queueEndpoints(queries *pgx.Batch, batch []projection.Event) (found map[string]endpoint) {
-	accounts := map[string]struct{}{}
-	for i := range batch {
-		accounts[batch[i].Metadata.Account] = struct{}{}
-	}
+// queueEndpoints adds a query for the endpoints of accounts. The map is filled when the batch is sent.
+func queueEndpoints(queries *pgx.Batch, accounts []string) (found map[string]endpoint) {
 	found = map[string]endpoint{}
-	queries.Queue(`SELECT webhook_id, account, url, events, filter, ordering, rate_limit, header_names, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
-		slices.Sorted(maps.Keys(accounts))).Query(func(rows pgx.Rows) error {
+	queries.Queue(`
+		SELECT webhook_id, account, url, events, filter, ordering, rate_limit, header_names, disabled
+		  FROM endpoint WHERE account = ANY ($1) AND NOT deleted`, accounts).Query(func(rows pgx.Rows) error {
 		var id string
 		var e endpoint
 		_, err := pgx.ForEachRow(rows, []any{&id, &e.account, &e.URL, &e.Events, &e.Filter, &e.Ordering, &e.RateLimit, &e.HeaderNames, &e.disabled}, func() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -59,15 +60,29 @@ type candidate struct {
 	body     []byte
 	input    map[string]any
 	err      error
+
+	steps uint64 // the cost of all decisions so far, in the units of expression.CostLimit
 }
+
+// longestStep is more than a step takes, also on a busy machine: about half a microsecond. A filter that takes longer, because it is priced too
+// low, costs its time.
+const longestStep = 10 * time.Microsecond
+
+// stepsPerBody is the cost of rendering and parsing a body, in steps for each byte.
+const stepsPerBody = 0.1
 
 // candidate returns an event that may be delivered under a name.
 func (f *Filters) candidate(e projection.Event, name string) *candidate {
-	c := &candidate{filters: f, stream: e.Stream, kind: name, revision: int64(e.Revision), position: int64(e.Position)}
+	c := f.at(Place{e.Stream, e.Revision, e.Position, name})
 	if e.Revision == 0 {
 		c.first = &e
 	}
 	return c
+}
+
+// at returns the event at a place as one that may be delivered.
+func (f *Filters) at(p Place) *candidate {
+	return &candidate{filters: f, stream: p.Stream, kind: p.Type, revision: int64(p.Revision), position: int64(p.Position)}
 }
 
 // decide applies a filter; an empty one matches everything. The error is that of the store.
@@ -92,7 +107,9 @@ func (c *candidate) decide(ctx context.Context, source string) (verdict, error) 
 		}
 		c.filters.compiled.Add(source, filter)
 	}
-	matches, err := filter.Matches(c.input)
+	began := time.Now()
+	matches, steps, err := filter.Matches(c.input)
+	c.steps += max(steps, uint64(time.Since(began)/longestStep))
 	switch {
 	case err != nil:
 		return filterFailed, nil
@@ -122,6 +139,7 @@ func (c *candidate) render(ctx context.Context) error {
 		c.filters.bodies.keep(r, known)
 	}
 	c.body = known.body
+	c.steps += uint64(float64(len(c.body)) * stepsPerBody)
 	c.input, c.err = webhook.FilterInput(c.body)
 	return c.err
 }
@@ -187,7 +205,7 @@ type Place struct {
 func (f *Filters) Preview(ctx context.Context, events []Place, source string, turn func(context.Context) (end func(), err error)) (Preview, error) {
 	preview := Preview{Sample: []jsontext.Value{}}
 	for _, e := range events {
-		c := &candidate{filters: f, stream: e.Stream, revision: int64(e.Revision), position: int64(e.Position), kind: e.Type}
+		c := f.at(e)
 		if e.Type == event.PublicName(event.LeadJoined{}.EventType()) {
 			c.kind, _ = webhook.SentAs(event.LeadJoined{})
 		}

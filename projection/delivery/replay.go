@@ -49,6 +49,7 @@ const (
 	replayRetry  = 5 * time.Second
 	replayRows   = 8000   // in a transaction, rounded up to a page
 	replayEvents = 50_000 // maximum number of events read for a transaction, if few match
+	replaySteps  = 4 * accountSteps
 	maxQueued    = 150_000
 )
 
@@ -181,12 +182,18 @@ func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved boo
 	if err != nil {
 		return false, err
 	}
-	rows, against, reached, err := r.read(ctx, p, after)
+	found, err := r.read(ctx, p, after)
 	if err != nil {
 		return false, unreadable{err}
 	}
+	rows, reached := found.rows, found.reached
 	if err := rows.dropQueued(ctx, conn, p.webhookID); err != nil {
 		return false, err
+	}
+	if found.steps >= replaySteps { // costly filters take at most half a processor
+		if err := eventstore.Sleep(ctx, found.filtering); err != nil {
+			return false, err
+		}
 	}
 	wait := time.Duration(0)
 	if n := len(rows.deliveries); n > 0 && r.Budget != nil {
@@ -216,7 +223,7 @@ func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved boo
 			return err
 		}
 		counts := filterCounts{}
-		for _, d := range against {
+		for _, d := range found.against {
 			if d.position <= reached.position {
 				counts.add(p.webhookID, d.verdict)
 			}
@@ -241,45 +248,53 @@ type decision struct {
 	verdict  verdict
 }
 
-// read returns the matching events, and the decisions against others, up to the end of a page with enough of them.
-func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, against []decision, reached progress, err error) {
-	reached = progress{after, p.disabled}
+// replayed is what a step of a replay reads.
+type replayed struct {
+	rows      queue // of the matching events
+	against   []decision
+	reached   progress
+	steps     uint64 // of the filter
+	filtering time.Duration
+}
+
+// read reads up to the end of a page with enough matching events, or until the filter has cost enough.
+func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (found replayed, err error) {
+	found.reached = progress{after, p.disabled}
 	events := 0
 	for page, err := range eventstore.ReadTo(ctx, r.Store, after, p.requested, FanOut{}.Filter()) {
 		if err != nil {
-			return rows, against, reached, err
+			return found, err
 		}
 		for _, e := range page.Events {
-			if err := p.match(ctx, r.Filters, e, &reached, &rows, &against); err != nil {
-				return rows, against, reached, err
+			if err := found.add(ctx, p, r.Filters, e); err != nil {
+				return found, err
 			}
-			if reached.position = e.Position; len(rows.deliveries) >= 4*replayRows {
-				return rows, against, reached, nil
+			found.reached.position = e.Position
+			if len(found.rows.deliveries) >= 4*replayRows || found.steps >= replaySteps {
+				return found, nil
 			}
 		}
-		reached.position = page.Position
-		if events += len(page.Events); len(rows.deliveries) >= replayRows || events >= replayEvents {
+		found.reached.position = page.Position
+		if events += len(page.Events); len(found.rows.deliveries) >= replayRows || events >= replayEvents {
 			break
 		}
 	}
-	return rows, against, reached, nil
+	return found, nil
 }
 
-// match adds a row for an event that matches: its time is in the range, or it was appended while the endpoint was disabled. The latter is
+// add adds a row for an event that matches: its time is in the range, or it was appended while the endpoint was disabled. The latter is
 // decided by position, because an event may be appended later than its time.
-func (p replay) match(
-	ctx context.Context, filters *Filters, recorded eventstore.Recorded, reached *progress, rows *queue, against *[]decision,
-) error {
+func (f *replayed) add(ctx context.Context, p replay, filters *Filters, recorded eventstore.Recorded) error {
 	within := !recorded.At.Before(p.since) && (p.until == nil || recorded.At.Before(*p.until))
 	if recorded.Stream == event.WebhookStream(p.webhookID) {
 		switch recorded.Type {
 		case event.WebhookDisabled{}.EventType():
-			reached.disabled = within
+			f.reached.disabled = within
 		case event.WebhookEnabled{}.EventType():
-			reached.disabled = false
+			f.reached.disabled = false
 		}
 	}
-	if recorded.Metadata.Account != p.account || !within && !reached.disabled {
+	if recorded.Metadata.Account != p.account || !within && !f.reached.disabled {
 		return nil
 	}
 	data, err := event.Decode(recorded.Type, recorded.Data)
@@ -291,13 +306,16 @@ func (p replay) match(
 		return nil
 	}
 	e := projection.Event{Recorded: &recorded, Data: data}
-	decided, err := filters.candidate(e, name).decide(ctx, p.filter)
+	c, began := filters.candidate(e, name), time.Now()
+	decided, err := c.decide(ctx, p.filter)
+	f.filtering += time.Since(began)
+	f.steps += c.steps
 	if err != nil || decided != matching {
-		*against = append(*against, decision{recorded.Position, decided})
+		f.against = append(f.against, decision{recorded.Position, decided})
 		return err
 	}
-	rows.add(p.requestID, p.webhookID, name, p.generation, e)
-	rows.reached = append(rows.reached, *reached)
+	f.rows.add(p.requestID, p.webhookID, name, p.generation, e)
+	f.rows.reached = append(f.rows.reached, f.reached)
 	return nil
 }
 
@@ -310,12 +328,15 @@ func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, err
 	return view.PlaceBefore(ctx, r.Pool, r.Store, p.since)
 }
 
-// dropQueued removes the events that are already queued for the endpoint, and makes the queued deliveries due.
+// dropQueued removes the events that are already queued for the endpoint, or deferred, and makes the queued deliveries due.
 func (q *queue) dropQueued(ctx context.Context, conn *pgx.Conn, webhookID string) error {
 	if len(q.events) == 0 {
 		return nil
 	}
-	rows, err := conn.Query(ctx, `SELECT event_id FROM delivery.queue WHERE webhook_id = $1 AND event_id = ANY ($2)`, webhookID, q.events)
+	rows, err := conn.Query(ctx, `
+		SELECT event_id FROM delivery.queue WHERE webhook_id = $1 AND event_id = ANY ($2)
+		 UNION ALL
+		SELECT event_id FROM delivery.deferred WHERE event_id = ANY ($2) AND $1 = ANY (webhook_ids)`, webhookID, q.events)
 	if err != nil {
 		return err
 	}

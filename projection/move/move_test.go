@@ -283,7 +283,8 @@ func TestMove_CoversDeliveryPositions(t *testing.T) {
 		SELECT table_name || '.' || column_name FROM information_schema.columns
 		 WHERE table_schema = 'delivery' AND data_type = 'bigint' AND table_name !~ '_[0-9]{8}$' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
 	require.Equal(t, []string{
-		"account_day.queued", "checkpoint.position", "checkpoint.replay", "checkpoint.seen_revision", "delivery.position", "delivery.retried", "delivery.revision", "erasure.attempts",
+		"account_day.queued", "checkpoint.position", "checkpoint.replay", "checkpoint.seen_revision",
+		"deferred.place", "deferred.position", "deferred.revision", "delivery.position", "delivery.retried", "delivery.revision", "erasure.attempts",
 		"filter_count.failed", "filter_count.filtered", "origin.position", "queue.place", "queue.position", "queue.retried", "queue.revision", "replay.queued", "replay.reached", "replay.requested",
 	}, columns)
 }

@@ -34,6 +34,24 @@ CREATE TABLE delivery.checkpoint (
     CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
 );
 
+CREATE TABLE delivery.deferred (
+    event_id text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    place bigint NOT NULL DEFAULT nextval('delivery.place'::regclass),
+    type text COLLATE "C" NOT NULL,
+    stream text COLLATE "C" NOT NULL,
+    revision bigint NOT NULL,
+    "position" bigint NOT NULL,
+    webhook_ids text[] NOT NULL,
+    deferred_at timestamp with time zone NOT NULL DEFAULT now(),
+    CONSTRAINT deferred_event PRIMARY KEY (event_id)
+);
+CREATE INDEX deferred_place ON delivery.deferred USING btree (account, place);
+COMMENT ON TABLE delivery.deferred IS 'Events that wait until it is an account''s turn to have its filters applied.';
+COMMENT ON COLUMN delivery.deferred.place IS 'In the order of the log.';
+COMMENT ON COLUMN delivery.deferred.type IS 'Public name, without version.';
+COMMENT ON COLUMN delivery.deferred.webhook_ids IS 'The endpoints for which it is not decided yet.';
+
 CREATE TABLE delivery.delivery (
     delivery_id text COLLATE "C" NOT NULL,
     webhook_id text COLLATE "C" NOT NULL,

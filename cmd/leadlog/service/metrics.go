@@ -116,6 +116,10 @@ var (
 		"Attempts that this process has under way.", nil, nil)
 	deliveryOldestDue = prometheus.NewDesc("leadlog_delivery_oldest_due_seconds",
 		"How long the longest waiting delivery has been due, of all processes, as of at most 10 seconds ago.", nil, nil)
+	eventsDeferred = prometheus.NewDesc("leadlog_delivery_events_deferred",
+		"Events that wait for the filters of webhook endpoints, because those of their accounts cost much, as of at most 10 seconds ago.", nil, nil)
+	oldestDeferred = prometheus.NewDesc("leadlog_delivery_oldest_deferred_seconds",
+		"How long the longest waiting of these events has waited, as of at most 10 seconds ago.", nil, nil)
 )
 
 // watcher returns the callbacks by which a courier counts.
@@ -142,6 +146,8 @@ func (d *deliveryMetrics) Describe(descs chan<- *prometheus.Desc) {
 	descs <- deliveriesQueued
 	descs <- deliveriesInFlight
 	descs <- deliveryOldestDue
+	descs <- eventsDeferred
+	descs <- oldestDeferred
 }
 
 // Collect implements prometheus.Collector. If the database does not answer, it leaves out what only the database knows.
@@ -157,6 +163,8 @@ func (d *deliveryMetrics) Collect(metrics chan<- prometheus.Metric) {
 	}
 	metrics <- prometheus.MustNewConstMetric(deliveriesQueued, prometheus.GaugeValue, float64(backlog.Queued))
 	metrics <- prometheus.MustNewConstMetric(deliveryOldestDue, prometheus.GaugeValue, backlog.OldestDue.Seconds())
+	metrics <- prometheus.MustNewConstMetric(eventsDeferred, prometheus.GaugeValue, float64(backlog.Deferred))
+	metrics <- prometheus.MustNewConstMetric(oldestDeferred, prometheus.GaugeValue, backlog.OldestDeferred.Seconds())
 }
 
 // fetchMetrics count fetches of all intakes together.

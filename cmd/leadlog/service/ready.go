@@ -3,11 +3,13 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
 )
 
 // readyTimeout is how long a probe waits for a database.
@@ -30,13 +32,32 @@ func (a *App) ready(ctx context.Context) []httpapi.Component {
 			log.Detail = "waits for a synchronous standby"
 		}
 	}
+	all := behind(ctx, a.runner, views)
 	fanOut, _ := a.fanOut.Status(ctx) // it reads the same log, whose error is handled above
-	views = append(views, fanOut...)
+	all = append(all, behind(ctx, a.fanOut, fanOut)...)
 	components := []httpapi.Component{database, log}
 	if a.draining.Load() {
 		components = append(components, httpapi.Component{Name: "service", Detail: "is about to stop"})
 	}
-	return append(append(components, projections(views)...), a.logTreeReady(ctx)...)
+	components = append(append(components, projections(all)...), filters(a.courier.Backlog(ctx)))
+	return append(components, a.logTreeReady(ctx)...)
+}
+
+// alarmDelay is how far a projection may be behind the log, and the filters of an account behind the fan-out, before an operator is told.
+const alarmDelay = 10 * time.Second
+
+// filters reports whether the filters of an account have fallen behind. It makes no process unready, because other accounts do not wait.
+func filters(waiting delivery.Backlog, err error) httpapi.Component {
+	component := httpapi.Component{Name: "webhook filters", Ready: true}
+	switch {
+	case err != nil:
+		component.Detail = "not known"
+	case waiting.Deferred > 0:
+		component.Alarm = waiting.OldestDeferred > alarmDelay
+		component.Detail = fmt.Sprintf("%d events wait because the filters of their accounts cost much, the oldest for %s",
+			waiting.Deferred, waiting.OldestDeferred.Round(time.Second))
+	}
+	return component
 }
 
 // logTreeReady reports why the log is not published. It makes no process unready, because captures do not depend on it.
@@ -63,9 +84,28 @@ func (a *App) logTreeReady(ctx context.Context) []httpapi.Component {
 	return components
 }
 
-func projections(views []projection.Status) (components []httpapi.Component) {
+// progress is the status of a projection, with the age of the oldest event that it has not applied.
+type progress struct {
+	projection.Status
+	delay time.Duration
+}
+
+func behind(ctx context.Context, runner *projection.Runner, views []projection.Status) []progress {
+	all := make([]progress, len(views))
+	for i, view := range views {
+		delay, _ := runner.Delay(ctx, view) // the error is that of the log
+		all[i] = progress{view, delay}
+	}
+	return all
+}
+
+func projections(views []progress) (components []httpapi.Component) {
 	for _, view := range views {
 		component := httpapi.Component{Name: "projection " + view.Name, Ready: true, Detail: string(view.State)}
+		if view.delay > alarmDelay {
+			component.Alarm = true
+			component.Detail += fmt.Sprintf("; %s behind the log", view.delay.Round(time.Second))
+		}
 		if view.State == projection.Failed || view.State == projection.Stale {
 			component.Ready = false
 		}

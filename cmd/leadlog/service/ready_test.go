@@ -1,21 +1,36 @@
 package service
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
 )
 
-func TestReady_StalledView(t *testing.T) {
+func TestReady_Projections(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []httpapi.Component{
 		{Name: "projection lead", Ready: true, Detail: "standby"},
 		{Name: "projection token", Detail: "standby; has not moved for a minute"},
-	}, projections([]projection.Status{
-		{Name: "lead", State: projection.Standby, Lag: 1},
-		{Name: "token", State: projection.Standby, Lag: 1, Stalled: true},
+		{Name: "projection fanout", Ready: true, Alarm: true, Detail: "running; 16s behind the log"},
+	}, projections([]progress{
+		{Status: projection.Status{Name: "lead", State: projection.Standby, Lag: 1}, delay: time.Second},
+		{Status: projection.Status{Name: "token", State: projection.Standby, Lag: 1, Stalled: true}},
+		{Status: projection.Status{Name: "fanout", State: projection.Running, Lag: 1}, delay: 16 * time.Second},
 	}))
+}
+
+func TestReady_Filters(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true}, filters(delivery.Backlog{Queued: 5}, nil))
+	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true, Detail: "not known"}, filters(delivery.Backlog{}, errors.New("down")))
+	require.Equal(t, httpapi.Component{
+		Name: "webhook filters", Ready: true, Alarm: true,
+		Detail: "7 events wait because the filters of their accounts cost much, the oldest for 1m15s",
+	}, filters(delivery.Backlog{Deferred: 7, OldestDeferred: 75 * time.Second}, nil))
 }

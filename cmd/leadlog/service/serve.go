@@ -75,6 +75,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	background(serving, a.uses.Run, a.store.Run)
 	background(ctx, a.runner.Run, a.fanOut.Run, a.courier.Run, a.fetcher.Run, a.rewrap, a.logTree.Run,
 		delivery.Days{Pool: a.pool, Log: a.log}.Run,
+		delivery.FilterWorker{Pool: a.pool, Leases: a.leases, Filters: a.filters, Log: a.log}.Run,
 		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay, Budget: a.replayBudget}.Run,
 		a.silence.run,
 		resubmit.Worker{Queue: a.resubmissions(), Resubmit: a.resubmit, Log: a.log}.Run,

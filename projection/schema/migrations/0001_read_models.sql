@@ -728,6 +728,29 @@ CREATE TABLE IF NOT EXISTS delivery.filter_count (
 
 COMMENT ON TABLE delivery.filter_count IS 'Deliveries that were not made because an endpoint''s filter did not match, or could not be computed, since it was set.';
 
+CREATE SEQUENCE IF NOT EXISTS delivery.place;
+
+-- The filters of one account must not delay the deliveries of others.
+CREATE TABLE IF NOT EXISTS delivery.deferred (
+    event_id    text        COLLATE "C" NOT NULL,
+    account     text        COLLATE "C" NOT NULL,
+    place       bigint      NOT NULL DEFAULT nextval('delivery.place'),
+    type        text        COLLATE "C" NOT NULL,
+    stream      text        COLLATE "C" NOT NULL,
+    revision    bigint      NOT NULL,
+    position    bigint      NOT NULL,
+    webhook_ids text[]      NOT NULL,
+    deferred_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT deferred_event PRIMARY KEY (event_id)
+);
+
+CREATE INDEX IF NOT EXISTS deferred_place ON delivery.deferred (account, place);
+
+COMMENT ON TABLE delivery.deferred IS 'Events that wait until it is an account''s turn to have its filters applied.';
+COMMENT ON COLUMN delivery.deferred.place IS 'In the order of the log.';
+COMMENT ON COLUMN delivery.deferred.type IS 'Public name, without version.';
+COMMENT ON COLUMN delivery.deferred.webhook_ids IS 'The endpoints for which it is not decided yet.';
+
 CREATE TABLE IF NOT EXISTS delivery.health (
     webhook_id      text        COLLATE "C" NOT NULL,
     last_success_at timestamptz,
@@ -857,8 +880,6 @@ CREATE INDEX IF NOT EXISTS queue_due ON delivery.queue (webhook_id, due_at, posi
 CREATE INDEX IF NOT EXISTS queue_replayed ON delivery.queue (webhook_id, generation) WHERE generation > 0 AND attempts = 0;
 
 CREATE INDEX IF NOT EXISTS queue_lane ON delivery.queue (webhook_id, lane, place) WHERE lane IS NOT NULL;
-
-CREATE SEQUENCE IF NOT EXISTS delivery.place;
 
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
