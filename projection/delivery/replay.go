@@ -269,7 +269,6 @@ func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position)
 			if err := found.add(ctx, p, r.Filters, e); err != nil {
 				return found, err
 			}
-			found.reached.position = e.Position
 			if len(found.rows.deliveries) >= 4*replayRows || found.steps >= replaySteps {
 				return found, nil
 			}
@@ -285,6 +284,7 @@ func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position)
 // add adds a row for an event that matches: its time is in the range, or it was appended while the endpoint was disabled. The latter is
 // decided by position, because an event may be appended later than its time.
 func (f *replayed) add(ctx context.Context, p replay, filters *Filters, recorded eventstore.Recorded) error {
+	f.reached.position = recorded.Position // also of the row: a replay whose budget ends there continues after it
 	within := !recorded.At.Before(p.since) && (p.until == nil || recorded.At.Before(*p.until))
 	if recorded.Stream == event.WebhookStream(p.webhookID) {
 		switch recorded.Type {

@@ -221,6 +221,31 @@ func TestReplay_Budget(t *testing.T) {
 	require.Equal(t, []int{25, 15, 5}, wanted)
 }
 
+// The position before a queued event was saved: a budget of one delivery queued the same one for ever, and counted it each time.
+func TestReplay_SmallestBudget(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	id := register(t, w, "acme", "https://a.example", "*")
+	leads(t, w, "acme", 3)
+	spread(t, w)
+	sent(t, w)
+	w.Append(t, "acme", event.WebhookStream(id), replayAll())
+	spread(t, w)
+	r := replayer(w)
+	r.Budget = func(context.Context, string, int) (int, time.Duration, error) { return 1, 0, nil }
+	for n := range 3 {
+		_, err := r.Turn(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[int]int{0: 3, 1: n + 1}, generations(t, w, id))
+		sent(t, w) // so that the queue does not show that it was queued
+	}
+	for range 2 { // to the end of the log, and the end of the replay
+		_, err := r.Turn(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"3 t"}, pgtest.Rows[string](t, w.Pool, `SELECT concat(queued, ' ', finished_at IS NOT NULL) FROM delivery.replay`))
+}
+
 func TestReplay_StartsAtPlace(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
