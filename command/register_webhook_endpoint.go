@@ -14,14 +14,16 @@ import (
 
 // Secrets stores the signing secrets of endpoints, sealed, outside of the log.
 type Secrets interface {
-	// Put stores the secret of an endpoint, in place of any before.
+	// Put stores the secret with which an endpoint is registered.
 	Put(ctx context.Context, webhookID, secret string) error
+	// Restore stores the secret of an endpoint that has none, or an earlier one. Revision is that of the fact.
+	Restore(ctx context.Context, webhookID, secret string, revision eventstore.Revision) error
 	// Rotate stores a new secret. The previous one also signs until previousUntil. Kept is false when there is none to replace. If
-	// rotations arrive in another order than they were decided in, the one with the latest previousUntil is current.
-	Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error)
-	// SetHeaders stores the values of an endpoint's own headers, unless later ones are stored. At is the time of the fact. Kept is
-	// false when the endpoint has no secret.
-	SetHeaders(ctx context.Context, webhookID string, headers map[string]string, at time.Time) (kept bool, err error)
+	// rotations arrive in another order than they were decided in, the one of the latest revision is current.
+	Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time, revision eventstore.Revision) (kept bool, err error)
+	// SetHeaders stores the values of an endpoint's own headers, unless those of a later revision are stored. Kept is false when the
+	// endpoint has no secret.
+	SetHeaders(ctx context.Context, webhookID string, headers map[string]string, revision eventstore.Revision) (kept bool, err error)
 	// Destroy deletes all secrets of an endpoint, and its own headers. It is not an error if there are none.
 	Destroy(ctx context.Context, webhookID string) error
 }
@@ -93,7 +95,7 @@ func (h *Handlers) registerWebhookEndpoint(
 		return WebhookRegistered{}, err
 	}
 	if len(headers) > 0 {
-		if _, err := h.secrets.SetHeaders(ctx, answer.ID, headers, at); err != nil {
+		if _, err := h.secrets.SetHeaders(ctx, answer.ID, headers, 0); err != nil {
 			return WebhookRegistered{}, err
 		}
 	}

@@ -39,9 +39,9 @@ func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSec
 		return WebhookSecretRotated{}, err
 	}
 	answer.Endpoint, answer.Position = changed.state, changed.position
-	kept, err := h.secrets.Rotate(ctx, cmd.WebhookID, secret, answer.Rotated.PreviousUntil)
+	kept, err := h.secrets.Rotate(ctx, cmd.WebhookID, secret, answer.Rotated.PreviousUntil, changed.revision)
 	if err == nil && !kept {
-		err = h.replaceLost(ctx, cmd.WebhookID, secret)
+		err = h.replaceLost(ctx, cmd.WebhookID, secret, changed.revision)
 	}
 	if err != nil {
 		return WebhookSecretRotated{}, err
@@ -52,8 +52,8 @@ func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSec
 // replaceLost stores a secret for an endpoint that has none: the endpoint was deleted meanwhile, or its secret is lost, for
 // example after a restore of an older backup. A deletion destroys the secret after its fact is on the log. So the stream is read
 // again after the secret is stored, and no secret of a deleted endpoint stays behind.
-func (h *Handlers) replaceLost(ctx context.Context, webhookID, secret string) error {
-	if err := h.secrets.Put(ctx, webhookID, secret); err != nil {
+func (h *Handlers) replaceLost(ctx context.Context, webhookID, secret string, revision eventstore.Revision) error {
+	if err := h.secrets.Restore(ctx, webhookID, secret, revision); err != nil {
 		return err
 	}
 	state, _, err := h.endpoints.Load(ctx, h.store, event.WebhookStream(webhookID))

@@ -79,22 +79,28 @@ func claimKey() []byte {
 	return key
 }
 
-// secrets is an in-memory store of secrets.
-type secrets struct{ kept, headers sync.Map }
+// secrets is an in-memory store of secrets. Revisions has that of the latest rotation or change of headers.
+type secrets struct{ kept, headers, revisions sync.Map }
 
 func (s *secrets) Put(_ context.Context, id, secret string) error {
 	s.kept.Store(id, secret)
 	return nil
 }
 
-func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time) (kept bool, err error) {
+func (s *secrets) Restore(ctx context.Context, id, secret string, _ eventstore.Revision) error {
+	return s.Put(ctx, id, secret)
+}
+
+func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time, revision eventstore.Revision) (kept bool, err error) {
+	s.revisions.Store(id, revision)
 	if _, kept = s.kept.Load(id); kept {
 		s.kept.Store(id, secret)
 	}
 	return kept, nil
 }
 
-func (s *secrets) SetHeaders(_ context.Context, id string, headers map[string]string, _ time.Time) (bool, error) {
+func (s *secrets) SetHeaders(_ context.Context, id string, headers map[string]string, revision eventstore.Revision) (bool, error) {
+	s.revisions.Store(id, revision)
 	_, exists := s.kept.Load(id)
 	if exists {
 		s.headers.Store(id, headers)

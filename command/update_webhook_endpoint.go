@@ -45,7 +45,7 @@ func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookE
 	})
 	if err == nil && headers != nil {
 		var kept bool
-		if kept, err = h.secrets.SetHeaders(ctx, cmd.WebhookID, headers, changed.state.UpdatedAt); err == nil && !kept {
+		if kept, err = h.secrets.SetHeaders(ctx, cmd.WebhookID, headers, changed.revision); err == nil && !kept {
 			err = h.noSecret(ctx, cmd.WebhookID)
 		}
 	}
@@ -81,7 +81,8 @@ func directsLeads(before webhook.State, fact event.Data) bool {
 type changedEndpoint struct {
 	state    webhook.State
 	last     eventstore.Event    // the latest that was appended
-	position eventstore.Position // of it, or the log's head when nothing was
+	revision eventstore.Revision // of the latest event of its stream
+	position eventstore.Position // of the latest that was appended, or the log's head when nothing was
 }
 
 // changeEndpoint calls decide with an endpoint and the time, and appends the facts that it returns, if any. After a conflict it
@@ -102,7 +103,7 @@ func (h *Handlers) changeEndpoint(ctx context.Context, caller Caller, id string,
 		if err != nil {
 			return err
 		}
-		changed = changedEndpoint{state: state}
+		changed = changedEndpoint{state: state, revision: eventstore.Revision(expect) + eventstore.Revision(len(facts))}
 		if len(facts) == 0 {
 			changed.position, err = h.store.Head(ctx)
 			return err

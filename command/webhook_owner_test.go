@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -115,9 +116,9 @@ type racingSecrets struct {
 	remove func()
 }
 
-func (d racingSecrets) Rotate(ctx context.Context, id, secret string, until time.Time) (bool, error) {
+func (d racingSecrets) Rotate(ctx context.Context, id, secret string, until time.Time, revision eventstore.Revision) (bool, error) {
 	d.remove()
-	return d.secrets.Rotate(ctx, id, secret, until)
+	return d.secrets.Rotate(ctx, id, secret, until, revision)
 }
 
 func TestRotateSecret_LostSecret(t *testing.T) {
@@ -140,6 +141,34 @@ func TestRotateSecret_LostSecret(t *testing.T) {
 	require.ErrorIs(t, err, webhook.ErrNotFound)
 	_, exists := w.secrets.kept.Load(id)
 	require.False(t, exists)
+}
+
+// Two facts may have one time: the store orders what they set by their revisions.
+func TestWebhookSecrets_HaveRevisions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	id := p.register(t)
+	setHeaders := func(enabled *bool) {
+		t.Helper()
+		_, err := p.UpdateWebhookEndpoint(t.Context(), command.UpdateWebhookEndpoint{
+			Caller: owner, WebhookID: id, Change: webhook.Change{Headers: map[string]string{"X-Shop": "7"}, Enabled: enabled},
+		})
+		require.NoError(t, err)
+	}
+	expect := func(want eventstore.Revision) {
+		t.Helper()
+		got, _ := w.secrets.revisions.Load(id)
+		require.Equal(t, want, got)
+		require.Len(t, p.history(t, id), int(want)+1)
+	}
+	setHeaders(nil)
+	expect(1)
+	setHeaders(new(false)) // two facts
+	expect(3)
+	_, err := p.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{Caller: owner, WebhookID: id})
+	require.NoError(t, err)
+	expect(4)
 }
 
 func TestUpdateWebhook_NoChange(t *testing.T) {

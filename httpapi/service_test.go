@@ -458,12 +458,13 @@ func (p slowLender) Lend(ctx context.Context, key string, limit quota.Limit, wan
 // noSecrets is a store of secrets that stores nothing.
 type noSecrets struct{}
 
-func (noSecrets) Put(context.Context, string, string) error { return nil }
-func (noSecrets) SetHeaders(context.Context, string, map[string]string, time.Time) (bool, error) {
+func (noSecrets) Put(context.Context, string, string) error                          { return nil }
+func (noSecrets) Restore(context.Context, string, string, eventstore.Revision) error { return nil }
+func (noSecrets) SetHeaders(context.Context, string, map[string]string, eventstore.Revision) (bool, error) {
 	return true, nil
 }
 func (noSecrets) Destroy(context.Context, string) error { return nil }
-func (noSecrets) Rotate(context.Context, string, string, time.Time) (bool, error) {
+func (noSecrets) Rotate(context.Context, string, string, time.Time, eventstore.Revision) (bool, error) {
 	return true, nil
 }
 

@@ -119,7 +119,6 @@ type State struct {
 	Replays        int       // number of requested replays
 	Replaying      bool      // the latest of them has not ended
 	SentLeads      bool      // it has been sent events of leads, so deliveries may have their data
-	PreviousUntil  time.Time // until when the secret before the current one signs; zero: it is the first
 }
 
 // Evolve folds one fact into the state.
@@ -140,8 +139,6 @@ func Evolve(s State, fact event.Fact) State {
 		s.DisabledReason, s.DisabledAt, s.Replaying = data.Reason, fact.At, false
 	case event.WebhookEnabled:
 		s.DisabledReason, s.DisabledAt, s.Since = "", time.Time{}, fact.At
-	case event.WebhookRotated:
-		s.PreviousUntil = data.PreviousUntil
 	case event.WebhookReplayed:
 		s.Replays, s.Replaying = data.Generation, true
 	case event.WebhookReplayEnded:
@@ -157,14 +154,9 @@ func (s State) Delete(account string) (event.WebhookDeleted, error) {
 	return event.WebhookDeleted{}, s.ownedBy(account)
 }
 
-// Rotate decides on a new signing secret for an endpoint of the account. PreviousUntil grows with each rotation, so that the store
-// of secrets can tell which was decided later.
+// Rotate decides on a new signing secret for an endpoint of the account.
 func (s State) Rotate(account string, now time.Time) (event.WebhookRotated, error) {
-	until := now.Add(Overlap)
-	if !until.After(s.PreviousUntil) {
-		until = s.PreviousUntil.Add(time.Millisecond)
-	}
-	return event.WebhookRotated{PreviousUntil: until}, s.ownedBy(account)
+	return event.WebhookRotated{PreviousUntil: now.Add(Overlap)}, s.ownedBy(account)
 }
 
 func (s State) ownedBy(account string) error {

@@ -230,7 +230,7 @@ func TestCourier_SignsWithRotatedSecret(t *testing.T) {
 	previous := secret
 	for n := range 4 { // in quick succession
 		next := fmt.Sprintf("whsec_%032d", n)
-		kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, next, time.Now().Add(time.Hour))
+		kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, next, time.Now().Add(time.Hour), 1)
 		require.NoError(t, err)
 		require.True(t, kept)
 		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -281,18 +282,17 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	id := w.NewID()
 	settings := event.WebhookSettings{URL: r.URL, Events: []string{"*"}, HeaderNames: []string{"Authorization", "X-Shop"}}
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: settings, Slot: 1})
-	kept, err := store.SetHeaders(t.Context(), id, map[string]string{"X-Shop": "1"}, time.Now())
+	kept, err := store.SetHeaders(t.Context(), id, map[string]string{"X-Shop": "1"}, 0)
 	require.NoError(t, err)
 	require.False(t, kept, "there is no endpoint that they could be of")
 	require.NoError(t, store.Put(t.Context(), id, secret))
-	now := time.Now()
-	set := func(at time.Time, headers map[string]string) {
+	set := func(revision eventstore.Revision, headers map[string]string) {
 		t.Helper()
-		kept, err := store.SetHeaders(t.Context(), id, headers, at)
+		kept, err := store.SetHeaders(t.Context(), id, headers, revision)
 		require.NoError(t, err)
 		require.True(t, kept)
 	}
-	set(now, map[string]string{"Authorization": "Bearer first"}) // X-Shop is lost
+	set(0, map[string]string{"Authorization": "Bearer first"}) // X-Shop is lost
 	send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Second, time.Second} })
 	lead := event.LeadStream(w.NewID())
 	w.Append(t, "acme", lead, newLead("Ann"))
@@ -301,8 +301,8 @@ func TestCourier_OwnHeaders(t *testing.T) {
 		return w.Pool.QueryRow(t.Context(), `SELECT error FROM delivery.attempt`).Scan(&text) == nil && text != ""
 	}, projectiontest.Soon, 10*time.Millisecond, "the owner sees why nothing is sent")
 	require.Empty(t, r.got())
-	set(now.Add(time.Second), map[string]string{"Authorization": "Bearer second", "X-Shop": "7"})
-	set(now.Add(-time.Second), map[string]string{"Authorization": "Bearer late"}) // decided earlier and stored later
+	set(2, map[string]string{"Authorization": "Bearer second", "X-Shop": "7"})
+	set(1, map[string]string{"Authorization": "Bearer late"}) // decided earlier and stored later
 	require.NoError(t, store.Rewrap(t.Context()))
 	stateOf(t, w, lead, "lead.created", "delivered")
 	header := r.got()[0].header

@@ -45,7 +45,7 @@ func TestCourier_OverlappingSecrets(t *testing.T) {
 	w := begun(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
-	kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, second, time.Now().Add(time.Hour))
+	kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, second, time.Now().Add(time.Hour), 1)
 	require.NoError(t, err)
 	require.True(t, kept)
 	send(t, w)

@@ -30,25 +30,32 @@ type Secrets struct {
 // NewSecrets returns a store of secrets that are sealed with a box.
 func NewSecrets(pool *pgxpool.Pool, box *sealbox.Box) *Secrets { return &Secrets{pool, box} }
 
-// Put stores an endpoint's secret, and replaces an earlier one.
+// Put stores the secret with which an endpoint is registered.
 func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
+	return s.Restore(ctx, webhookID, secret, 0)
+}
+
+// Restore stores the secret of an endpoint that has none, or an earlier one. Revision is that of the fact that set it.
+func (s *Secrets) Restore(ctx context.Context, webhookID, secret string, revision eventstore.Revision) error {
 	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
 	if err != nil {
 		return err
 	}
 	_, err = s.pool.Exec(ctx, `
-		INSERT INTO secret.webhook (webhook_id, key_id, sealed) VALUES ($1, $2, $3)
-		    ON CONFLICT (webhook_id) DO UPDATE SET key_id = excluded.key_id, sealed = excluded.sealed`,
-		webhookID, sealed.KeyID, sealed.Data)
+		INSERT INTO secret.webhook AS w (webhook_id, revision, key_id, sealed) VALUES ($1, $2, $3, $4)
+		    ON CONFLICT (webhook_id) DO UPDATE SET revision = excluded.revision, key_id = excluded.key_id, sealed = excluded.sealed
+		 WHERE w.revision <= excluded.revision`, webhookID, revision, sealed.KeyID, sealed.Data)
 	if err != nil {
 		return fmt.Errorf("store a signing secret: %w", schema.Unavailable(err))
 	}
 	return nil
 }
 
-// SetHeaders stores the values of an endpoint's custom headers, unless later ones are stored. At is the time of the fact that set them.
-// Kept is false when the endpoint has no secret, for example after Destroy.
-func (s *Secrets) SetHeaders(ctx context.Context, webhookID string, headers map[string]string, at time.Time) (kept bool, err error) {
+// SetHeaders stores the values of an endpoint's custom headers, unless later ones are stored. Revision is that of the fact that set them:
+// the times of two facts may be equal, or from clocks that differ. Kept is false when the endpoint has no secret, for example after Destroy.
+func (s *Secrets) SetHeaders(
+	ctx context.Context, webhookID string, headers map[string]string, revision eventstore.Revision,
+) (kept bool, err error) {
 	encoded, err := json.Marshal(headers)
 	if err != nil {
 		return false, err
@@ -63,9 +70,9 @@ func (s *Secrets) SetHeaders(ctx context.Context, webhookID string, headers map[
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-			INSERT INTO secret.header AS h (webhook_id, set_at, key_id, sealed) VALUES ($1, $2, $3, $4)
-			    ON CONFLICT (webhook_id) DO UPDATE SET set_at = excluded.set_at, key_id = excluded.key_id, sealed = excluded.sealed
-			 WHERE h.set_at < excluded.set_at`, webhookID, at, sealed.KeyID, sealed.Data)
+			INSERT INTO secret.header AS h (webhook_id, revision, key_id, sealed) VALUES ($1, $2, $3, $4)
+			    ON CONFLICT (webhook_id) DO UPDATE SET revision = excluded.revision, key_id = excluded.key_id, sealed = excluded.sealed
+			 WHERE h.revision < excluded.revision`, webhookID, revision, sealed.KeyID, sealed.Data)
 		return err
 	})
 	if err != nil {
@@ -77,34 +84,39 @@ func (s *Secrets) SetHeaders(ctx context.Context, webhookID string, headers map[
 // maxEarlier is how many replaced secrets still sign; the oldest of more are deleted. Each adds a signature to every delivery.
 const maxEarlier = 4
 
-// Rotate replaces the current secret, which still signs until previousUntil. Kept is false when there is no secret to replace, for example
-// after Destroy. If rotations are stored in another order than they were decided in, the secret with the latest previousUntil is current,
-// and that of an earlier rotation also signs until then, if the box can open it.
-func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error) {
+// Rotate replaces the current secret, which still signs until previousUntil. Revision is that of the fact. Kept is false when there is no
+// secret to replace, for example after Destroy. If rotations are stored in another order than they were decided in, the secret of the last
+// decision is current, and that of an earlier one signs as long as the one that the last replaced, if the box can open it.
+func (s *Secrets) Rotate(
+	ctx context.Context, webhookID, secret string, previousUntil time.Time, revision eventstore.Revision,
+) (kept bool, err error) {
 	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
 	if err != nil {
 		return false, err
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// The row's lock serializes rotations and the destruction.
-		locked, err := tx.Exec(ctx, `SELECT FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`, webhookID)
-		if err != nil || locked.RowsAffected() == 0 {
-			return err
+		var current eventstore.Revision
+		err := tx.QueryRow(ctx, `SELECT revision FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`, webhookID).Scan(&current)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
 		}
-		kept = true
-		late, err := tx.Exec(ctx, `
-			INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
-			SELECT $1, $2, $3, max(until) FROM secret.earlier WHERE webhook_id = $1 HAVING max(until) > $4`,
-			webhookID, sealed.KeyID, sealed.Data, previousUntil)
 		if err != nil {
 			return err
 		}
+		kept = true
 		batch := &pgx.Batch{}
-		if late.RowsAffected() == 0 {
+		if revision < current {
+			batch.Queue(`
+				INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
+				SELECT $1, $2, $3, coalesce(max(until), $4) FROM secret.earlier WHERE webhook_id = $1`,
+				webhookID, sealed.KeyID, sealed.Data, previousUntil)
+		} else {
 			batch.Queue(`
 				INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
 				SELECT webhook_id, key_id, sealed, $2 FROM secret.webhook WHERE webhook_id = $1`, webhookID, previousUntil)
-			batch.Queue(`UPDATE secret.webhook SET key_id = $2, sealed = $3, created_at = now() WHERE webhook_id = $1`, webhookID, sealed.KeyID, sealed.Data)
+			batch.Queue(`UPDATE secret.webhook SET revision = $2, key_id = $3, sealed = $4, created_at = now() WHERE webhook_id = $1`,
+				webhookID, revision, sealed.KeyID, sealed.Data)
 		}
 		batch.Queue(`
 			DELETE FROM secret.earlier WHERE webhook_id = $1 AND (key_id <> ALL ($3) OR ctid NOT IN (

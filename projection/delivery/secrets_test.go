@@ -74,7 +74,7 @@ func TestSecrets_Damaged(t *testing.T) {
 	s := secrets(t, pool, key(1))
 	require.NoError(t, s.Put(t.Context(), webhookID, secret))
 
-	pgtest.Exec(t, pool, `INSERT INTO secret.webhook SELECT $1, key_id, sealed FROM secret.webhook`, otherID)
+	pgtest.Exec(t, pool, `INSERT INTO secret.webhook SELECT $1, revision, key_id, sealed FROM secret.webhook`, otherID)
 	_, err := s.Get(t.Context(), otherID)
 	require.ErrorIs(t, err, sealbox.ErrDamaged)
 
@@ -116,7 +116,7 @@ const (
 
 func rotate(t *testing.T, s *delivery.Secrets, to string, previousUntil time.Time) {
 	t.Helper()
-	kept, err := s.Rotate(t.Context(), webhookID, to, previousUntil)
+	kept, err := s.Rotate(t.Context(), webhookID, to, previousUntil, 1)
 	require.NoError(t, err)
 	require.True(t, kept)
 }
@@ -161,19 +161,32 @@ func TestSecrets_MaxReplaced(t *testing.T) {
 	require.Equal(t, []string{"6", "5", "4", "3", "2"}, got)
 }
 
-// Two processes may rotate concurrently. Each stores its secret after its event, possibly in the other order.
+// Two processes may rotate concurrently. Each stores its secret after its event, possibly in the other order, and with a clock of its own.
 func TestSecrets_RotationOrder(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	s := secrets(t, pool, key(1))
 	require.NoError(t, s.Put(t.Context(), webhookID, secret))
 	at := time.Now().Add(webhook.Overlap)
-	rotate(t, s, third, at.Add(time.Millisecond))
-	rotate(t, s, second, at)
+	for _, rotation := range []struct {
+		secret   string
+		until    time.Time
+		revision eventstore.Revision
+	}{{third, at, 2}, {second, at.Add(time.Minute), 1}} {
+		kept, err := s.Rotate(t.Context(), webhookID, rotation.secret, rotation.until, rotation.revision)
+		require.NoError(t, err)
+		require.True(t, kept)
+	}
 	got, err := s.Get(t.Context(), webhookID)
 	require.NoError(t, err)
 	require.Equal(t, third, got[0])
 	require.ElementsMatch(t, []string{third, second, secret}, got, "what was given to anybody signs for a day")
+	require.NoError(t, s.Destroy(t.Context(), webhookID))
+	require.NoError(t, s.Restore(t.Context(), webhookID, third, 2))
+	require.NoError(t, s.Restore(t.Context(), webhookID, second, 1))
+	got, err = s.Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, []string{third}, got)
 
 	// The handlers of two processes rotate on one log.
 	w := projectiontest.New(t)
@@ -210,7 +223,7 @@ func TestSecrets_RotateDuringDestroy(t *testing.T) {
 		var group errgroup.Group
 		for range 3 {
 			group.Go(func() error {
-				_, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Hour))
+				_, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Hour), 1)
 				return err
 			})
 		}
@@ -220,7 +233,7 @@ func TestSecrets_RotateDuringDestroy(t *testing.T) {
 		require.ErrorIs(t, err, delivery.ErrNoSecret)
 		require.Zero(t, earlier(t, pool))
 	}
-	kept, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Hour))
+	kept, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Hour), 1)
 	require.NoError(t, err)
 	require.False(t, kept, "there is none to replace")
 }
@@ -255,7 +268,7 @@ func TestSecrets_DestroyLeft(t *testing.T) {
 	s := secrets(t, w.Pool, key(1))
 	left, kept := target(t, w, "https://example.com/left"), target(t, w, "https://example.com/kept")
 	for _, id := range []string{left, kept} {
-		_, err := s.Rotate(t.Context(), id, second, time.Now().Add(time.Hour))
+		_, err := s.Rotate(t.Context(), id, second, time.Now().Add(time.Hour), 1)
 		require.NoError(t, err)
 	}
 	w.Append(t, "acme", event.WebhookStream(left), event.WebhookDeleted{})
@@ -277,7 +290,7 @@ func TestSecrets_Rewrap(t *testing.T) {
 		require.NoError(t, secrets(t, pool, key(1)).Put(t.Context(), id, secret))
 	}
 	for n, replaced := range []string{second, third} {
-		kept, err := secrets(t, pool, key(1)).Rotate(t.Context(), otherID, replaced, time.Now().Add(time.Duration(n+1)*time.Hour))
+		kept, err := secrets(t, pool, key(1)).Rotate(t.Context(), otherID, replaced, time.Now().Add(time.Duration(n+1)*time.Hour), 1)
 		require.NoError(t, err)
 		require.True(t, kept)
 	}
@@ -317,7 +330,7 @@ func TestSecrets_RotationDropsUnreadable(t *testing.T) {
 	pool := pool(t)
 	before, after := secrets(t, pool, key(1)), secrets(t, pool, key(2))
 	rotate := func(s *delivery.Secrets, secret string) {
-		kept, err := s.Rotate(t.Context(), webhookID, secret, time.Now().Add(time.Hour))
+		kept, err := s.Rotate(t.Context(), webhookID, secret, time.Now().Add(time.Hour), 1)
 		require.NoError(t, err)
 		require.True(t, kept)
 	}
@@ -337,10 +350,10 @@ func TestSecrets_RotationOfOneEndpoint(t *testing.T) {
 	s := secrets(t, pool(t), key(1))
 	require.NoError(t, s.Put(t.Context(), otherID, "0"))
 	for n := 1; n <= 4; n++ {
-		_, err := s.Rotate(t.Context(), otherID, fmt.Sprint(n), time.Now().Add(time.Duration(n)*time.Hour))
+		_, err := s.Rotate(t.Context(), otherID, fmt.Sprint(n), time.Now().Add(time.Duration(n)*time.Hour), 1)
 		require.NoError(t, err)
 	}
-	kept, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Minute))
+	kept, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Minute), 1)
 	require.NoError(t, err)
 	require.False(t, kept, "it has none, although another has")
 	require.NoError(t, s.Put(t.Context(), webhookID, secret))

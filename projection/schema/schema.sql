@@ -254,14 +254,14 @@ COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, b
 
 CREATE TABLE secret.header (
     webhook_id text COLLATE "C" NOT NULL,
-    set_at timestamp with time zone NOT NULL,
+    revision bigint NOT NULL,
     key_id text COLLATE "C" NOT NULL,
     sealed bytea NOT NULL,
     CONSTRAINT header_of FOREIGN KEY (webhook_id) REFERENCES secret.webhook(webhook_id) ON DELETE CASCADE,
     CONSTRAINT header_webhook PRIMARY KEY (webhook_id)
 );
 COMMENT ON TABLE secret.header IS 'The own headers of webhook endpoints, an object of names and values, sealed with AES-256-GCM.';
-COMMENT ON COLUMN secret.header.set_at IS 'Of the event that set them.';
+COMMENT ON COLUMN secret.header.revision IS 'Of the event of the endpoint that set them.';
 
 CREATE TABLE secret.intake (
     event_id text COLLATE "C" NOT NULL,
@@ -278,12 +278,14 @@ COMMENT ON COLUMN secret.intake.ordinal IS 'Grows with each set of secrets that 
 
 CREATE TABLE secret.webhook (
     webhook_id text COLLATE "C" NOT NULL,
+    revision bigint NOT NULL DEFAULT 0,
     key_id text COLLATE "C" NOT NULL,
     sealed bytea NOT NULL,
     created_at timestamp with time zone NOT NULL DEFAULT now(),
     CONSTRAINT webhook_id PRIMARY KEY (webhook_id)
 );
 COMMENT ON TABLE secret.webhook IS 'Signing secrets of webhook endpoints, sealed with AES-256-GCM.';
+COMMENT ON COLUMN secret.webhook.revision IS 'Of the event of the endpoint that set it.';
 COMMENT ON COLUMN secret.webhook.key_id IS 'Which key seals it: first 8 hex digits of the key''s SHA-256.';
 COMMENT ON COLUMN secret.webhook.sealed IS 'Nonce of 12 bytes, then the sealed secret and its tag.';
 

@@ -535,6 +535,7 @@ CREATE SCHEMA IF NOT EXISTS secret;
 
 CREATE TABLE IF NOT EXISTS secret.webhook (
     webhook_id text        COLLATE "C" NOT NULL,
+    revision   bigint      NOT NULL DEFAULT 0,
     key_id     text        COLLATE "C" NOT NULL,
     sealed     bytea       NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
@@ -542,6 +543,7 @@ CREATE TABLE IF NOT EXISTS secret.webhook (
 );
 
 COMMENT ON TABLE secret.webhook IS 'Signing secrets of webhook endpoints, sealed with AES-256-GCM.';
+COMMENT ON COLUMN secret.webhook.revision IS 'Of the event of the endpoint that set it.';
 COMMENT ON COLUMN secret.webhook.key_id IS 'Which key seals it: first 8 hex digits of the key''s SHA-256.';
 COMMENT ON COLUMN secret.webhook.sealed IS 'Nonce of 12 bytes, then the sealed secret and its tag.';
 
@@ -557,16 +559,16 @@ CREATE INDEX IF NOT EXISTS earlier_webhook ON secret.earlier (webhook_id, until 
 COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, beside the one in secret.webhook. Destroyed when their time is up.';
 
 CREATE TABLE IF NOT EXISTS secret.header (
-    webhook_id text        COLLATE "C" NOT NULL,
-    set_at     timestamptz NOT NULL,
-    key_id     text        COLLATE "C" NOT NULL,
-    sealed     bytea       NOT NULL,
+    webhook_id text   COLLATE "C" NOT NULL,
+    revision   bigint NOT NULL,
+    key_id     text   COLLATE "C" NOT NULL,
+    sealed     bytea  NOT NULL,
     CONSTRAINT header_webhook PRIMARY KEY (webhook_id),
     CONSTRAINT header_of FOREIGN KEY (webhook_id) REFERENCES secret.webhook ON DELETE CASCADE
 );
 
 COMMENT ON TABLE secret.header IS 'The own headers of webhook endpoints, an object of names and values, sealed with AES-256-GCM.';
-COMMENT ON COLUMN secret.header.set_at IS 'Of the event that set them.';
+COMMENT ON COLUMN secret.header.revision IS 'Of the event of the endpoint that set them.';
 
 CREATE TABLE IF NOT EXISTS secret.intake (
     event_id  text   COLLATE "C" NOT NULL,
