@@ -440,6 +440,9 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 
 // attempt makes one attempt at a row and returns its result.
 func (c *Courier) attempt(ctx context.Context, r row) result {
+	if r.dead { // when it was due, even if the endpoint is enabled by now
+		return result{row: r, state: cancelled}
+	}
 	if err := c.refresh(ctx, &r); err != nil {
 		return c.notPrepared(ctx, r, err)
 	}

@@ -149,7 +149,7 @@ func (o *changes) evolve(id string, e projection.Event) {
 	before := o.endpoints[id]
 	if now, ok := before.evolve(e); ok {
 		o.endpoints[id], o.changed[id], o.ids = now, now, nil
-		if now.activeOrdering() != before.activeOrdering() {
+		if now.Ordering != before.Ordering || now.Ordering != "" && now.active() != before.active() {
 			o.ordered = append(o.ordered, id)
 		}
 		if now.Filter != before.Filter {
@@ -344,8 +344,10 @@ func lockLanes(batch *pgx.Batch, webhookIDs []string) {
 	batch.Queue(`SELECT FROM delivery.endpoint WHERE webhook_id = ANY ($1) AND ordering <> '' ORDER BY webhook_id FOR UPDATE`, ids)
 }
 
-// arrangeLanes assigns the queued deliveries of endpoints to the lanes of their current ordering, in log order. Deliveries in flight have
-// no lane. The endpoints must be saved before the call, which locks them.
+// arrangeLanes assigns the queued deliveries of endpoints to the lanes of their current ordering, in log order. A delivery in flight stays the
+// first of its lane, so that the others wait for it when the endpoint was disabled and enabled meanwhile; it has none if the ordering is
+// another than when it was claimed. While an endpoint is disabled or deleted, all are due, to be cancelled. The endpoints must be saved
+// before the call, which locks them.
 func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
 	if len(webhookIDs) == 0 {
 		return nil
@@ -355,10 +357,11 @@ func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
 		UPDATE queue q SET lane = made.lane, place = made.place,
 		       due_at = CASE WHEN made.behind THEN 'infinity' WHEN q.due_at = 'infinity' THEN now() ELSE q.due_at END
 		  FROM (SELECT delivery_id, lane, CASE WHEN lane IS NOT NULL THEN nextval('place') END AS place,
-		               lane IS NOT NULL AND row_number() OVER (PARTITION BY webhook_id, lane ORDER BY position) > 1 AS behind
-		          FROM (SELECT made.delivery_id, webhook_id, position, CASE WHEN NOT e.deleted AND NOT e.disabled AND made.lease IS NULL THEN `+laneOf+` END AS lane
+		               active AND lane IS NOT NULL AND row_number() OVER (PARTITION BY webhook_id, lane ORDER BY waiting, position) > 1 AS behind
+		          FROM (SELECT made.delivery_id, webhook_id, position, NOT e.deleted AND NOT e.disabled AS active, made.lease IS NULL AS waiting,
+		                       CASE WHEN made.lease IS NULL OR made.lane = `+laneOf+` THEN `+laneOf+` END AS lane
 		                  FROM queue made JOIN endpoint e USING (webhook_id)
-		                 WHERE webhook_id = ANY ($1) ORDER BY position) AS made) AS made
+		                 WHERE webhook_id = ANY ($1) ORDER BY waiting, position) AS made) AS made
 		 WHERE q.delivery_id = made.delivery_id`, webhookIDs)
 	batch.Queue(notifyCouriers)
 	return tx.SendBatch(ctx, batch).Close()
@@ -537,16 +540,10 @@ type endpoint struct {
 	disabled bool
 }
 
-// activeOrdering returns the ordering of the endpoint's queue: none while it is deleted or disabled.
-func (e endpoint) activeOrdering() string {
-	if e.deleted || e.disabled {
-		return ""
-	}
-	return e.Ordering
-}
+func (e endpoint) active() bool { return !e.deleted && !e.disabled }
 
 func (e endpoint) wants(account, name string) bool {
-	return !e.deleted && !e.disabled && e.account == account && webhook.Subscribes(e.Events, name)
+	return e.active() && e.account == account && webhook.Subscribes(e.Events, name)
 }
 
 // evolve folds an event of the endpoint's stream. Ok is false if the event does not change the endpoint.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -266,12 +267,53 @@ func TestOrdering_Changed(t *testing.T) {
 	stateOf(t, w, late, "lead.created", "delivered")
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookDisabled{Reason: "owner"})
 	projectiontest.Await(t, spreading)
-	require.Empty(t, laneRows(t, w))
 	require.Eventually(t, func() bool { // queued deliveries are cancelled when they are due
 		pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET due_at = now()`)
 		return pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.queue`) == 0
 	}, projectiontest.Soon, 20*time.Millisecond)
 	require.Equal(t, map[string]int{"cancelled": 3, "delivered": 2}, states(t, w, id, 5))
+}
+
+// A delivery in flight left its lane when its endpoint was disabled and enabled, and was sent again after later ones.
+func TestOrdering_DisabledDuringAttempt(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	begun, hold := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	r := receive(t, func(n int, w http.ResponseWriter) {
+		if n == 1 {
+			close(begun)
+			<-hold
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	t.Cleanup(release) // otherwise a failed test would wait for the hanging request
+	id, lead := inOrder(t, w, r.URL, "endpoint"), event.LeadStream(w.NewID())
+	w.Append(t, "acme", lead, newLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
+	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
+	<-begun
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookDisabled{Reason: "owner"})
+	projectiontest.Await(t, spreading)
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookEnabled{})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Bea"))
+	projectiontest.Await(t, spreading)
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT FROM delivery.queue WHERE attempts = 0 AND lease IS NOT NULL AND lane = ''`).Scan(), "in flight, in its lane")
+	release()
+	const rows = `SELECT concat(type, ' ', attempts, ' ', due_at = 'infinity') FROM delivery.queue WHERE webhook_id = $1 AND type <> 'lead.released' ORDER BY place`
+	want := []string{"lead.created 1 f", "lead.created 0 t"} // lead.released was cancelled, or waits
+	require.Eventually(t, func() bool {
+		return slices.Equal(want, pgtest.Rows[string](t, w.Pool, rows, id))
+	}, projectiontest.Soon, 10*time.Millisecond)
+	require.Len(t, r.got(), 1)
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET due_at = now() WHERE attempts = 1`)
+	require.Eventually(t, func() bool { return len(pgtest.Rows[string](t, w.Pool, rows, id)) == 0 }, projectiontest.Soon, 10*time.Millisecond)
+	var last int64
+	for _, request := range r.got() {
+		var body orderedBody
+		require.NoError(t, json.Unmarshal(request.body, &body))
+		require.GreaterOrEqual(t, body.Sequence, last)
+		last = body.Sequence
+	}
 }
 
 func TestCourier_OwnHeaders(t *testing.T) {
