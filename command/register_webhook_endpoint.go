@@ -21,9 +21,9 @@ type Secrets interface {
 	// Rotate stores a new secret. The previous one also signs until previousUntil. Kept is false when there is none to replace. If
 	// rotations arrive in another order than they were decided in, the one of the latest revision is current.
 	Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time, revision eventstore.Revision) (kept bool, err error)
-	// SetHeaders stores the values of an endpoint's own headers, unless those of a later revision are stored. Kept is false when the
+	// SetHeaders stores the values of an endpoint's own headers for its URL, unless those of a later revision are stored. Kept is false when the
 	// endpoint has no secret.
-	SetHeaders(ctx context.Context, webhookID string, headers map[string]string, revision eventstore.Revision) (kept bool, err error)
+	SetHeaders(ctx context.Context, webhookID, url string, headers map[string]string, revision eventstore.Revision) (kept bool, err error)
 	// Destroy deletes all secrets of an endpoint, and its own headers. It is not an error if there are none.
 	Destroy(ctx context.Context, webhookID string) error
 }
@@ -95,7 +95,7 @@ func (h *Handlers) registerWebhookEndpoint(
 		return WebhookRegistered{}, err
 	}
 	if len(headers) > 0 {
-		if _, err := h.secrets.SetHeaders(ctx, answer.ID, headers, 0); err != nil {
+		if _, err := h.secrets.SetHeaders(ctx, answer.ID, registered.URL, headers, 0); err != nil {
 			return WebhookRegistered{}, err
 		}
 	}

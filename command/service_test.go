@@ -99,7 +99,7 @@ func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time, revi
 	return kept, nil
 }
 
-func (s *secrets) SetHeaders(_ context.Context, id string, headers map[string]string, revision eventstore.Revision) (bool, error) {
+func (s *secrets) SetHeaders(_ context.Context, id, _ string, headers map[string]string, revision eventstore.Revision) (bool, error) {
 	s.revisions.Store(id, revision)
 	_, exists := s.kept.Load(id)
 	if exists {

@@ -45,7 +45,7 @@ func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookE
 	})
 	if err == nil && headers != nil {
 		var kept bool
-		if kept, err = h.secrets.SetHeaders(ctx, cmd.WebhookID, headers, changed.revision); err == nil && !kept {
+		if kept, err = h.secrets.SetHeaders(ctx, cmd.WebhookID, changed.state.URL, headers, changed.revision); err == nil && !kept {
 			err = h.noSecret(ctx, cmd.WebhookID)
 		}
 	}

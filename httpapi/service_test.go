@@ -460,7 +460,7 @@ type noSecrets struct{}
 
 func (noSecrets) Put(context.Context, string, string) error                          { return nil }
 func (noSecrets) Restore(context.Context, string, string, eventstore.Revision) error { return nil }
-func (noSecrets) SetHeaders(context.Context, string, map[string]string, eventstore.Revision) (bool, error) {
+func (noSecrets) SetHeaders(context.Context, string, string, map[string]string, eventstore.Revision) (bool, error) {
 	return true, nil
 }
 func (noSecrets) Destroy(context.Context, string) error { return nil }

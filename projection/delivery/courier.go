@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -32,9 +31,10 @@ type row struct {
 	renderer                    int   // version that renders its body
 	attempts                    int   // before this one
 	url                         string
-	lane                        *string  // nil: the endpoint has no ordering
-	rateLimit                   float64  // of the endpoint, in attempts per second; 0: none
-	headerNames                 []string // of the endpoint's custom headers
+	lane                        *string           // nil: the endpoint has no ordering
+	rateLimit                   float64           // of the endpoint, in attempts per second; 0: none
+	headerNames                 []string          // of the endpoint's custom headers
+	headers                     map[string]string // to send; their values are secret
 	signing                     signing
 	dead                        bool // the endpoint is deleted or disabled
 	claimed                     time.Time
@@ -454,7 +454,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		err = r.signing.err
 	}
 	if err == nil {
-		err = c.headersLost(ctx, r)
+		r.headers, err = c.headersOf(ctx, r)
 	}
 	if err != nil || ctx.Err() != nil {
 		return c.notPrepared(ctx, r, err)
@@ -495,18 +495,31 @@ var errSecretLost = errors.New("not sent: the signing secret of this endpoint is
 // errHeadersLost is shown to the owner of the endpoint. Deliveries are sent once the headers are set.
 var errHeadersLost = errors.New("not sent: the values of this endpoint's own headers are lost; set them again")
 
-// headersLost returns errHeadersLost if not all values of an endpoint's custom headers are stored: a process was killed before it stored
-// them, or an older backup was restored.
-func (c *Courier) headersLost(ctx context.Context, r row) error {
-	stored := slices.Sorted(maps.Keys(r.signing.headers))
-	if slices.Equal(r.headerNames, stored) {
-		return nil
+// errURLChanging means that the fan-out has not read an endpoint's change of its URL and headers yet.
+var errURLChanging = errors.New("the URL of the endpoint is changing")
+
+// headersOf returns the custom headers of an attempt. The error is errHeadersLost if they are not stored: a process was killed before it
+// stored them, or an older backup was restored. Those of another URL are not sent: the error is errURLChanging while they are of the next
+// one.
+func (c *Courier) headersOf(ctx context.Context, r row) (map[string]string, error) {
+	stored, names := r.signing.headers, r.signing.headers.names()
+	here := len(names) == 0 || stored.URL == r.url
+	switch {
+	case slices.Equal(r.headerNames, names) && here:
+		return stored.Values, nil
+	case len(r.headerNames) == 0 && !here:
+		return nil, nil
 	}
 	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
-	if err == nil && !slices.Equal(state.HeaderNames, stored) { // otherwise the fan-out has not read the change yet
-		err = errHeadersLost
+	switch {
+	case err != nil:
+		return nil, err
+	case !slices.Equal(state.HeaderNames, names), len(names) > 0 && state.URL != stored.URL:
+		return nil, errHeadersLost
+	case !here:
+		return nil, errURLChanging
 	}
-	return err
+	return stored.Values, nil // the fan-out has not read the change of headers yet
 }
 
 // secretLost returns errSecretLost if an endpoint that is not deleted has no secret, as after the restore of an older backup.
@@ -535,6 +548,8 @@ func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
 	case ctx.Err() != nil: // the courier is stopping
 		return result{row: r, state: queued}
+	case errors.Is(err, errURLChanging):
+		return result{row: r, state: queued, wait: c.schedule[0]}
 	}
 	// This is not a failure of the endpoint, so it does not count as an attempt.
 	c.log.Error("delivery not prepared", slog.String("deliveryId", r.id), slog.Any("error", err))

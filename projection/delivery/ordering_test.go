@@ -324,13 +324,13 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	id := w.NewID()
 	settings := event.WebhookSettings{URL: r.URL, Events: []string{"*"}, HeaderNames: []string{"Authorization", "X-Shop"}}
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: settings, Slot: 1})
-	kept, err := store.SetHeaders(t.Context(), id, map[string]string{"X-Shop": "1"}, 0)
+	kept, err := store.SetHeaders(t.Context(), id, r.URL, map[string]string{"X-Shop": "1"}, 0)
 	require.NoError(t, err)
 	require.False(t, kept, "there is no endpoint that they could be of")
 	require.NoError(t, store.Put(t.Context(), id, secret))
 	set := func(revision eventstore.Revision, headers map[string]string) {
 		t.Helper()
-		kept, err := store.SetHeaders(t.Context(), id, headers, revision)
+		kept, err := store.SetHeaders(t.Context(), id, r.URL, headers, revision)
 		require.NoError(t, err)
 		require.True(t, kept)
 	}
@@ -351,6 +351,23 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	require.Equal(t, "Bearer second", header.Get("Authorization"))
 	require.Equal(t, "7", header.Get("X-Shop"))
 	require.Equal(t, "application/json", header.Get("Content-Type"))
+
+	// A process was killed after a change of the URL, before it stored the headers for that.
+	other := receive(t, good)
+	settings.URL = other.URL
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{WebhookSettings: settings, Changed: []string{"url", "headers"}})
+	lead = event.LeadStream(w.NewID())
+	w.Append(t, "acme", lead, newLead("Bea"))
+	require.Eventually(t, func() bool {
+		var attempts int
+		return w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error <> ''`).Scan(&attempts) == nil && attempts > 1
+	}, projectiontest.Soon, 10*time.Millisecond)
+	require.Empty(t, other.got(), "it does not get the headers of another URL")
+	kept, err = store.SetHeaders(t.Context(), id, other.URL, map[string]string{"Authorization": "Bearer other", "X-Shop": "7"}, 4)
+	require.NoError(t, err)
+	require.True(t, kept)
+	stateOf(t, w, lead, "lead.created", "delivered")
+	require.Equal(t, "Bearer other", other.got()[0].header.Get("Authorization"))
 
 	var sealed string
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT encode(sealed, 'escape') FROM secret.header`).Scan(&sealed))

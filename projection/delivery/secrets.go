@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -51,12 +53,22 @@ func (s *Secrets) Restore(ctx context.Context, webhookID, secret string, revisio
 	return nil
 }
 
-// SetHeaders stores the values of an endpoint's custom headers, unless later ones are stored. Revision is that of the fact that set them:
-// the times of two facts may be equal, or from clocks that differ. Kept is false when the endpoint has no secret, for example after Destroy.
+// ownHeaders are the custom headers of an endpoint, and the only URL that they may be sent to.
+type ownHeaders struct {
+	URL    string            `json:"url"`
+	Values map[string]string `json:"values"`
+}
+
+// names are sorted.
+func (h ownHeaders) names() []string { return slices.Sorted(maps.Keys(h.Values)) }
+
+// SetHeaders stores the values of an endpoint's custom headers for its URL, unless later ones are stored. Revision is that of the fact that
+// set them: the times of two facts may be equal, or from clocks that differ. Kept is false when the endpoint has no secret, for example
+// after Destroy.
 func (s *Secrets) SetHeaders(
-	ctx context.Context, webhookID string, headers map[string]string, revision eventstore.Revision,
+	ctx context.Context, webhookID, url string, headers map[string]string, revision eventstore.Revision,
 ) (kept bool, err error) {
-	encoded, err := json.Marshal(headers)
+	encoded, err := json.Marshal(ownHeaders{URL: url, Values: headers})
 	if err != nil {
 		return false, err
 	}
@@ -133,7 +145,7 @@ func (s *Secrets) Rotate(
 // signing is the signing secrets of an endpoint with its custom headers, or the error that prevents signing.
 type signing struct {
 	secrets []string
-	headers map[string]string
+	headers ownHeaders
 	err     error
 }
 

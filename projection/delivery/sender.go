@@ -75,7 +75,7 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, tracePar
 		o.err = err
 		return o
 	}
-	for name, value := range r.signing.headers {
+	for name, value := range r.headers {
 		request.Header.Set(name, value)
 	}
 	request.Header.Set("Content-Type", "application/json")
