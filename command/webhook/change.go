@@ -61,7 +61,7 @@ func (c Change) apply(s event.WebhookSettings, privateTargets bool) (_ event.Web
 		}
 	}
 	if c.URL != nil {
-		s.URL, message = *c.URL, WrongURL(*c.URL, privateTargets)
+		s.URL, message = target(*c.URL, privateTargets)
 		note("url")
 	}
 	if c.Events != nil {

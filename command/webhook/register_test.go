@@ -146,6 +146,12 @@ func TestRegister_URLs(t *testing.T) {
 		{"control character beyond ASCII", "https://example.com/\u0081", never},
 		{"no-break space", "https://example.com/\u00a0", never},
 		{"bad escape in the host", "https://%31%32%37.0.0.1/", never},
+		{"bad escape in the path", "https://example.com/%zz", never},
+		{"bad escape in the query", "https://example.com/?a=%zz", never},
+		{"cut escape in the query", "https://example.com/?a=%4", never},
+		{"space in the query", "https://example.com/?a b", never},
+		{"header injection in the query", "https://example.com/?a\r\nX-Header: 1", never},
+		{"2049 characters when it is escaped", path2048[:2043] + "?a=é", never},
 		{"bad bracket", "https://[::1/", never},
 		{"invalid UTF-8 in the host", "https://\xff.example/", never},
 
@@ -182,6 +188,24 @@ func TestRegister_URLs(t *testing.T) {
 				require.NotContains(t, err.Error(), c.url, "%s: the message repeats the URL", c.name)
 			}
 		}
+	}
+}
+
+func TestRegister_EscapesQuery(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		`https://example.com/नमस्ते?q=é&"<>|`:      `https://example.com/नमस्ते?q=%C3%A9&%22%3C%3E%7C`,
+		`https://example.com?a[]={%7B}\^` + "`":    `https://example.com?a%5B%5D=%7B%7B%7D%5C%5E%60`,
+		`https://example.com/?a=%c3%A9`:            `https://example.com/?a=%c3%A9`,
+		`https://example.com/?-._~!$&'()*+,;=:@/?`: `https://example.com/?-._~!$&'()*+,;=:@/?`,
+		`https://example.com/?`:                    `https://example.com/?`,
+	} {
+		registered, _, err := Registration{URL: given}.Register(false)
+		require.NoError(t, err, given)
+		require.Equal(t, want, registered.URL)
+		decided, _, err := live().Update("acme", Change{URL: &given}, false)
+		require.NoError(t, err)
+		require.Equal(t, want, decided[0].(event.WebhookUpdated).URL)
 	}
 }
 

@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -16,8 +18,48 @@ import (
 // maxURL is the longest URL in characters.
 const maxURL = 2048
 
+const (
+	tooLong   = "must be at most 2048 characters"
+	badEscape = "must have two hexadecimal digits after each percent sign"
+)
+
 // PublicPorts are the ports that deliveries to public hosts may use.
 var PublicPorts = []uint16{443, 8443}
+
+// target returns a URL as it is sent, or why its form is invalid.
+func target(raw string, privateTargets bool) (sent, message string) {
+	if message = WrongURL(raw, privateTargets); message != "" {
+		return raw, message
+	}
+	if sent = escaped(raw); utf8.RuneCountInString(sent) > maxURL {
+		message = tooLong
+	}
+	return sent, message
+}
+
+// escaped returns a URL with everything escaped that a query may not have (RFC 3986, section 3.4). The client escapes paths.
+func escaped(raw string) string {
+	path, query, found := strings.Cut(raw, "?")
+	if !found {
+		return raw
+	}
+	var b strings.Builder
+	b.WriteString(path + "?")
+	for i := range len(query) {
+		if c := query[i]; c == '%' || inQuery(c) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// inQuery reports whether a query may have a character that is not escaped.
+func inQuery(c byte) bool {
+	alphanumeric := '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return alphanumeric || strings.IndexByte("-._~!$&'()*+,;=:@/?", c) >= 0
+}
 
 // WrongURL returns why the form of a target is invalid, or "". Names are not resolved here: a name may have another address at each
 // dial, where it is checked, and an answer at registration would reveal internal names.
@@ -26,14 +68,20 @@ func WrongURL(raw string, privateTargets bool) string {
 		return "is required"
 	}
 	if utf8.RuneCountInString(raw) > maxURL {
-		return "must be at most 2048 characters"
+		return tooLong
 	}
 	if !utf8.ValidString(raw) || strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
 		return "must be text without spaces or control characters"
 	}
 	u, err := url.Parse(raw)
+	if _, wrong := errors.AsType[url.EscapeError](err); wrong {
+		return badEscape
+	}
 	if err != nil || u.Hostname() == "" {
 		return "must be an absolute URL"
+	}
+	if _, err := url.QueryUnescape(u.RawQuery); err != nil {
+		return badEscape
 	}
 	switch {
 	case !privateTargets && u.Scheme != "https":
