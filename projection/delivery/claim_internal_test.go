@@ -111,6 +111,31 @@ func TestClaim_DueRowsWithoutLease(t *testing.T) {
 	require.ElementsMatch(t, []string{"of one who is gone", "4"}, claim())
 }
 
+func TestClaim_LiveBeforeReplayed(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	s, err := courier.open(t.Context())
+	require.NoError(t, err)
+	defer s.close(t.Context())
+	pgtest.Exec(t, w.Pool, `
+		INSERT INTO delivery.endpoint (webhook_id, account, url, events) VALUES ('w', 'acme', 'https://example.com', '{*}');
+		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 0);
+		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 0, now());
+		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, generation, due_at)
+		SELECT CASE WHEN n > 9 THEN 'live ' ELSE 'replayed ' END || n, 'w', 'lead.created', 'lead-1', 0, n, 1,
+		       CASE WHEN n > 9 THEN 0 ELSE 1 END, now() - interval '1 hour' + n * interval '1 second'
+		  FROM generate_series(1, 11) AS n`)
+	rows, err := s.claim(t.Context(), courier.windows)
+	require.NoError(t, err)
+	var ids []string
+	for _, r := range rows {
+		ids = append(ids, r.id)
+	}
+	require.ElementsMatch(t, []string{"live 10", "live 11", "replayed 1", "replayed 2"}, ids)
+	require.Equal(t, []int{0, 0, 1, 1}, []int{rows[0].generation, rows[1].generation, rows[2].generation, rows[3].generation})
+}
+
 // After a restore the fan-out reads the log again, and endpoints have earlier URLs until it has caught up.
 func TestClaim_WaitsForFanOut(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type row struct {
 	headers                     map[string]string // to send; their values are secret
 	signing                     signing
 	dead                        bool // the endpoint is deleted or disabled
+	generation                  int  // 0: live
 	claimed                     time.Time
 }
 
@@ -395,8 +397,8 @@ func refill(rate float64) time.Duration {
 	return time.Duration(float64(paced(rate)) / rate * float64(time.Second))
 }
 
-// claim claims due rows, of each endpoint at most as many as its window has free, in log order. It visits the endpoints by index, so that a
-// long queue of one endpoint costs the others nothing, and updates rows by their ctid.
+// claim claims due rows, of each endpoint at most as many as its window has free, in log order, and live ones before those of a replay. It
+// visits the endpoints by index, so that a long queue of one endpoint costs the others nothing, and updates rows by their ctid.
 func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 	s.claimed = time.Now()
 	total, ids, free, other := ws.quota()
@@ -415,9 +417,11 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 		      FROM waiting w
 		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, free) ON b.id = w.id
 		     CROSS JOIN LATERAL (
-		           SELECT ctid AS at FROM delivery.queue
-		            WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL
-		            ORDER BY due_at, position LIMIT coalesce(b.free, $5) FOR UPDATE SKIP LOCKED) d
+		           SELECT at FROM (VALUES (false), (true)) AS r (replayed) CROSS JOIN LATERAL (
+		                  SELECT ctid AS at FROM delivery.queue
+		                   WHERE webhook_id = w.id AND (generation > 0) = r.replayed AND due_at <= now() AND lease IS NULL
+		                   ORDER BY due_at, position LIMIT coalesce(b.free, $5) FOR UPDATE SKIP LOCKED) AS due
+		            LIMIT coalesce(b.free, $5)) d
 		     WHERE w.id IS NOT NULL
 		     LIMIT $2
 		)
@@ -425,17 +429,19 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
 		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, q.retried, q.lane,
-		          e.url, e.rate_limit, e.header_names, e.deleted OR e.disabled`,
+		          e.url, e.rate_limit, e.header_names, e.deleted OR e.disabled, q.generation`,
 		s.id, total, ids, free, other)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
+	claimed, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
 		c.claimed = asked
 		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.retried, &c.lane,
-			&c.url, &c.rateLimit, &c.headerNames, &c.dead)
+			&c.url, &c.rateLimit, &c.headerNames, &c.dead, &c.generation)
 		return c, err
 	})
+	slices.SortStableFunc(claimed, func(a, b row) int { return cmp.Compare(a.generation, b.generation) })
+	return claimed, err
 }
 
 // attempt makes one attempt at a row and returns its result.
@@ -628,10 +634,10 @@ func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 		SELECT (SELECT count(*) FROM delivery.queue), coalesce(extract(epoch FROM now() - min(first.due_at)), 0)::float8,
 		       (SELECT count(*) FROM delivery.deferred),
 		       (SELECT coalesce(extract(epoch FROM now() - min(deferred_at)), 0)::float8 FROM delivery.deferred)
-		  FROM waiting w
+		  FROM waiting w CROSS JOIN (VALUES (false), (true)) AS r (replayed)
 		 CROSS JOIN LATERAL (
 		       SELECT due_at FROM delivery.queue
-		        WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL ORDER BY due_at LIMIT 1) first`).
+		        WHERE webhook_id = w.id AND (generation > 0) = r.replayed AND due_at <= now() AND lease IS NULL ORDER BY due_at LIMIT 1) first`).
 		Scan(&b.Queued, &due, &b.Deferred, &deferred)
 	if err != nil {
 		return b, schema.Unavailable(err)

@@ -169,7 +169,7 @@ CREATE TABLE delivery.queue (
     place bigint,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.05);
-CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, due_at, "position");
+CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, ((generation > 0)), due_at, "position");
 CREATE INDEX queue_lane ON delivery.queue USING btree (webhook_id, lane, place) WHERE (lane IS NOT NULL);
 CREATE INDEX queue_replayed ON delivery.queue USING btree (webhook_id, generation) WHERE ((generation > 0) AND (attempts = 0));
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';

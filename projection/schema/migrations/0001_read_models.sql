@@ -877,7 +877,8 @@ CREATE TABLE IF NOT EXISTS delivery.queue (
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
-CREATE INDEX IF NOT EXISTS queue_due ON delivery.queue (webhook_id, due_at, position);
+-- Live deliveries of an endpoint are sent before those of a replay.
+CREATE INDEX IF NOT EXISTS queue_due ON delivery.queue (webhook_id, (generation > 0), due_at, position);
 -- What a replay waits for. Live deliveries are not in it.
 CREATE INDEX IF NOT EXISTS queue_replayed ON delivery.queue (webhook_id, generation) WHERE generation > 0 AND attempts = 0;
 
