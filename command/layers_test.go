@@ -186,7 +186,7 @@ func TestDeciders_ArePure(t *testing.T) {
 	allowed := map[string]bool{
 		"github.com/go-json-experiment/json": true, "github.com/go-json-experiment/json/jsontext": true,
 		"github.com/oklog/ulid/v2": true, "github.com/nyaruka/phonenumbers": true,
-		"golang.org/x/text/unicode/norm": true, "golang.org/x/text/currency": true, "golang.org/x/text/language": true, "golang.org/x/net/idna": true,
+		"golang.org/x/text/unicode/norm": true, "golang.org/x/text/currency": true, "golang.org/x/text/language": true, "golang.org/x/text/language/display": true, "golang.org/x/net/idna": true,
 		"code.dny.dev/ssrf":              true, // for its table of addresses
 		"golang.org/x/net/http/httpguts": true, "golang.org/x/text/encoding/charmap": true, "golang.org/x/text/encoding/htmlindex": true,
 		"cel.dev/cel-go/cel": true, "cel.dev/cel-go/ext": true, "cel.dev/cel-go/interpreter": true, "cel.dev/cel-go/common/ast": true,
