@@ -42,12 +42,14 @@ func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (reco
 		return ActivityRecorded{}, err
 	}
 	stream := h.claims.Visitor(cmd.Admission.Caller.Account, cmd.VisitorID)
-	// The decision does not depend on what the visitor did before, so the append expects no revision, and simultaneous page
-	// views do not conflict. Only the admission can, or a visitor who is being forgotten at this moment. A process appends to a
-	// visitor's stream one event at a time, so that their times never go back; between processes whose clocks differ they may,
-	// but this stream is not folded.
+	// No decision depends on what the visitor did before. The append expects the last revision all the same: when the visitor is forgotten
+	// at this moment, the activity is either covered by that fact or appended after it, under a new key.
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		write, err := h.write(cmd.Admission.Caller, stream, eventstore.Any, h.timestamp(), acted)
+		last, err := h.store.Last(ctx, stream)
+		if err != nil {
+			return err
+		}
+		write, err := h.write(cmd.Admission.Caller, stream, eventstore.After(last), h.after(last.At), acted)
 		if err != nil {
 			return err
 		}

@@ -22,8 +22,7 @@ var (
 	ErrDiverged = errors.New("the log has lost events that were read from it")
 )
 
-// ConflictError says that a stream was not in the expected state. Nothing of the append was written. A write that expects [Any] conflicts
-// only in eventstore/sealed: its key was deleted in the meantime.
+// ConflictError says that a stream was not in the expected state. Nothing of the append was written.
 type ConflictError struct {
 	Stream   string
 	Expected Expected

@@ -76,6 +76,14 @@ type Recorded struct {
 	Stored  *Event // the event in stored form
 }
 
+// After returns what an append expects that follows an event: NoStream for the zero Recorded.
+func After(last Recorded) Expected {
+	if last.ID.IsZero() {
+		return NoStream
+	}
+	return At(last.Revision)
+}
+
 // Fact decodes the event for a fold. The error is event.ErrUnknownType for a type that this program does not know.
 func (r Recorded) Fact() (event.Fact, error) {
 	data, err := r.Decode()

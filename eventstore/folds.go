@@ -111,10 +111,7 @@ func NewFolds[S any](rules FoldRules[S]) *Folds[S] {
 // Load is like the function Load. After an interrupted read, the next call continues from there.
 func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Expected, error) {
 	state, last, err := f.LoadTo(ctx, store, stream, math.MaxInt64)
-	if last.ID == (ulid.ULID{}) {
-		return state, NoStream, err
-	}
-	return state, At(last.Revision), err
+	return state, After(last), err
 }
 
 // LoadTo folds a stream up to a revision. It also returns the last folded event, or the zero Recorded.

@@ -13,8 +13,8 @@ type Loss struct {
 	Keys      []string // ids of the keys that are not there, in decimal
 	Remaining bool     // some activities since the visitor was last forgotten can be read
 
-	// before are the keys of activities that were forgotten earlier. A process with a stale cache may have sealed one more activity with
-	// such a key; it counts as not recorded.
+	// before are the keys of activities that were forgotten earlier. A key that was restored from a backup may have sealed one more
+	// activity; it counts as not recorded.
 	before []string
 }
 

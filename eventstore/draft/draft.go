@@ -71,10 +71,7 @@ func (s *Store) endBelow(ctx context.Context, w eventstore.Write) (eventstore.Ex
 		return w.Expect, nil
 	}
 	last, err := s.Store.Last(ctx, w.Stream)
-	if err != nil || last.ID.IsZero() {
-		return eventstore.NoStream, err
-	}
-	return eventstore.At(last.Revision), nil
+	return eventstore.After(last), err
 }
 
 func (s *Store) known(name string) *stream {

@@ -19,20 +19,26 @@ import (
 func TestAppend_DestroyedKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, other, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")
-		act := func() error {
-			_, err := other.Append(t.Context(), write(stream, eventstore.Any, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
-			return err
+		acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
+		for range 2 {
+			storetest.AppendNext(t, other, stream, fact(t, acted))
 		}
-		require.NoError(t, act())
-		require.NoError(t, act())
 		require.NoError(t, store.Destroy(t.Context(), stream))
-		conflict := eventstore.Conflict(act())
-		require.NotNil(t, conflict)
-		require.Equal(t, stream, conflict.Stream)
-		require.NoError(t, act())
+		storetest.AppendNext(t, store, stream, fact(t, event.VisitorForgotten{}))
+		_, err := other.Append(t.Context(), write(stream, eventstore.At(1), fact(t, acted)))
+		require.NotNil(t, eventstore.Conflict(err))
+		storetest.AppendNext(t, other, stream, fact(t, acted))
 		all := read(t, store, stream)
-		require.False(t, all[len(all)-1].Erased)
+		require.Len(t, all, 4)
+		require.False(t, all[3].Erased)
 	})
+}
+
+func TestAppend_SealedWithoutExpectation(t *testing.T) {
+	t.Parallel()
+	stream := event.VisitorStream("acme", "aa")
+	_, err := newPlace(t, "").open().Append(t.Context(), write(stream, eventstore.Any, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
+	require.ErrorIs(t, err, eventstore.ErrInvalid)
 }
 
 // hookedStore calls before ahead of each append.
@@ -51,14 +57,19 @@ func TestAppend_DestroyedNewKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, esdbtest.Empty(t))
 	other, stream := p.open(), event.VisitorStream("acme", "aa")
-	forget := sync.OnceFunc(func() { require.NoError(t, other.Destroy(t.Context(), stream)) })
-	store := sealed.Wrap(hookedStore{p.below(), forget}, p.vault(sealKey), false, slog.New(slog.DiscardHandler))
 	acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
-	_, err := store.Append(t.Context(), write(stream, eventstore.Any, fact(t, acted)))
+	forget := sync.OnceFunc(func() {
+		storetest.AppendNext(t, other, stream, fact(t, acted))
+		require.NoError(t, other.Destroy(t.Context(), stream))
+		storetest.AppendNext(t, other, stream, fact(t, event.VisitorForgotten{}))
+	})
+	store := sealed.Wrap(hookedStore{p.below(), forget}, p.vault(sealKey), false, slog.New(slog.DiscardHandler))
+	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, acted)))
 	require.NotNil(t, eventstore.Conflict(err))
-	storetest.Append(t, store, write(stream, eventstore.Any, fact(t, acted)))
+	storetest.AppendNext(t, store, stream, fact(t, acted))
 	all := read(t, other, stream)
-	require.False(t, all[len(all)-1].Erased)
+	require.Len(t, all, 3)
+	require.False(t, all[2].Erased)
 }
 
 // The last event of a stream is marked as erased.

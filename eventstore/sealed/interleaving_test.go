@@ -19,8 +19,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
-// interruptions counts the points at which an append can be interrupted: before and after each query for keys, each write of keys and
-// the append to the log. At one of them it runs an action of another process.
+// interruptions counts the points at which an append can be interrupted: before and after reading the stream's end, each query for keys,
+// each write of keys and the append to the log. At one of them it runs an action of another process.
 type interruptions struct {
 	eventstore.Store
 	at, passed int
@@ -40,6 +40,13 @@ func (s *interruptions) Append(ctx context.Context, writes ...eventstore.Write) 
 	position, err := s.Store.Append(ctx, writes...)
 	s.pass()
 	return position, err
+}
+
+func (s *interruptions) Last(ctx context.Context, stream string) (eventstore.Recorded, error) {
+	s.pass()
+	last, err := s.Store.Last(ctx, stream)
+	s.pass()
+	return last, err
 }
 
 func (s *interruptions) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -64,8 +71,12 @@ type visits struct {
 // act records an activity, and retries after a conflict on the visitor's stream, as commands do.
 func (v *visits) act(store eventstore.Store, with ...eventstore.Write) error {
 	for {
+		last, err := store.Last(context.Background(), v.stream)
+		if err != nil {
+			return err
+		}
 		acted := fact(v.t, event.VisitorActed{VisitorID: "v", Kind: "click"})
-		_, err := store.Append(context.Background(), append(with, write(v.stream, eventstore.Any, acted))...)
+		_, err = store.Append(context.Background(), append(with, write(v.stream, eventstore.After(last), acted))...)
 		if err == nil {
 			v.acknowledged = append(v.acknowledged, acted.ID)
 			return nil
@@ -96,8 +107,8 @@ func (v *visits) forget(store *sealed.Store) error {
 	}
 }
 
-// requireReadable requires that every process can read the activities that were acknowledged after the visitor was forgotten, and no
-// earlier ones.
+// requireReadable requires that every activity was recorded once, and that every process can read those that were acknowledged after the
+// visitor was forgotten, and no earlier ones.
 func (v *visits) requireReadable(description string, processes ...*sealed.Store) {
 	v.t.Helper()
 	for _, store := range processes {
@@ -113,6 +124,7 @@ func (v *visits) requireReadable(description string, processes ...*sealed.Store)
 			}
 			shown[r.ID] = !r.Erased
 		}
+		require.Len(v.t, v.acknowledged, len(shown)+len(before), "%s: an activity was recorded twice", description)
 		for i, id := range v.acknowledged {
 			require.True(v.t, shown[id] || before[id], "%s: acknowledged activity %d cannot be read", description, i)
 		}

@@ -80,8 +80,7 @@ func TestDestroy_VisitorReturns(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		act := func() {
-			acted := fact(t, event.VisitorActed{VisitorID: "v", Kind: "click", URL: "https://example.com/"})
-			storetest.Append(t, store, write(stream, eventstore.Any, acted))
+			storetest.AppendNext(t, store, stream, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click", URL: "https://example.com/"}))
 		}
 		act()
 		act()
@@ -102,9 +101,7 @@ func TestDestroy_VisitorReturns(t *testing.T) {
 func TestDestroyReturned_RestoredKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
-		appendFact := func(data event.Data) {
-			storetest.Append(t, store, write(stream, eventstore.Any, fact(t, data)))
-		}
+		appendFact := func(data event.Data) { storetest.AppendNext(t, store, stream, fact(t, data)) }
 		returned := func() bool {
 			found, err := store.Returned(t.Context(), event.VisitorStream("acme", "bb"), stream)
 			require.NoError(t, err)
@@ -137,9 +134,7 @@ func TestDestroyReturned_RestoredKey(t *testing.T) {
 func TestDestroyReturned_KeyNamedByFact(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream, acted := event.VisitorStream("acme", "aa"), event.VisitorActed{VisitorID: "v", Kind: "click"}
-		appendFact := func(data event.Data) {
-			storetest.Append(t, p.open(), write(stream, eventstore.Any, fact(t, data)))
-		}
+		appendFact := func(data event.Data) { storetest.AppendNext(t, p.open(), stream, fact(t, data)) }
 		returned := func() bool {
 			found, err := p.open().Returned(t.Context(), stream)
 			require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -159,11 +160,10 @@ func hasID(keys []key, id int64) bool {
 	return slices.ContainsFunc(keys, func(k key) bool { return k.id == id })
 }
 
-// Append implements eventstore.Store.
+// Append implements eventstore.Store, except that a write of sealed events must expect something of its stream.
 //
-// A process may have cached a key that another has just destroyed. A write that expects a revision then conflicts with the fact of the
-// erasure. A write that expects nothing would succeed, but its events could not be read. So Append looks the key up afterwards. If it is
-// missing, Append returns a conflict although the events are on the log: the caller appends others, under a new key.
+// Another process may destroy a key at any time, and then appends the fact of the erasure. Events that were sealed with this key come
+// before the fact, which covers them, or their append conflicts with it.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -172,6 +172,9 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	for i, w := range writes {
 		if !About(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
 			continue
+		}
+		if w.Expect == eventstore.Any {
+			return 0, fmt.Errorf("%w: sealed events of stream %s without an expectation", eventstore.ErrInvalid, w.Stream)
 		}
 		if err := p.seal(ctx, s, i); err != nil {
 			return 0, err
@@ -186,11 +189,8 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 		s.cacheKeys(&p, false)
 	}
 	position, err := s.Store.Append(ctx, p.writes...)
-	if err == nil {
-		if !s.sameDatabase {
-			s.cacheKeys(&p, true)
-		}
-		err = s.checkKeys(ctx, p.unchecked)
+	if err == nil && !s.sameDatabase {
+		s.cacheKeys(&p, true)
 	}
 	return position, err
 }
@@ -202,32 +202,15 @@ func (s *Store) cacheKeys(p *sealing, stored bool) {
 	}
 }
 
-// checkKeys looks up the keys of events that were just appended, by stream. It returns a conflict if one is missing.
-func (s *Store) checkKeys(ctx context.Context, streams map[string]int64) error {
-	for stream, id := range streams {
-		keys, err := s.vault.findOf(ctx, stream)
-		if err != nil {
-			return err
-		}
-		if !hasID(keys, id) {
-			s.cache.remove(stream)
-			return fmt.Errorf("the key of a stream was destroyed: %w", &eventstore.ConflictError{
-				Stream: stream, Expected: eventstore.Any, Actual: eventstore.Any})
-		}
-	}
-	return nil
-}
-
 func sealable(e eventstore.Event) bool { return !bare(e.Type) }
 
 // sealing is an append while its events are being sealed.
 type sealing struct {
-	writes    []eventstore.Write
-	cloned    bool              // writes are a copy
-	stored    []*eventstore.Key // new keys, in stored form
-	fresh     []key             // the same keys, unsealed
-	version   uint64            // of the key cache
-	unchecked map[string]int64  // by stream, ids of keys that may be destroyed before the append without a conflict
+	writes  []eventstore.Write
+	cloned  bool              // writes are a copy
+	stored  []*eventstore.Key // new keys, in stored form
+	fresh   []key             // the same keys, unsealed
+	version uint64            // of the key cache
 }
 
 // seal replaces a write by its stored form.
@@ -244,12 +227,6 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	if len(p.stored) > before {
 		w.Key = p.stored[before]
 	}
-	if w.Expect == eventstore.Any && (w.Key == nil || !s.sameDatabase) {
-		if p.unchecked == nil {
-			p.unchecked = map[string]int64{}
-		}
-		p.unchecked[w.Stream] = k.id
-	}
 	unsealed := w.Events
 	w.Events = slices.Clone(w.Events)
 	for j, e := range unsealed {
@@ -265,10 +242,11 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	return nil
 }
 
-// keyOf returns the key of a stream. It creates one if there is none, and skips the lookup for a new stream.
+// keyOf returns the key of a stream. It creates one if there is none, and skips the lookup for a new stream. A visitor's stream goes on after
+// the fact of an erasure, so a cached key may be from before the fact. A key that exists after the caller has read the stream is not.
 func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
 	if w.Expect != eventstore.NoStream {
-		if known, ok := s.cache.get(w.Stream); ok && known.stored {
+		if known, ok := s.cache.get(w.Stream); ok && known.stored && !strings.HasPrefix(w.Stream, event.VisitorPrefix) {
 			return known.key, nil
 		}
 		keys, err := s.cache.lookUp(ctx, w.Stream)

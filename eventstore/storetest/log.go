@@ -54,6 +54,14 @@ func Append(t testing.TB, store eventstore.Store, writes ...eventstore.Write) ev
 	return position
 }
 
+// AppendNext appends events to the end of a stream.
+func AppendNext(t testing.TB, store eventstore.Store, stream string, events ...eventstore.Event) {
+	t.Helper()
+	last, err := store.Last(t.Context(), stream)
+	require.NoError(t, err)
+	Append(t, store, eventstore.Write{Stream: stream, Expect: eventstore.After(last), Events: events})
+}
+
 // Head returns the position of the last event.
 func Head(t testing.TB, store eventstore.Store) eventstore.Position {
 	t.Helper()

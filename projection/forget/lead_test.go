@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -60,8 +61,7 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 			events[i].Type, events[i].Data, err = event.Encode(data)
 			require.NoError(t, err)
 		}
-		_, err = store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: events})
-		require.NoError(t, err)
+		storetest.AppendNext(t, store, stream, events...)
 	}
 	visitor := func(n int) string { return fmt.Sprintf("visitor-%d", n) }
 	created := func(visitorID string) event.Data {

@@ -19,6 +19,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -138,8 +139,7 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 		var err error
 		e.Type, e.Data, err = event.Encode(data)
 		require.NoError(t, err)
-		_, err = store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: []eventstore.Event{e}})
-		require.NoError(t, err)
+		storetest.AppendNext(t, store, stream, e)
 	}
 	recordActivity := func(account, visitor string, daysAgo int) {
 		add(account, names.Visitor(account, visitor), daysAgo, event.VisitorActed{VisitorID: visitor, Kind: "click", At: now.AddDate(0, 0, -daysAgo)})
