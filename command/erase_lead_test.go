@@ -2,7 +2,6 @@ package command_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -127,10 +126,6 @@ func (f fakeKeysAndViews) DeleteFromCopies(_ context.Context, forgotten forget.F
 			delete(f.copied, id)
 		}
 	})
-}
-
-func (fakeKeysAndViews) DeleteActivities(context.Context, string, []eventstore.Position) error {
-	return errors.New("unexpected call of DeleteActivities")
 }
 
 // A process is killed before each step of an erasure in turn, and a repeat completes it. An arrival of the same person in

@@ -255,9 +255,9 @@ func (e Erasure) VisitorStream(visitorID string) string {
 	return e.h.claims.Visitor(e.Account(), visitorID)
 }
 
-// Visitor reads the stream of a visitor: the time of the last activity, whether one can be read that was not forgotten, and the
-// positions of those that cannot be read. The errors are ErrNoVisitor and those of the store.
-func (e Erasure) Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []eventstore.Position, err error) {
+// Visitor reads the stream of a visitor: the time of the last activity, whether one can be read that was not forgotten, and the keys of
+// those that are forgotten and cannot be read. The errors are ErrNoVisitor and those of the store.
+func (e Erasure) Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []int64, err error) {
 	found, err := e.visitor(ctx, stream)
 	return found.last, found.Remaining, found.lost, err
 }
@@ -290,9 +290,9 @@ func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at
 type visitorState struct {
 	visitor.Loss
 	end       eventstore.Expected
-	last      time.Time             // of the last activity, of those that were forgotten too
-	forgotten eventstore.Position   // of the latest visitor.forgotten; 0 without one
-	lost      []eventstore.Position // of the activities that are forgotten and cannot be read
+	last      time.Time           // of the last activity, of those that were forgotten too
+	forgotten eventstore.Position // of the latest visitor.forgotten; 0 without one
+	lost      []int64             // keys of the activities that are forgotten and cannot be read
 }
 
 func (e Erasure) visitor(ctx context.Context, stream string) (s visitorState, err error) {
@@ -300,7 +300,6 @@ func (e Erasure) visitor(ctx context.Context, stream string) (s visitorState, er
 		return s, ErrNoVisitor
 	}
 	s.end = eventstore.NoStream
-	unread := map[int64][]eventstore.Position{} // by key
 	for recorded, err := range e.h.store.Read(ctx, stream, 0) {
 		if err != nil {
 			return s, err
@@ -321,8 +320,10 @@ func (e Erasure) visitor(ctx context.Context, stream string) (s visitorState, er
 			s.Forgotten(forgotten)
 			s.forgotten = recorded.Position
 		case recorded.Erased:
-			s.Unread(recorded.LostKey)
-			unread[recorded.LostKey] = append(unread[recorded.LostKey], recorded.Position)
+			s.Unread(recorded.KeyID)
+			if !slices.Contains(s.lost, recorded.KeyID) {
+				s.lost = append(s.lost, recorded.KeyID)
+			}
 		default:
 			s.Remaining = true
 		}
@@ -330,10 +331,6 @@ func (e Erasure) visitor(ctx context.Context, stream string) (s visitorState, er
 	if s.end == eventstore.NoStream {
 		return s, ErrNoVisitor
 	}
-	for key, at := range unread {
-		if !slices.Contains(s.Keys, strconv.FormatInt(key, 10)) {
-			s.lost = append(s.lost, at...)
-		}
-	}
+	s.lost = slices.DeleteFunc(s.lost, func(key int64) bool { return slices.Contains(s.Keys, strconv.FormatInt(key, 10)) })
 	return s, nil
 }

@@ -21,7 +21,7 @@ type faultyKeyStore struct {
 	*sealed.Store
 	forget.Views
 	step      func() error
-	withdrawn *[]eventstore.Position
+	withdrawn *[]int64
 }
 
 func (k faultyKeyStore) Destroy(ctx context.Context, streams ...string) error {
@@ -40,18 +40,20 @@ func (k faultyKeyStore) DestroyReturned(ctx context.Context, streams ...string) 
 
 func (k faultyKeyStore) Await(context.Context, eventstore.Position) error { return k.step() }
 
-func (k faultyKeyStore) DeleteActivities(_ context.Context, _ string, at []eventstore.Position) error {
+func (k faultyKeyStore) DeleteFromCopies(_ context.Context, gone forget.Forgotten) error {
 	if err := k.step(); err != nil {
 		return err
 	}
-	*k.withdrawn = append(*k.withdrawn, at...)
+	for _, keys := range gone.Keys {
+		*k.withdrawn = append(*k.withdrawn, keys...)
+	}
 	return nil
 }
 
-// forgetVisitor forgets a visitor whose key is lost, in the given process, and returns the positions that were withdrawn
-// from the views.
+// forgetVisitor forgets a visitor whose key is lost, in the given process, and returns the keys of the activities
+// that were deleted from copies of the views.
 func forgetVisitor(ctx context.Context, of process, account, visitor string, step func() error) (
-	done forget.VisitorForgotten, withdrawn []eventstore.Position, err error,
+	done forget.VisitorForgotten, withdrawn []int64, err error,
 ) {
 	e := visitorEraser(of, step, &withdrawn)
 	done, err = e.ForgetVisitor(ctx, e.Erasure(command.Caller{Account: account}), claim.NewNames(claimKey()).Visitor("acme", visitor), false)
@@ -59,7 +61,7 @@ func forgetVisitor(ctx context.Context, of process, account, visitor string, ste
 }
 
 // visitorEraser returns an eraser that calls step before each operation.
-func visitorEraser(of process, step func() error, withdrawn *[]eventstore.Position) eraser {
+func visitorEraser(of process, step func() error, withdrawn *[]int64) eraser {
 	return newEraser(killableStore{of.store, step}, faultyKeyStore{Store: of.store.(*sealed.Store), step: step, withdrawn: withdrawn})
 }
 
@@ -113,7 +115,7 @@ func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 	url := database(t)
 	other := start(t, url)
 	other.provision(t)
-	lost, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
+	_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	deleteAllKeys(t, url)
 	p, remaining := start(t, url), 6 // steps of reads and appends
@@ -126,7 +128,7 @@ func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.True(t, done.Remaining)
-	require.Equal(t, []eventstore.Position{lost.Position}, withdrawn)
+	require.Equal(t, []int64{other.activities(t, "v")[0].KeyID}, withdrawn)
 	facts, readable := start(t, url).facts(t, "v")
 	require.Len(t, facts, 1)
 	require.Len(t, facts[0].Keys, 1)
@@ -140,7 +142,7 @@ func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 		url := database(t)
 		other := start(t, url)
 		other.provision(t)
-		lost, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
+		_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 		deleteAllKeys(t, url)
 		p, remaining := start(t, url), stops
@@ -155,7 +157,7 @@ func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 		}
 		_, withdrawn, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", noFault)
 		require.NoError(t, err)
-		require.Equal(t, []eventstore.Position{lost.Position}, withdrawn)
+		require.Equal(t, []int64{other.activities(t, "v")[0].KeyID}, withdrawn)
 		facts, readable := p.facts(t, "v")
 		require.Equal(t, []event.VisitorForgotten{{}}, facts, "stop %d", stops)
 		require.Zero(t, readable)
@@ -170,7 +172,7 @@ func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 	p := start(t, url)
 	p.provision(t)
 	pool := pgtest.Pool(t, url)
-	lost, err := p.recordActivity(t.Context(), "v", `{"type":"click"}`)
+	_, err := p.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
 	deleteAllKeys(t, url)
@@ -181,13 +183,13 @@ func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 	deleteAllKeys(t, url)
 	pgtest.Exec(t, pool, `INSERT INTO person.key TABLE person.backup`)
 
-	last, withdrawn := start(t, url), []eventstore.Position(nil)
+	last, withdrawn := start(t, url), []int64(nil)
 	e := visitorEraser(last, noFault, &withdrawn)
 	done, err := e.ForgetVisitor(t.Context(), e.Erasure(owner), claim.NewNames(claimKey()).Visitor("acme", "v"), true)
 	require.NoError(t, err)
 	require.True(t, done.Again)
 	require.Equal(t, first.Position, done.Position)
-	require.Equal(t, []eventstore.Position{lost.Position}, withdrawn, "later activity is not withdrawn")
+	require.Equal(t, []int64{p.activities(t, "v")[0].KeyID}, withdrawn, "later activity is not withdrawn")
 	facts, readable := start(t, url).facts(t, "v")
 	require.Equal(t, []event.VisitorForgotten{{}}, facts)
 	require.Zero(t, readable, "the restored key is destroyed")

@@ -68,7 +68,7 @@ type Recorded struct {
 	Revision Revision
 	Position Position
 	Erased   bool  // its personal data was erased
-	LostKey  int64 // id of the key that sealed an erased event
+	KeyID    int64 // id of the key that sealed it; 0: it is not sealed
 	Key      *Key  // a key of its stream, if the store read it with the event; nil otherwise
 
 	// The sealed store sets these if damage is requested.

@@ -1,11 +1,14 @@
 package projection_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -18,8 +21,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -199,6 +205,76 @@ func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	require.NoError(t, r.Run(t.Context()))
 	for _, table := range []string{"lead", "touch_personal"} {
 		require.Empty(t, w.DumpTable(t, "apart", table), table)
+	}
+}
+
+// hookedLog calls then once, when the first page was read and opened.
+type hookedLog struct {
+	eventstore.Store
+	then func()
+}
+
+func (l hookedLog) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+	return func(yield func(eventstore.Page, error) bool) {
+		for page, err := range l.Store.Subscribe(ctx, after, filter) {
+			l.then()
+			if !yield(page, err) {
+				return
+			}
+		}
+	}
+}
+
+// A visitor is deleted while a replay is about to write the activity, and acts meanwhile, so that the fact names the lost key.
+func TestReplay_VisitorDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]string{"replaced view": "views", "copy": "copied"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := projectiontest.New(t)
+			box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
+			require.NoError(t, err)
+			store := sealed.Wrap(w.Store, sealed.NewVault(w.Pool, box), true, slog.New(slog.DiscardHandler))
+			w.Store = store
+			visitor := event.VisitorStream("acme", "v")
+			add := func(data event.Data) {
+				e := w.NewEvent()
+				e.Metadata.Account = "acme"
+				e.Type, e.Data, err = event.Encode(data)
+				require.NoError(t, err)
+				storetest.AppendNext(t, store, visitor, e)
+			}
+			act := func() {
+				add(event.VisitorActed{VisitorID: "v", Kind: "click", URL: "https://example.com/?utm_term=a", Touch: true, At: projectiontest.Start})
+			}
+			act()
+			w.Project(t)
+			r := w.Replay(view.VisitorActivity{}, view.Touch{})
+			r.Store = hookedLog{store, sync.OnceFunc(func() {
+				lost, err := store.Last(t.Context(), visitor)
+				require.NoError(t, err)
+				require.NoError(t, store.Destroy(t.Context(), visitor))
+				act()
+				add(event.VisitorForgotten{Keys: []string{strconv.FormatInt(lost.KeyID, 10)}})
+				w.Project(t)
+				gone := forget.Forgotten{Keys: map[string][]int64{visitor: {lost.KeyID}}}
+				require.NoError(t, forget.Database{Pool: w.Pool}.DeleteFromCopies(t.Context(), gone))
+			})}
+			remaining := []int64{2}
+			if place != "views" {
+				r.Into, r.Until, remaining = place, projection.Until{Position: storetest.Head(t, store)}, []int64{}
+			}
+			require.NoError(t, r.Run(t.Context()))
+			for _, table := range []string{"visitor_activity", "touch_personal", "touch"} {
+				rows := `SELECT position FROM ` + place + `.` + table
+				if table == "touch" {
+					rows += ` WHERE NOT erased`
+				}
+				require.Equal(t, remaining, pgtest.Rows[int64](t, w.Pool, rows), table)
+			}
+			live := w.Dump(t)
+			require.Equal(t, afresh(t, w), live)
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,6 +25,16 @@ type VisitorForgotten struct {
 	// Keys are the ids, in decimal, of keys that were lost while other events of the visitor can still be read. The fact then covers only the
 	// events that these keys sealed.
 	Keys []string `json:"keys,omitzero"`
+}
+
+// KeyIDs returns Keys as numbers, without those that are none.
+func (f VisitorForgotten) KeyIDs() (ids []int64) {
+	for _, key := range f.Keys {
+		if id, err := strconv.ParseInt(key, 10, 64); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 func (VisitorActed) EventType() string     { return "visitor.acted.v1" }

@@ -197,7 +197,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 
 // erase marks an event whose key is missing as erased, and keeps its plain members.
 func (v envelope) erase(r *eventstore.Recorded) {
-	r.Erased, r.LostKey = true, v.keyID
+	r.Erased = true
 	r.Data = append(append(make([]byte, 0, len(v.plain)+len(erasedShown)+2), '{'), v.plain...)
 	if len(v.plain) > 0 {
 		r.Data = append(r.Data, ',')

@@ -144,7 +144,7 @@ func TestDestroyReturned_KeyNamedByFact(t *testing.T) {
 		pgtest.Exec(t, p.pool, `CREATE TABLE person.backup AS TABLE person.key`)
 		pgtest.Exec(t, p.pool, `DELETE FROM person.key`)
 		appendFact(acted)
-		lost := read(t, p.open(), stream)[0].LostKey
+		lost := read(t, p.open(), stream)[0].KeyID
 		appendFact(event.VisitorForgotten{Keys: []string{strconv.FormatInt(lost, 10)}})
 		appendFact(acted)
 		require.False(t, returned())

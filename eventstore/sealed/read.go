@@ -126,6 +126,7 @@ func has(keys []opener, id int64) bool {
 
 // openWith opens an event with one of a stream's keys. If its key is missing, the event is erased.
 func (s *Store) openWith(keys []opener, v envelope, recorded *eventstore.Recorded) error {
+	recorded.KeyID = v.keyID
 	for i := range keys {
 		if keys[i].id != v.keyID {
 			continue
@@ -253,7 +254,7 @@ func (s *Store) restore(r *eventstore.Recorded) bool {
 	if known, ok := s.cache.get(r.Stream); !ok || known.id != id {
 		return false
 	}
-	r.Data, r.Metadata, r.Decoded = before.Data, before.Metadata, before.Decoded
+	r.Data, r.Metadata, r.Decoded, r.KeyID = before.Data, before.Metadata, before.Decoded, id
 	return true
 }
 

@@ -3,8 +3,6 @@ package forget
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -58,28 +56,40 @@ func eachTable(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, t table) error
 
 // rows returns the condition that selects the rows to delete from a table, and its arguments.
 func (f Forgotten) rows(of table) (condition string, arguments []any) {
-	conditions := []string{}
-	if of.leads {
+	conditions := []string{"false"}
+	if of.leads && len(f.Leads) > 0 {
 		arguments = append(arguments, f.Leads)
 		conditions = append(conditions, `lead_id = ANY ($1)`)
 	}
-	if of.visitors {
-		streams, before := slices.Collect(maps.Keys(f.Visitors)), []int64{}
-		for _, stream := range streams {
-			before = append(before, int64(f.Visitors[stream]))
+	visitors := func(streams []string, values []int64, with string) {
+		if !of.visitors || len(streams) == 0 {
+			return
 		}
-		arguments = append(arguments, streams, before)
+		arguments = append(arguments, streams, values)
 		n := len(arguments)
-		conditions = append(conditions, fmt.Sprintf(`EXISTS (SELECT FROM unnest($%d::text[], $%d::bigint[]) AS gone (stream, before)
-	                 WHERE gone.stream = %s COLLATE "C" AND c.position < gone.before)`, n-1, n, of.stream()))
+		conditions = append(conditions, fmt.Sprintf(`EXISTS (SELECT FROM unnest($%d::text[], $%d::bigint[]) AS gone (stream, value)
+	                 WHERE %s = gone.stream COLLATE "C" AND %s gone.value)`, n-1, n, of.stream(), with))
 	}
+	var streams []string
+	var values []int64
+	for stream, before := range f.Visitors {
+		streams, values = append(streams, stream), append(values, int64(before))
+	}
+	visitors(streams, values, `c.position <`)
+	streams, values = nil, nil
+	for stream, keys := range f.Keys {
+		for _, key := range keys {
+			streams, values = append(streams, stream), append(values, key)
+		}
+	}
+	visitors(streams, values, `c.key_id =`)
 	return strings.Join(conditions, " OR "), arguments
 }
 
-// stream returns the SQL expression for the stream of a row's visitor.
+// stream returns the start of the SQL condition on the stream of a row's visitor.
 func (t table) stream() string {
 	if t.personal != "" {
-		return `CASE c.kind WHEN 'visit' THEN c.visitor END`
+		return `c.kind = 'visit' AND c.visitor`
 	}
 	return `c.stream`
 }
@@ -134,30 +144,6 @@ func inCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err e
 	return found, err
 }
 
-// deleteActivities deletes activities of a visitor, by their positions, from the live views and all copies.
-func deleteActivities(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Position) error {
-	positions := make([]int64, len(at))
-	for i, p := range at {
-		positions[i] = int64(p)
-	}
-	remove := func(tx pgx.Tx, t table) error {
-		if !t.visitors {
-			return nil
-		}
-		_, err := tx.Exec(ctx, t.remove(t.stream()+` = $1 AND position = ANY ($2)`), visitor, positions)
-		return err
-	}
-	for _, t := range []table{
-		{name: schema.Views + ".visitor_activity", visitors: true},
-		{name: schema.Views + ".touch", visitors: true, personal: schema.Views + ".touch_personal"},
-	} {
-		if err := remove(tx, t); err != nil {
-			return err
-		}
-	}
-	return eachTable(ctx, tx, remove)
-}
-
 // DeleteErasedFromCopies deletes all leads and visitors that are erased on the log from all copies. A copy as of a day, or one that took
 // long to build, may have rows of persons who were erased since.
 func DeleteErasedFromCopies(ctx context.Context, store eventstore.Store, conn *pgx.Conn) error {
@@ -165,7 +151,7 @@ func DeleteErasedFromCopies(ctx context.Context, store eventstore.Store, conn *p
 	if err != nil {
 		return err
 	}
-	gone := Forgotten{Visitors: map[string]eventstore.Position{}}
+	gone := Forgotten{Visitors: map[string]eventstore.Position{}, Keys: map[string][]int64{}}
 	filter := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{})}
 	for page, err := range eventstore.ReadTo(ctx, store, 0, head, filter) {
 		if err != nil {
@@ -183,10 +169,11 @@ func DeleteErasedFromCopies(ctx context.Context, store eventstore.Store, conn *p
 				if len(data.Keys) == 0 {
 					gone.Visitors[e.Stream] = e.Position
 				}
+				gone.Keys[e.Stream] = append(gone.Keys[e.Stream], data.KeyIDs()...)
 			}
 		}
 	}
-	if len(gone.Leads)+len(gone.Visitors) == 0 {
+	if len(gone.Leads)+len(gone.Visitors)+len(gone.Keys) == 0 {
 		return nil
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return DeleteFromCopies(ctx, tx, gone) })

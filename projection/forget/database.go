@@ -115,11 +115,6 @@ func (d Database) HasCopies(ctx context.Context, gone Forgotten) (found bool, er
 	return found, schema.Unavailable(err)
 }
 
-// DeleteActivities implements Views.
-func (d Database) DeleteActivities(ctx context.Context, visitor string, at []eventstore.Position) error {
-	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return deleteActivities(ctx, tx, visitor, at) }))
-}
-
 // KeptValue is a campaign parameter that stays on the log after an erasure, because events have it in plain text.
 type KeptValue struct {
 	Name  string // such as utm_campaign

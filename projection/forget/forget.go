@@ -39,15 +39,14 @@ type Views interface {
 	// DeleteFromCopies deletes leads and visitors from copies of the views. HasCopies reports whether copies have such rows.
 	DeleteFromCopies(ctx context.Context, gone Forgotten) error
 	HasCopies(ctx context.Context, gone Forgotten) (bool, error)
-	// DeleteActivities deletes activities of a visitor, by their positions, from the views and their copies.
-	DeleteActivities(ctx context.Context, visitor string, at []eventstore.Position) error
 }
 
-// Forgotten names the rows to delete: those of leads by their ids, and those of visitors by their streams. Only the activity of a visitor
-// before the position is deleted, because the visitor may return.
+// Forgotten names the rows to delete: those of leads by their ids, and those of visitors by their streams. A visitor may return, so only the
+// activity before a position is deleted, or the activity that certain keys sealed.
 type Forgotten struct {
 	Leads    []string
 	Visitors map[string]eventstore.Position
+	Keys     map[string][]int64 // by the stream of a visitor
 }
 
 // Eraser erases persons.

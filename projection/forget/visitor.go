@@ -11,8 +11,8 @@ import (
 // VisitorFacts reads the stream of a visitor, and appends that activities are forgotten, for a caller. command.Erasure implements it.
 type VisitorFacts interface {
 	// Visitor reads the stream of a visitor. It returns the time of the last activity, whether any activity that was not forgotten can be
-	// read, and the positions of those that cannot be read.
-	Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []eventstore.Position, err error)
+	// read, and the keys of those that are forgotten and cannot be read.
+	Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []int64, err error)
 	// ForgetLost appends visitor.forgotten about the activities that cannot be read, if no earlier fact covers them. It returns the position
 	// of the latest fact, 0 without one. Again reports that it appended none, remaining that other activities can be read. With finish it
 	// appends nothing.
@@ -44,15 +44,16 @@ func (e Eraser) ForgetVisitor(ctx context.Context, facts VisitorFacts, stream st
 	if err := e.Keys.DestroyReturned(ctx, stream); err != nil {
 		return done, err
 	}
-	// 3. The views. They cannot tell the lost activities from others, since the fact names keys and rows have none.
+	// 3. The views delete the activities themselves.
 	if err := e.Views.Await(ctx, done.Position); err != nil {
 		return done, err
 	}
+	// 4. Copies of the views, which do not follow the log.
 	_, _, lost, err := facts.Visitor(ctx, stream)
 	if err != nil {
 		return done, err
 	}
-	return done, e.Views.DeleteActivities(ctx, stream, lost)
+	return done, e.Views.DeleteFromCopies(ctx, Forgotten{Keys: map[string][]int64{stream: lost}})
 }
 
 // DeleteVisitor forgets all activities of a visitor, whether or not a lead is linked with them. Later ones are sealed with a new key, and

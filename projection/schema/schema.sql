@@ -628,6 +628,7 @@ CREATE TABLE views.touch (
     erased boolean NOT NULL,
     stage text COLLATE "C" NOT NULL,
     value text COLLATE "C" NOT NULL,
+    key_id bigint NOT NULL DEFAULT 0,
     CONSTRAINT touch_position PRIMARY KEY ("position")
 );
 CREATE INDEX touch_at ON views.touch USING btree (account, at, "position");
@@ -645,6 +646,7 @@ COMMENT ON COLUMN views.touch.visitor IS 'Stream of the visitor: whose visit it 
 COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
 COMMENT ON COLUMN views.touch.stage IS 'Of a lead that the arrival created, folded; else empty.';
 COMMENT ON COLUMN views.touch.value IS 'Of the opportunity, as the arrival gave it; else empty.';
+COMMENT ON COLUMN views.touch.key_id IS 'The key that sealed the event; 0: none.';
 
 CREATE TABLE views.touch_join (
     lead_id text COLLATE "C" NOT NULL,
@@ -713,6 +715,7 @@ CREATE TABLE views.visitor_activity (
     referrer text NOT NULL,
     properties json NOT NULL,
     stream text COLLATE "C" NOT NULL DEFAULT ''::text,
+    key_id bigint NOT NULL DEFAULT 0,
     CONSTRAINT visitor_activity_position PRIMARY KEY ("position")
 );
 CREATE INDEX visitor_activity_stream ON views.visitor_activity USING btree (stream);
@@ -720,6 +723,7 @@ CREATE INDEX visitor_activity_visitor ON views.visitor_activity USING btree (acc
 COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The leads that they are have their ids in VisitorIDs of their state.';
 COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the sender''s clock.';
 COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
+COMMENT ON COLUMN views.visitor_activity.key_id IS 'The key that sealed it on the log; 0: none.';
 
 CREATE TABLE views.won_day (
     account text COLLATE "C" NOT NULL,

@@ -53,7 +53,7 @@ func (r *logReader) noteUnreadable(e eventstore.Recorded) {
 		r.unreadable[e.Stream] = of
 	}
 	if of != nil {
-		of.Unread(e.LostKey)
+		of.Unread(e.KeyID)
 	}
 }
 

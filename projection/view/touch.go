@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -50,7 +51,7 @@ func (Touch) Prepare(batch []projection.Event) projection.Write {
 	parts := []*touches{newTouches(len(batch))}
 	for i := range batch {
 		part := parts[len(parts)-1]
-		if part.add(&batch[i]); part.erased != nil || part.forgotten != nil || part.joined != nil {
+		if part.add(&batch[i]); part.erased != nil || part.visitor != "" || part.joined != nil {
 			parts = append(parts, newTouches(len(batch)-i-1))
 		}
 	}
@@ -69,7 +70,8 @@ type touches struct {
 	plain, personal, joins rows
 	changes, settings      rows
 	erased                 []string // leads
-	forgotten              []string // streams of visitors
+	visitor                string   // stream of a visitor who is forgotten
+	forgotten              event.VisitorForgotten
 	joined                 []string // leads
 	into                   string   // the surviving lead
 }
@@ -113,9 +115,7 @@ func (t *touches) add(e *projection.Event) {
 	case event.LeadErased:
 		t.erased = append(slices.Clip(data.Leads), event.LeadID(e.Stream)) // a new slice, since events are shared with other projectors
 	case event.VisitorForgotten:
-		if len(data.Keys) == 0 { // otherwise forget.Eraser.ForgetVisitor erases the rows
-			t.forgotten = []string{e.Stream}
-		}
+		t.visitor, t.forgotten = e.Stream, data
 	}
 }
 
@@ -151,7 +151,7 @@ func (t *touches) visit(e *projection.Event, acted *event.VisitorActed) {
 var (
 	touchColumns = []string{
 		"position", "touch_id", "account", "lead_id", "at", "kind", "source", "first", "utm_source", "utm_medium", "utm_campaign", "utm_id",
-		"credential", "intake_id", "visitor", "erased", "stage", "value",
+		"credential", "intake_id", "visitor", "erased", "stage", "value", "key_id",
 	}
 	personalColumns = []string{"position", "account", "metadata", "ip", "user_agent", "request_id", "changed"}
 )
@@ -177,6 +177,7 @@ func (t *touches) row(e *projection.Event, a *touchRow, lead string, at time.Tim
 	r.boolean(e.Erased)
 	r.text(account.FoldStage(a.stage))
 	r.text(a.value)
+	r.bigint(e.KeyID)
 	if e.Erased {
 		return
 	}
@@ -266,21 +267,27 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 	if err := t.settings.insert(ctx, tx, "won_stages", "position", "account", "at", "stages", "first"); err != nil {
 		return err
 	}
-	for _, gone := range []struct {
-		column string
-		values []string
-	}{{`lead_id`, t.erased}, {`kind = 'visit' AND visitor`, t.forgotten}} {
-		if len(gone.values) == 0 {
-			continue
-		}
-		_, err := tx.Exec(ctx, `
-			WITH gone AS (UPDATE touch SET erased = true WHERE `+gone.column+` = ANY ($1) AND NOT erased RETURNING position)
-			DELETE FROM touch_personal p USING gone WHERE p.position = gone.position`, gone.values)
-		if err != nil {
-			return err
-		}
+	if err := t.erase(ctx, tx); err != nil {
+		return err
 	}
 	return t.unflag(ctx, tx)
+}
+
+// sealedBy limits a condition on the rows of a visitor to those that the keys $3 sealed. $2 is whether all are forgotten.
+const sealedBy = ` AND ($2 OR key_id = ANY ($3::bigint[]))`
+
+// erase deletes the personal data of earlier touches.
+func (t *touches) erase(ctx context.Context, tx pgx.Tx) (err error) {
+	const statement = `
+		WITH gone AS (UPDATE touch SET erased = true WHERE NOT erased AND %s RETURNING position)
+		DELETE FROM touch_personal p USING gone WHERE p.position = gone.position`
+	switch {
+	case t.erased != nil:
+		_, err = tx.Exec(ctx, fmt.Sprintf(statement, `lead_id = ANY ($1)`), t.erased)
+	case t.visitor != "":
+		_, err = tx.Exec(ctx, fmt.Sprintf(statement, `kind = 'visit' AND visitor = $1`+sealedBy), t.visitor, len(t.forgotten.Keys) == 0, t.forgotten.KeyIDs())
+	}
+	return err
 }
 
 // unflag keeps one first arrival from each source after a join: the earliest one, or that of the surviving lead if the times are equal, as

@@ -29,10 +29,7 @@ func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []projection.
 	var recorded activities
 	for _, e := range batch {
 		if d, forgotten := e.Data.(event.VisitorForgotten); forgotten {
-			if len(d.Keys) > 0 { // forget.Eraser.ForgetVisitor deletes the rows
-				continue
-			}
-			if err := recorded.forget(ctx, tx, e.Stream); err != nil {
+			if err := recorded.forget(ctx, tx, e.Stream, d); err != nil {
 				return err
 			}
 			continue
@@ -45,7 +42,7 @@ func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []projection.
 		if err != nil {
 			return fmt.Errorf("properties of the event at position %d: %w", e.Position, err)
 		}
-		recorded.row(12)
+		recorded.row(13)
 		recorded.bigint(int64(e.Position))
 		recorded.text(e.ID.String())
 		recorded.text(e.Metadata.Account)
@@ -58,6 +55,7 @@ func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []projection.
 		recorded.text(acted.Referrer)
 		recorded.json(properties)
 		recorded.text(e.Stream)
+		recorded.bigint(e.KeyID)
 	}
 	return recorded.save(ctx, tx)
 }
@@ -67,15 +65,15 @@ type activities struct{ rows }
 
 func (a *activities) save(ctx context.Context, tx pgx.Tx) error {
 	return a.insert(ctx, tx, "visitor_activity", "position", "activity_id", "account", "visitor_id", "type", "at",
-		"recorded_at", "url", "title", "referrer", "properties", "stream")
+		"recorded_at", "url", "title", "referrer", "properties", "stream", "key_id")
 }
 
-// forget deletes the earlier activities of a visitor, including those in the batch.
-func (a *activities) forget(ctx context.Context, tx pgx.Tx, stream string) error {
+// forget deletes the earlier activities of a visitor that a fact covers, including those in the batch.
+func (a *activities) forget(ctx context.Context, tx pgx.Tx, stream string, fact event.VisitorForgotten) error {
 	if err := a.save(ctx, tx); err != nil {
 		return err
 	}
 	a.rows = rows{}
-	_, err := tx.Exec(ctx, `DELETE FROM visitor_activity WHERE stream = $1`, stream)
+	_, err := tx.Exec(ctx, `DELETE FROM visitor_activity WHERE stream = $1`+sealedBy, stream, len(fact.Keys) == 0, fact.KeyIDs())
 	return err
 }

@@ -182,6 +182,7 @@ CREATE TABLE views.visitor_activity (
     referrer    text        NOT NULL,
     properties  json        NOT NULL,
     stream      text        COLLATE "C" NOT NULL DEFAULT '',
+    key_id      bigint      NOT NULL DEFAULT 0,
     CONSTRAINT visitor_activity_position PRIMARY KEY (position)
 );
 
@@ -192,6 +193,7 @@ CREATE INDEX visitor_activity_stream ON views.visitor_activity (stream);
 COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The leads that they are have their ids in VisitorIDs of their state.';
 COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the sender''s clock.';
 COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
+COMMENT ON COLUMN views.visitor_activity.key_id IS 'The key that sealed it on the log; 0: none.';
 
 -- Rows are appended in the order of the log. An erasure and a join change a flag, and nothing else ever does. A report as of a position
 -- counts the rows up to it.
@@ -214,6 +216,7 @@ CREATE TABLE views.touch (
     erased       boolean     NOT NULL,
     stage        text        COLLATE "C" NOT NULL,
     value        text        COLLATE "C" NOT NULL,
+    key_id       bigint      NOT NULL DEFAULT 0,
     CONSTRAINT touch_position PRIMARY KEY (position)
 );
 
@@ -234,6 +237,7 @@ COMMENT ON COLUMN views.touch.visitor IS 'Stream of the visitor: whose visit it 
 COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
 COMMENT ON COLUMN views.touch.stage IS 'Of a lead that the arrival created, folded; else empty.';
 COMMENT ON COLUMN views.touch.value IS 'Of the opportunity, as the arrival gave it; else empty.';
+COMMENT ON COLUMN views.touch.key_id IS 'The key that sealed the event; 0: none.';
 
 CREATE TABLE views.touch_personal (
     position   bigint NOT NULL,
