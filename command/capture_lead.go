@@ -267,6 +267,9 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	}
 	at := c.after(before.UpdatedAt)
 	writes := c.checks()
+	if clash := email.lead; decision.Merged && clash != nil && clash.ID != decision.LeadID {
+		writes = append(writes, leadCheck(clash))
+	}
 	checks := len(writes)
 	writes, err := c.claim(writes, decision, phone, email)
 	if err != nil {
@@ -332,16 +335,20 @@ func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal, phone, emai
 		Stream: event.RefusedStream(stamped.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{stamped},
 	}
 	writes, outcome := []eventstore.Write{write}, write
-	checks := c.checks()
+	checks := append(c.checks(), c.ownerChecks(phone, email)...)
 	if c.kept != nil {
 		refused := event.ArrivalRefused{Code: refusal.Fact.Code, LeadID: refusal.Fact.LeadID, Other: refusal.Fact.Other}
 		if was := c.kept.was; was.State == arrival.Refused && refused == (event.ArrivalRefused{Code: was.Code, LeadID: was.LeadID, Other: was.Other}) {
-			return &LeadRefused{Refusal: refusal} // nothing has changed
+			position, err := c.store.Append(ctx, checks...)
+			if err != nil {
+				return err
+			}
+			return &LeadRefused{Refusal: refusal, Position: position} // nothing has changed
 		}
 		if outcome, err = c.keep(refused); err != nil {
 			return err
 		}
-		checks, writes = append(checks, liveChecks(phone, email)...), append(writes, outcome)
+		writes = append(writes, outcome)
 	}
 	bound, err := c.bind(outcome)
 	if err != nil {

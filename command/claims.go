@@ -202,6 +202,26 @@ func values(holder lead.State, kind claim.Kind) []string {
 	return holder.Emails
 }
 
+// ownerChecks returns checks that the phone and the email have these owners at one moment, since they are read one after the other. While
+// the stream of a lead is as it was read, its values are claimed by it.
+func (c *capture) ownerChecks(phone, email owner) (checks []eventstore.Write) {
+	for _, of := range []taking{{stream: c.phone, owner: phone}, {stream: c.email, owner: email}} {
+		switch {
+		case of.stream == "":
+		case of.lead == nil:
+			checks = append(checks, eventstore.Check(of.stream, of.expect))
+		case len(checks) == 0 || checks[0].Stream != event.LeadStream(of.lead.ID):
+			checks = append(checks, leadCheck(of.lead))
+		}
+	}
+	return checks
+}
+
+// leadCheck returns the check that a lead is as it was read.
+func leadCheck(l *lead.State) eventstore.Write {
+	return eventstore.Check(event.LeadStream(l.ID), eventstore.At(eventstore.Revision(l.Revision)))
+}
+
 // taking is a value that a decision makes the lead own.
 type taking struct {
 	kind   claim.Kind

@@ -200,19 +200,6 @@ func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (
 	return position, err
 }
 
-// liveChecks returns checks that leads have not changed, so that no event about a lead follows its erasure.
-func liveChecks(owners ...owner) (checks []eventstore.Write) {
-	seen := ""
-	for _, o := range owners {
-		if o.lead == nil || o.lead.ID == seen {
-			continue
-		}
-		seen = o.lead.ID
-		checks = append(checks, eventstore.Check(event.LeadStream(o.lead.ID), eventstore.At(eventstore.Revision(o.lead.Revision))))
-	}
-	return checks
-}
-
 // Quarantined is the error of a capture whose fields are wrong, and which was kept.
 type Quarantined struct {
 	field.Errors
