@@ -122,10 +122,14 @@ func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
 		return LeadCaptured{}, err
 	}
 	answer, err := c.decide(ctx)
-	if _, wrong := errors.AsType[field.Errors](err); !wrong {
+	wrong, is := errors.AsType[field.Errors](err)
+	if !is {
 		return answer, err
 	}
 	if answer, answered, err := c.recallAlone(ctx); answered || err != nil {
+		if kept, again := errors.AsType[*Quarantined](err); again {
+			kept.Errors = wrong // with names of custom fields, which an arrival's reasons do not show
+		}
 		return answer, err // the account's settings may have changed since the key got its answer
 	}
 	// Nothing was appended, so nothing has confirmed the token, nor the settings that the arrival was refused by.
@@ -138,6 +142,9 @@ func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
 	}
 	if wrong, is := errors.AsType[field.Errors](err); is {
 		err = c.quarantine(ctx, wrong)
+	}
+	if earlier, answered := errors.AsType[*answeredError](err); answered {
+		return earlier.LeadCaptured, nil
 	}
 	return answer, err
 }

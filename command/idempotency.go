@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
@@ -20,7 +21,7 @@ var ErrKeyReused = errors.New("idempotency key was used for another request body
 var ErrErased = errors.New("the lead of this idempotency key was erased")
 
 // binding is an arrival's claim on its idempotency key or its delivery id. It is appended together with the outcome, so that a key has
-// one outcome. An arrival without an outcome, such as one with bad fields, leaves the key free.
+// one outcome. An arrival without an outcome, such as one with bad fields, leaves the key free; if it is kept, for other bodies only.
 type binding struct {
 	kind   claim.Kind // Idempotency or Delivery
 	stream string
@@ -66,7 +67,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	}
 	c.binding.expect, c.binding.since = expect, held.UpdatedAt
 	if held.Bound.EventID == "" {
-		return LeadCaptured{}, false, nil
+		return c.recallKept(ctx, held.Kept)
 	}
 	if c.binding.kind == claim.Delivery {
 		return LeadCaptured{}, true, c.repeated(ctx, held.Bound)
@@ -96,6 +97,37 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 		return LeadCaptured{}, true, ErrErased
 	}
 	return outcome.captured, true, nil
+}
+
+// maxKept bounds how many bodies an idempotency key remembers that were quarantined, and with it the claim's stream.
+const maxKept = 64
+
+// recallKept returns the earlier answer of an arrival that was quarantined with the same idempotency key and body, as recall does.
+func (c *capture) recallKept(ctx context.Context, kept []event.ClaimBound) (answer LeadCaptured, answered bool, err error) {
+	for _, bound := range kept {
+		if !hmac.Equal(bound.Digest, c.binding.digest) {
+			continue
+		}
+		if refused := c.Admission.Confirm(ctx, c.directory); refused != nil {
+			return LeadCaptured{}, false, refused
+		}
+		again := &Quarantined{ArrivalID: event.ArrivalID(bound.Stream), Replayed: true}
+		for recorded, err := range c.store.Read(ctx, bound.Stream, eventstore.Revision(bound.Revision)) {
+			if err != nil {
+				return LeadCaptured{}, false, err
+			}
+			fact, err := recorded.Fact()
+			if err != nil {
+				return LeadCaptured{}, false, err
+			}
+			if quarantined, is := fact.Data.(event.ArrivalQuarantined); is {
+				again.Errors, again.Position = arrival.Errors(quarantined.Reasons), recorded.Position
+				break
+			}
+		}
+		return LeadCaptured{}, true, again
+	}
+	return LeadCaptured{}, false, nil
 }
 
 // recallAlone is recall outside of decide's transaction, for an arrival whose fields are bad.

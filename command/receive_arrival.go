@@ -171,8 +171,12 @@ func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (
 		streams = []string{c.binding.stream}
 	}
 	err = c.transact.Do(ctx, streams, func(ctx context.Context) error {
-		if c.binding != nil && c.binding.kind == claim.Delivery {
-			if _, answered, err := c.recall(ctx); answered || err != nil {
+		if c.binding != nil {
+			answer, answered, err := c.recall(ctx)
+			if answered && err == nil {
+				err = &answeredError{answer}
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -184,7 +188,7 @@ func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (
 		if c.kept.intake.Stream != "" {
 			writes = append(writes, c.kept.intake)
 		}
-		if c.binding != nil && c.binding.kind == claim.Delivery { // an idempotency key stays free
+		if c.binding != nil && c.binding.expect+1 < maxKept {
 			bound, err := c.bind(write)
 			if err != nil {
 				return err
@@ -205,6 +209,7 @@ type Quarantined struct {
 	field.Errors
 	ArrivalID string
 	Position  eventstore.Position
+	Replayed  bool // this is the answer that the idempotency key and body had before
 }
 
 // Unwrap returns the errors of the fields.
@@ -274,6 +279,11 @@ func (c *capture) keepRequest() error {
 type staleError struct{ stream string }
 
 func (e *staleError) Error() string { return e.stream + " has changed" }
+
+// answeredError says that the idempotency key of an arrival got its answer meanwhile.
+type answeredError struct{ LeadCaptured }
+
+func (e *answeredError) Error() string { return "the idempotency key has an answer" }
 
 // repeatedError says that a delivery id has an arrival from before.
 type repeatedError struct{ ArrivalReceived }

@@ -258,14 +258,10 @@ func mapRaw(mapping *intake.Mapping, raw event.ArrivalRaw) (Mapped, error) {
 
 // notFetched returns why an arrival has no content.
 func notFetched(a arrival.Arrival) field.Errors {
-	wrong := make(field.Errors, len(a.Reasons))
-	for i, reason := range a.Reasons {
-		wrong[i] = field.Error(reason)
+	if len(a.Reasons) == 0 {
+		return field.Errors{{Field: "body", Message: "was not fetched"}}
 	}
-	if len(wrong) == 0 {
-		wrong = field.Errors{{Field: "body", Message: "was not fetched"}}
-	}
-	return wrong
+	return arrival.Errors(a.Reasons)
 }
 
 // unresolved returns the errors of an arrival that remain when fields are set. A phone or email resolves those of the whole body. Errors

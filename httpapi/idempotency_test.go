@@ -87,6 +87,20 @@ func TestIdempotency_FreeAfterFailure(t *testing.T) {
 	s.keyed("k", `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 
+// A request that was quarantined is one arrival, also after it was resubmitted.
+func TestIdempotency_Quarantined(t *testing.T) {
+	t.Parallel()
+	s := quarantining(t)
+	const body = `{"phone":"12","email":"asha@example.com"}`
+	first := s.keyed("k", body).is(http.StatusBadRequest)
+	id, _ := first.at("arrivalId").(string)
+	require.NotEmpty(t, id)
+	requireReplayed(t, first, s.keyed("k", body))
+	s.as(http.MethodPost, arrivalsPath+"/"+id+"/resubmit", `{"set":{"phone":"9876543210"}}`).is(http.StatusOK)
+	requireReplayed(t, first, s.keyed("k", body))
+	require.Len(t, storetest.Events(t, s.store, eventstore.Filter{Types: event.Types(event.ArrivalReceived{})}), 1)
+}
+
 // A repeat gets the stored answer, also after a change of the settings.
 func TestIdempotency_IgnoresLaterSettings(t *testing.T) {
 	t.Parallel()

@@ -51,8 +51,13 @@ func captureStatus(c *command.LeadCaptured) int {
 
 // replayed reports whether an answer, or a refusal, is the earlier one of an idempotency key.
 func replayed(c *command.LeadCaptured, err error) bool {
-	refused, is := errors.AsType[*command.LeadRefused](err)
-	return c.Replayed || is && refused.Replayed
+	if refused, is := errors.AsType[*command.LeadRefused](err); is {
+		return refused.Replayed
+	}
+	if kept, is := errors.AsType[*command.Quarantined](err); is {
+		return kept.Replayed
+	}
+	return c.Replayed
 }
 
 func (x *exchange) listLeads() (answer, error) {

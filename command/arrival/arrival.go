@@ -179,6 +179,15 @@ func Reasons(wrong field.Errors) []event.ArrivalReason {
 	return reasons
 }
 
+// Errors returns stored reasons as errors of fields.
+func Errors(reasons []event.ArrivalReason) field.Errors {
+	wrong := make(field.Errors, len(reasons))
+	for i, reason := range reasons {
+		wrong[i] = field.Error(reason)
+	}
+	return wrong
+}
+
 // plainName reports whether the name of a field consists of letters, few digits, and characters that join words.
 func plainName(name string) bool {
 	const maxDigits = 4

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -124,9 +125,10 @@ func (n Names) Fingerprint() []byte {
 type State struct {
 	Kind      Kind
 	Account   string
-	Holder    string           // id of the lead, token or endpoint that has the value; empty when it is free
-	Bound     event.ClaimBound // of an idempotency key or a delivery id; zero when it is free
-	UpdatedAt time.Time        // of the latest fact
+	Holder    string             // id of the lead, token or endpoint that has the value; empty when it is free
+	Bound     event.ClaimBound   // of an idempotency key or a delivery id; zero when it is free
+	Kept      []event.ClaimBound // requests with an idempotency key that were quarantined; the key stays free for other bodies
+	UpdatedAt time.Time          // of the latest fact
 }
 
 // Evolve folds one fact into the state.
@@ -136,7 +138,12 @@ func Evolve(s State, fact event.Fact) State {
 	case event.ClaimTaken:
 		s.Kind, s.Account, s.Holder = Kind(data.Kind), fact.Metadata.Account, data.Holder
 	case event.ClaimBound:
-		s.Kind, s.Account, s.Bound = Kind(data.Kind), fact.Metadata.Account, data
+		s.Kind, s.Account = Kind(data.Kind), fact.Metadata.Account
+		if s.Kind == Idempotency && strings.HasPrefix(data.Stream, event.ArrivalPrefix) {
+			s.Kept = append(s.Kept, data)
+		} else {
+			s.Bound = data
+		}
 	case event.ClaimReleased:
 		s.Holder, s.Bound = "", event.ClaimBound{}
 	}

@@ -13,11 +13,11 @@ type ClaimReleased struct {
 }
 
 // ClaimBound records which request body an idempotency key belongs to, and the outcome of that request; or the arrival with a delivery id.
-// It contains neither the key nor the body.
+// It contains neither the key nor the body. A key whose request was quarantined may be bound again, to another body.
 type ClaimBound struct {
 	Kind    string `json:"kind"`    // idempotency or delivery
 	Digest  []byte `json:"digest"`  // keyed hash of the body; empty for a delivery id
-	Stream  string `json:"stream"`  // of a lead, a refused arrival, or a recorded arrival
+	Stream  string `json:"stream"`  // of a lead, a refused arrival, or a kept arrival
 	EventID string `json:"eventId"` // of the outcome
 	// Revision is the outcome's revision in the stream.
 	Revision int64 `json:"revision"`
