@@ -273,6 +273,9 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		expect = eventstore.At(eventstore.Revision(before.Revision))
 	}
 	at := c.after(before.UpdatedAt)
+	if c.kept != nil && c.kept.expect == eventstore.NoStream && !c.kept.since.Before(before.UpdatedAt) {
+		at = c.kept.since // the touch shows when it was received
+	}
 	writes := c.checks()
 	if clash := email.lead; decision.Merged && clash != nil && clash.ID != decision.LeadID {
 		writes = append(writes, leadCheck(clash))

@@ -171,9 +171,9 @@ func (h *Handlers) after(previous time.Time) time.Time {
 	return now
 }
 
-// stamp returns a fact as an event, with an id, a time and the caller's metadata.
+// stamp returns a fact as an event, with a time, an id that begins with this time, and the caller's metadata.
 func (h *Handlers) stamp(caller Caller, at time.Time, data event.Data) (eventstore.Event, error) {
-	id, err := h.newID()
+	id, err := ulid.New(ulid.Timestamp(at), h.entropy)
 	if err != nil {
 		return eventstore.Event{}, err
 	}

@@ -26,11 +26,11 @@ type ActivityRecorded struct {
 	Position eventstore.Position
 }
 
-// RecordActivity appends an activity to its visitor's stream.
+// RecordActivity appends an activity to its visitor's stream. One without a time happened when it is recorded.
 //
 // The errors are field.Errors, ErrUnauthorized, ErrFeatureDisabled and those of the store.
 func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (recorded ActivityRecorded, err error) {
-	acted, err := visitor.ParseActivity(cmd.VisitorID, cmd.Body, h.timestamp())
+	parsed, err := visitor.ParseActivity(cmd.VisitorID, cmd.Body, h.timestamp())
 	if err != nil {
 		// Nothing is appended, so nothing confirms that the caller is still authorized.
 		if refused := cmd.Admission.Confirm(ctx, h.directory); refused != nil {
@@ -49,12 +49,16 @@ func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (reco
 		if err != nil {
 			return err
 		}
-		write, err := h.write(cmd.Admission.Caller, stream, eventstore.After(last), h.after(last.At), acted)
+		acted, at := parsed, h.after(last.At)
+		if acted.At.IsZero() {
+			acted.At = at
+		}
+		write, err := h.write(cmd.Admission.Caller, stream, eventstore.After(last), at, acted)
 		if err != nil {
 			return err
 		}
 		position, err := h.store.Append(ctx, append(cmd.Admission.checks(), write)...)
-		recorded = ActivityRecorded{write.Events[0].ID.String(), acted, write.Events[0].At, position}
+		recorded = ActivityRecorded{write.Events[0].ID.String(), acted, at, position}
 		if conflict := eventstore.Conflict(err); conflict != nil {
 			if _, refused := cmd.Admission.confirmAfter(ctx, h.directory, conflict); refused != nil {
 				return refused

@@ -204,6 +204,40 @@ func TestCommands_OneAppend(t *testing.T) {
 	}
 }
 
+// Reports as of a time select touches by their ids. So an event's id begins with its time, whatever the clock does while a command runs, and a
+// touch that nobody dated has the time of its event.
+func TestCommands_OneTimeForEachEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := len(w.events())
+	now := time.Now().Truncate(time.Millisecond)
+	p := w.process()
+	p.Handlers = command.NewHandlers(command.Options{
+		Store: w.log, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: w.secrets, Log: quiet(),
+		Now: func() time.Time { now = now.Add(time.Millisecond); return now },
+	})
+	require.NoError(t, w.capture(p, `{"phone":"+919876500001","metadata":{"source":"website"}}`, "key").err)
+	now = now.Add(-time.Hour) // the clock is set back
+	require.NoError(t, w.capture(p, `{"phone":"+919876500001","metadata":{"source":"website"}}`, "").err)
+	_, err := p.recordActivity(t.Context(), "v", `{"type":"click","url":"https://example.com/?utm_source=x"}`)
+	require.NoError(t, err)
+	_, err = p.ReceiveArrival(t.Context(), receiveCommand(`{"phone":"+919876512345"}`))
+	require.NoError(t, err)
+	events := w.events()[before:]
+	require.Len(t, events, 8)
+	for _, r := range events {
+		require.Equal(t, r.At.UnixMilli(), int64(r.ID.Time()), r.Type)
+		fact, err := r.Fact()
+		require.NoError(t, err)
+		switch data := fact.Data.(type) {
+		case event.VisitorActed:
+			require.Equal(t, r.At, data.At)
+		case event.LeadCreated:
+			require.Equal(t, r.At, data.SeenAt(r.At))
+		}
+	}
+}
+
 // The join and the erasure of the largest possible lead each fit into one append of at most 1 MiB after sealing.
 func TestLargestLead_FitsOneAppend(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ func At(r Revision) Expected { return Expected(r) }
 
 // Event is a fact to append.
 type Event struct {
-	ID       ulid.ULID // makes a repeated append idempotent; increases with time
+	ID       ulid.ULID // makes a repeated append idempotent; begins with At, but for samples of the use of tokens
 	Type     string    // an explicit, versioned name such as lead.created.v1
 	At       time.Time // when it happened: UTC, whole milliseconds, never before the previous event of the stream
 	Data     []byte    // JSON

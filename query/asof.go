@@ -63,7 +63,7 @@ func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Positi
 }
 
 // positionAt finds, after the last place that is not later than a time, the first row of a later event, and then the last row before that.
-// The id of an event begins with the time at which it was made.
+// The id of an event begins with its time.
 const positionAt = `
 	WITH place AS MATERIALIZED (
 	         SELECT coalesce((SELECT position FROM views.place WHERE at <= $1 ORDER BY at DESC LIMIT 1), 0) AS position),

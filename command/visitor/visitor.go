@@ -37,8 +37,8 @@ var (
 	referrerSchemes = []string{"https", "http", "android-app"}
 )
 
-// ParseActivity reads the members of a request body into a fact. An activity without a time happened now. The error is
-// field.Errors with everything that is wrong.
+// ParseActivity reads the members of a request body into a fact. Its time is zero if the body has none. The error is field.Errors with
+// everything that is wrong.
 func ParseActivity(visitorID string, body map[string]jsontext.Value, now time.Time) (event.VisitorActed, error) {
 	r := reader{body: body}
 	if !validID(visitorID) {
@@ -144,14 +144,15 @@ func (r *reader) title() string {
 }
 
 func (r *reader) at(now time.Time) time.Time {
-	at := now
-	if given := r.text("at"); given != "" {
-		parsed, err := time.Parse(time.RFC3339, given)
-		if err != nil || parsed.Before(time.Unix(0, 0)) {
-			r.wrong.Add("at", "must be a time such as 2006-01-02T15:04:05Z, from 1970 on")
-		} else if at = parsed; at.After(now.Add(Ahead)) {
-			r.wrong.Add("at", "must not be more than a day ahead")
-		}
+	given := r.text("at")
+	if given == "" {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, given)
+	if err != nil || at.Before(time.Unix(0, 0)) {
+		r.wrong.Add("at", "must be a time such as 2006-01-02T15:04:05Z, from 1970 on")
+	} else if at.After(now.Add(Ahead)) {
+		r.wrong.Add("at", "must not be more than a day ahead")
 	}
 	return at.UTC().Truncate(time.Millisecond)
 }

@@ -55,7 +55,7 @@ func TestParseActivity_Full(t *testing.T) {
 
 func TestParseActivity_Omitted(t *testing.T) {
 	t.Parallel()
-	minimal := event.VisitorActed{VisitorID: "v-1", Kind: "click", At: noon}
+	minimal := event.VisitorActed{VisitorID: "v-1", Kind: "click"}
 	for _, body := range []string{
 		`{"type":"click"}`,
 		`{"type":"click","url":null,"title":null,"referrer":null,"at":null,"properties":null}`,

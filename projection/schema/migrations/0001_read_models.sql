@@ -227,7 +227,7 @@ CREATE INDEX touch_lead ON views.touch (lead_id) WHERE lead_id <> '';
 CREATE INDEX touch_visitor ON views.touch (visitor, position) WHERE visitor <> '';
 
 COMMENT ON TABLE views.touch IS 'One row for each arrival of a lead, and for each visit by a campaign. Nothing in it is personal.';
-COMMENT ON COLUMN views.touch.touch_id IS 'The event.';
+COMMENT ON COLUMN views.touch.touch_id IS 'The event. It begins with the time at which it was recorded.';
 COMMENT ON COLUMN views.touch.lead_id IS 'Whom the arrival came to, before any join; empty for a visit, and kept after an erasure.';
 COMMENT ON COLUMN views.touch.kind IS 'created, merged or visit.';
 COMMENT ON COLUMN views.touch.source IS 'Empty for a visit.';
