@@ -1,9 +1,8 @@
 package query
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,8 @@ type Attribution struct {
 	Rows  []AttributionRow    `json:"rows"`
 	Total AttributionTotal    `json:"total"`
 	AsOf  eventstore.Position `json:"asOf"`
+	// Rebuilding reports that AsOf is before the position that was asked for: the conversions since are still being built.
+	Rebuilding bool `json:"rebuilding,omitzero"`
 }
 
 // AttributionRow has the conversions and the value of the touches with one key.
@@ -57,23 +58,33 @@ type AttributionFilter struct {
 	AsOf   eventstore.Position
 }
 
-// Attribution divides an account's conversions among the touches before them, as of a position that the view has reached.
+// Attribution divides an account's conversions among the touches before them, as of a position that the view has reached. While the
+// conversions of a large account are rebuilt, the report is as of the latest position for which they are complete. The error is ErrBehind
+// when there is no such position yet.
 func (r *Reader) Attribution(ctx context.Context, account string, filter AttributionFilter) (Attribution, error) {
 	report := attribution.NewReport(filter.Rules)
-	asking := conversionQuery{AttributionFilter: filter, account: account, add: report.Add}
-	err := r.snapshot(ctx, asking.run)
-	return NewAttribution(report, filter.AsOf), schema.Unavailable(err)
+	return r.report(ctx, account, filter, report, report.Add)
 }
 
 // AttributionPaths returns the result of Attribution, and the most frequent steps between the touches of the same conversions.
 func (r *Reader) AttributionPaths(ctx context.Context, account string, filter AttributionFilter, most int) (Attribution, []attribution.Step, error) {
 	report, paths := attribution.NewReport(filter.Rules), attribution.NewPaths(filter.Rules)
-	asking := conversionQuery{AttributionFilter: filter, account: account, add: func(c attribution.Conversion) {
+	answer, err := r.report(ctx, account, filter, report, func(c attribution.Conversion) {
 		report.Add(c)
 		paths.Add(c)
-	}}
+	})
+	return answer, paths.Steps(most), err
+}
+
+// report calls add, which adds to the report, with the conversions of an account.
+func (r *Reader) report(
+	ctx context.Context, account string, filter AttributionFilter, report *attribution.Report, add func(attribution.Conversion),
+) (Attribution, error) {
+	asking := conversionQuery{AttributionFilter: filter, account: account, atOnce: r.leadsAtOnce, add: add}
 	err := r.snapshot(ctx, asking.run)
-	return NewAttribution(report, filter.AsOf), paths.Steps(most), schema.Unavailable(err)
+	answer := NewAttribution(report, asking.AsOf)
+	answer.Rebuilding = asking.AsOf < filter.AsOf
+	return answer, schema.Unavailable(err)
 }
 
 // LeadConversion is when a lead was won, and how its touches share it.
@@ -125,36 +136,34 @@ func (r *Reader) LeadConversion(ctx context.Context, account, id string, filter 
 type conversionQuery struct {
 	AttributionFilter
 	account string
+	atOnce  int
 	won     []string // the stages that count
 	add     func(attribution.Conversion)
 }
 
-// run reads the rows that are made for reports, and for leads that changed since their histories.
+// run reads the rows that are made for reports, and the histories of leads that changed since. If the rows are not complete as of AsOf, it
+// reads the histories of all leads that were won, or moves AsOf back when they are many.
 func (q *conversionQuery) run(ctx context.Context, tx pgx.Tx) error {
 	settings, err := schema.WonStages(ctx, tx, "views.", q.account)
 	if err != nil {
 		return err
 	}
 	q.won = settings[q.account].AsOf(int64(q.AsOf))
-	var made int64 // up to which position there are rows; 0: none for this account
-	err = tx.QueryRow(ctx, `
-		SELECT position FROM views.conversion_state s
-		 WHERE account <> $1 AND NOT EXISTS (SELECT FROM (`+changedWon+`) AS changed WHERE account = $1)`, q.account).Scan(&made)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	built, complete, err := q.complete(ctx, tx)
+	if err != nil {
 		return err
 	}
-	if made == 0 {
-		for leads, err := range leadsWon(ctx, tx, q.account, q.won) {
-			if err != nil {
-				return err
-			}
-			if err := q.addHistories(ctx, tx, leads); err != nil {
-				return err
-			}
+	if complete < q.AsOf {
+		leads, few, err := q.wonLeads(ctx, tx)
+		if err != nil || few {
+			return cmp.Or(err, q.addHistories(ctx, tx, leads))
 		}
-		return nil
+		if built == 0 {
+			return ErrBehind
+		}
+		q.AsOf, q.won = complete, settings[q.account].AsOf(int64(complete))
 	}
-	rows, err := tx.Query(ctx, schema.ChangedSince("views."), made, int64(attribution.Forever), q.account)
+	rows, err := tx.Query(ctx, schema.ChangedSince("views."), int64(built), int64(q.AsOf), q.account)
 	if err != nil {
 		return err
 	}
@@ -173,8 +182,45 @@ func (q *conversionQuery) run(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// changedWon selects the accounts whose won stages changed since the state s.
-var changedWon = strings.NewReplacer("$1", "s.position", "$2", strconv.FormatInt(attribution.Forever, 10)).Replace(schema.WonSince("views."))
+// complete returns the position up to which rows are built, and the latest one, up to AsOf, as of which a report can be made: before the
+// account's won stages changed, if rows are still made by the earlier ones, and without reading many later touches and changes.
+func (q *conversionQuery) complete(ctx context.Context, tx pgx.Tx) (built, complete eventstore.Position, err error) {
+	err = tx.QueryRow(ctx, `
+		WITH built AS MATERIALIZED (
+		     SELECT coalesce(max(position), 0) AS position, coalesce(max(settings), 0) AS settings FROM views.conversion_state),
+		     swept AS MATERIALIZED (
+		     SELECT least($2, (SELECT position - 1 FROM views.conversion_sweep WHERE account = $1),
+		                  (SELECT min(changed.position) - 1 FROM built, LATERAL (`+changedWon+`) AS changed WHERE changed.account = $1)) AS position)
+		SELECT built.position, CASE WHEN swept.position > built.position AND (
+		            EXISTS (SELECT FROM views.touch WHERE position > built.position AND position <= swept.position ORDER BY position OFFSET $3) OR
+		            EXISTS (SELECT FROM views.lead_change WHERE position > built.position AND position <= swept.position ORDER BY position OFFSET $3))
+		            THEN built.position ELSE swept.position END
+		  FROM built, swept`, pgx.QueryExecModeCacheDescribe, q.account, int64(q.AsOf), lateTouches*q.atOnce).Scan(&built, &complete)
+	return built, complete, err
+}
+
+// changedWon selects the accounts whose won stages changed since the rows were built.
+var changedWon = strings.NewReplacer("$1", "greatest(built.position, built.settings)", "$2", strconv.FormatInt(attribution.Forever, 10)).
+	Replace(schema.WonSince("views."))
+
+// wonLeads returns the leads of the account that were ever at one of the stages, unless there are many. Leads that were created at the
+// first stage of the pipeline are looked through only if that is one of the stages.
+func (q *conversionQuery) wonLeads(ctx context.Context, tx pgx.Tx) (leads []string, few bool, err error) {
+	rows, err := tx.Query(ctx, `
+		(SELECT lead_id FROM views.lead_change WHERE account = $1 AND stage <> '' AND stage = ANY ($2) LIMIT $3)
+		 UNION ALL
+		(SELECT CASE WHEN kind = 'created' AND stage = ANY ($2) THEN lead_id ELSE '' END FROM views.touch
+		  WHERE account = $1 AND EXISTS (SELECT FROM views.won_stages WHERE account = $1 AND first = ANY ($2)) LIMIT $3)`,
+		pgx.QueryExecModeCacheDescribe, q.account, q.won, q.atOnce+1)
+	if err != nil {
+		return nil, false, err
+	}
+	leads, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	few = len(leads) <= q.atOnce
+	leads = slices.DeleteFunc(leads, func(id string) bool { return id == "" })
+	slices.Sort(leads)
+	return slices.Compact(leads), few, err
+}
 
 // addHistories adds the conversions of leads out of all that is known of them.
 func (q *conversionQuery) addHistories(ctx context.Context, tx pgx.Tx, leads []string) error {
@@ -225,33 +271,9 @@ func (r *Reader) snapshot(ctx context.Context, do func(context.Context, pgx.Tx) 
 	})
 }
 
-// leadsAtOnce are read together.
-const leadsAtOnce = 2000
-
-// leadsWon yields the ids of leads that were ever at one of the stages, some at a time. Leads that were created at the first stage of
-// the pipeline are looked through only if that is one of them.
-func leadsWon(ctx context.Context, tx pgx.Tx, account string, won []string) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		for last := ""; ; {
-			rows, err := tx.Query(ctx, `
-				SELECT lead_id FROM views.lead_change WHERE account = $1 AND stage = ANY ($2) AND lead_id > $3
-				 UNION
-				SELECT lead_id FROM views.touch WHERE account = $1 AND stage = ANY ($2) AND lead_id > $3
-				   AND EXISTS (SELECT FROM views.won_stages WHERE account = $1 AND first = ANY ($2))
-				 ORDER BY lead_id LIMIT $4`, pgx.QueryExecModeCacheDescribe, account, won, last, leadsAtOnce)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			leads, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil || len(leads) > 0 && !yield(leads, nil) {
-				yield(nil, err)
-				return
-			}
-			if len(leads) < leadsAtOnce {
-				return
-			}
-			last = leads[len(leads)-1]
-		}
-	}
-}
+const (
+	// leadsAtOnce is the maximum number of leads whose histories a report reads at once.
+	leadsAtOnce = 2000
+	// lateTouches is how many touches or changes for each of them a report reads that are later than the rows.
+	lateTouches = 5
+)

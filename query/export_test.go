@@ -28,3 +28,6 @@ func (c timeCursor) Encode(kind string) string { return c.encode(kind) }
 
 // ScanRows sets how many rows a page scans for a filter without an index.
 func (r *Reader) ScanRows(n int) { r.scannedRows = n }
+
+// LeadsAtOnce sets how many leads' histories a report reads at once.
+func (r *Reader) LeadsAtOnce(n int) { r.leadsAtOnce = n }

@@ -73,8 +73,8 @@ type Reader struct {
 	timeout time.Duration // of WaitFor
 	// asErased returns an event as it is read once the key of its person is destroyed.
 	asErased func(eventstore.Recorded) eventstore.Recorded
-	// scannedLeads and scannedRows are as the constants; tests have fewer.
-	scannedLeads, scannedRows int
+	// scannedLeads, scannedRows and leadsAtOnce are as the constants; tests have fewer.
+	scannedLeads, scannedRows, leadsAtOnce int
 }
 
 // Option changes how a Reader answers.
@@ -102,7 +102,7 @@ func withoutData(e eventstore.Recorded) eventstore.Recorded {
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
 	r := &Reader{
 		pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, scannedLeads: scannedLeads,
-		scannedRows: scannedRows, asErased: withoutData,
+		scannedRows: scannedRows, leadsAtOnce: leadsAtOnce, asErased: withoutData,
 	}
 	r.tags, r.wakes = claim.NewNames(randomKey()), &feedWakes{store: store, waiting: map[string]map[*FeedWait]struct{}{}}
 	for _, option := range options {

@@ -19,17 +19,21 @@ type LeadHistory struct {
 }
 
 // historiesOf selects the histories of leads. Touches of a joined lead belong to the lead that it was joined into, from the join on; visits
-// belong to a lead from the arrival that linked the visitor.
+// belong to a lead from the arrival that linked the visitor. Each lead is looked up by indexes: OFFSET 0 keeps PostgreSQL from reading all
+// of a table to join it, as it does when it knows nothing of the table.
 func historiesOf(place string) string {
 	return `
-	WITH member AS (
-	         SELECT id AS lead_id, id AS part, 0::bigint AS since FROM unnest($1::text[]) AS id
+	WITH asked AS (
+	         SELECT lead_id COLLATE "C" AS lead_id FROM unnest($1::text[]) AS lead_id),
+	     member AS (
+	         SELECT lead_id, lead_id AS part, 0::bigint AS since FROM asked
 	          UNION ALL
-	         SELECT into_id, lead_id, position FROM ` + place + `touch_join WHERE into_id = ANY ($1)),
+	         SELECT a.lead_id, j.lead_id, j.position
+	           FROM asked a CROSS JOIN LATERAL (SELECT lead_id, position FROM ` + place + `touch_join WHERE into_id = a.lead_id OFFSET 0) AS j),
 	     arrival AS (
 	         SELECT m.lead_id, m.part, t.account, greatest(m.since, t.position) AS since, t.position, t.at, t.stage, t.value, t.visitor,
 	                t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
-	           FROM member m JOIN ` + place + `touch t ON t.lead_id = m.part AND t.lead_id <> ''),
+	           FROM member m CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE lead_id = m.part AND lead_id <> '' OFFSET 0) AS t),
 	     link AS (
 	         SELECT lead_id, visitor, min(since) AS since FROM arrival WHERE $2 AND visitor <> '' GROUP BY lead_id, visitor)
 	SELECT lead_id, account, 'touch', position, at, since, CASE part WHEN lead_id THEN stage ELSE '' END, CASE part WHEN lead_id THEN value ELSE '' END,
@@ -38,11 +42,15 @@ func historiesOf(place string) string {
 	 UNION ALL
 	SELECT l.lead_id, t.account, 'visit', t.position, t.at, greatest(l.since, t.position), '', '',
 	       t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
-	  FROM link l JOIN ` + place + `touch t ON t.visitor = l.visitor AND t.visitor <> '' AND t.kind = 'visit'
+	  FROM link l
+	 CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE visitor = l.visitor AND visitor <> '' AND kind = 'visit' OFFSET 0) AS t
 	 UNION ALL
-	SELECT lead_id, account, 'change', position, at, position, stage, value, '', '', '', '', '', '' FROM ` + place + `lead_change WHERE lead_id = ANY ($1)
+	SELECT a.lead_id, c.account, 'change', c.position, c.at, c.position, c.stage, c.value, '', '', '', '', '', ''
+	  FROM asked a CROSS JOIN LATERAL (SELECT * FROM ` + place + `lead_change WHERE lead_id = a.lead_id OFFSET 0) AS c
 	 UNION ALL
-	SELECT lead_id, account, 'join', min(position), 'epoch', 0, '', '', '', '', '', '', '', '' FROM ` + place + `touch_join WHERE lead_id = ANY ($1) GROUP BY lead_id, account
+	SELECT a.lead_id, j.account, 'join', j.position, 'epoch', 0, '', '', '', '', '', '', '', ''
+	  FROM asked a
+	 CROSS JOIN LATERAL (SELECT account, position FROM ` + place + `touch_join WHERE lead_id = a.lead_id ORDER BY position LIMIT 1) AS j
 	 ORDER BY 1, 4`
 }
 
@@ -183,32 +191,35 @@ func Milliseconds(binaryTime []byte) int64 {
 }
 
 // ChangedSince selects the leads whose conversions may have changed after position $1, up to $2: $3 is an account, or empty for all. It
-// does not cover changes of an account's won stages, which WonSince selects.
+// does not cover changes of an account's won stages, which WonSince selects. A join has a row in lead_change too.
 func ChangedSince(place string) string {
 	return `
 	SELECT lead_id FROM ` + place + `lead_change WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
 	 UNION
-	SELECT unnest(ARRAY[lead_id, into_id]) FROM ` + place + `touch_join WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
+	SELECT j.lead_id
+	  FROM ` + place + `lead_change c
+	 CROSS JOIN LATERAL (SELECT lead_id FROM ` + place + `touch_join WHERE into_id = c.lead_id AND position = c.position OFFSET 0) AS j
+	 WHERE c.position > $1 AND c.position <= $2 AND ($3 = '' OR c.account = $3)
 	 UNION
 	SELECT t.lead_id FROM ` + place + `touch t
 	 WHERE t.position > $1 AND t.position <= $2 AND ($3 = '' OR t.account = $3) AND t.kind = 'merged'
-	   AND EXISTS (SELECT FROM ` + place + `conversion c WHERE c.lead_id = t.lead_id)
+	   AND EXISTS (SELECT FROM ` + place + `conversion c WHERE c.lead_id = t.lead_id OFFSET 0)
 	 UNION
-	SELECT lead_id FROM ` + place + `touch
-	 WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3) AND kind = 'created'
-	   AND (account, stage) IN (SELECT account, jsonb_array_elements_text(stages) FROM ` + place + `won_stages WHERE stages ? first)
+	SELECT t.lead_id FROM ` + place + `touch t
+	 WHERE t.position > $1 AND t.position <= $2 AND ($3 = '' OR t.account = $3) AND t.kind = 'created'
+	   AND EXISTS (SELECT FROM ` + place + `won_stages w WHERE w.account = t.account AND w.stages ? t.stage OFFSET 0)
 	 UNION
 	SELECT coalesce(j.into_id, a.lead_id)
-	  FROM ` + place + `touch v JOIN ` + place + `touch a ON a.visitor = v.visitor AND a.visitor <> '' AND a.kind <> 'visit'
-	  LEFT JOIN ` + place + `touch_join j ON j.lead_id = a.lead_id
+	  FROM ` + place + `touch v
+	 CROSS JOIN LATERAL (SELECT lead_id FROM ` + place + `touch WHERE visitor = v.visitor AND visitor <> '' AND kind <> 'visit' OFFSET 0) AS a
+	  LEFT JOIN LATERAL (SELECT into_id FROM ` + place + `touch_join WHERE lead_id = a.lead_id OFFSET 0) AS j ON true
 	 WHERE v.position > $1 AND v.position <= $2 AND ($3 = '' OR v.account = $3) AND v.kind = 'visit'`
 }
 
 // WonSince selects the accounts whose won stages changed after position $1, up to $2, with the position of the change.
 func WonSince(place string) string {
 	return `
-	SELECT account, position FROM (
-	       SELECT account, position, stages <> coalesce(lag(stages) OVER (PARTITION BY account ORDER BY position), '["won"]') AS changed
-	         FROM ` + place + `won_stages) AS settings
-	 WHERE changed AND position > $1 AND position <= $2`
+	SELECT account, position FROM ` + place + `won_stages w
+	 WHERE position > $1 AND position <= $2 AND stages <> coalesce((
+	       SELECT stages FROM ` + place + `won_stages e WHERE e.account = w.account AND e.position < w.position ORDER BY e.position DESC LIMIT 1), '["won"]')`
 }

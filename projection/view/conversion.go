@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/query/attribution"
@@ -18,28 +19,35 @@ import (
 // A report on conversions reads a row for each, with its touches, and folds the histories of leads that have changed since. The rows are
 // built in the background from those of the projector: when a lead has changed, all its rows are rebuilt. conversion_state has the position
 // up to which they are built; a report computes later conversions itself.
+//
+// When the won stages of an account change, a sweep rebuilds the rows of its leads, in the order of touch_at. Meanwhile other rows are
+// built as always. A row of an earlier position is the same before and after the sweep, so reports as of earlier positions stay complete.
 
 const (
 	conversionTable      = "conversion"
 	conversionStateTable = "conversion_state"
+	conversionSweepTable = "conversion_sweep"
 
-	// Each transaction reads at most conversionTouches touches, and writes at most conversionLeads leads at a time.
+	// Each transaction reads at most conversionTouches new touches and sweptTouches of a sweep, and writes at most conversionLeads leads at
+	// a time.
 	conversionTouches = 5000
+	sweptTouches      = 1000
 	conversionLeads   = 500
 )
 
 // conversionState is the row of conversion_state.
 type conversionState struct {
-	position      int64
-	account, lead string // leads of the account after this one are still to be built
+	position int64
+	settings int64 // by which the first rows were built; none of them is swept
 }
 
-// readState reads the state, which is zero if it was never saved.
+// readState reads the state. If it was never saved, no row is built.
 func readState(ctx context.Context, tx pgx.Tx, place string) (s conversionState, err error) {
-	err = tx.QueryRow(ctx, `SELECT position, account, lead_id FROM `+place+`conversion_state`).Scan(&s.position, &s.account, &s.lead)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = nil
-	}
+	err = tx.QueryRow(ctx, `
+		SELECT position, settings FROM `+place+`conversion_state
+		 UNION ALL
+		SELECT 0, coalesce(max(position), 0) FROM `+place+`won_stages WHERE NOT EXISTS (SELECT FROM `+place+`conversion_state)`).
+		Scan(&s.position, &s.settings)
 	return s, err
 }
 
@@ -47,12 +55,14 @@ func (s conversionState) save(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM conversion_state`); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO conversion_state (position, account, lead_id) VALUES ($1, $2, $3)`, s.position, s.account, s.lead)
+	_, err := tx.Exec(ctx, `INSERT INTO conversion_state (position, settings) VALUES ($1, $2)`, s.position, s.settings)
 	return err
 }
 
 // DerivedTables implements projection.Maintainer.
-func (Touch) DerivedTables() []string { return []string{conversionTable, conversionStateTable} }
+func (Touch) DerivedTables() []string {
+	return []string{conversionTable, conversionStateTable, conversionSweepTable}
+}
 
 // Maintenance implements projection.Maintainer.
 func (Touch) Maintenance() projection.Maintenance { return &conversions{behind: true} }
@@ -83,36 +93,47 @@ func (c *conversions) Run(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// buildConversions builds some of the missing conversions, and moves the state. It reports whether others are missing. New events wait for
-// a second, so that under load there is not one such transaction for each batch.
+// pageByIndex has PostgreSQL read the few rows of a page by an index that has their order. Some tables may have no statistics yet.
+const pageByIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	set_config('max_parallel_workers_per_gather', '0', true)`
+
+// buildConversions builds some of the missing conversions, and reports whether others are missing.
 func buildConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
-	// Few rows of large tables are read and written, and some tables may have no statistics yet.
-	if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)`); err != nil {
+	if _, err := tx.Exec(ctx, pageByIndex); err != nil {
 		return false, err
 	}
 	state, err := readState(ctx, tx, "")
 	if err != nil {
 		return false, err
 	}
-	if state.account != "" {
-		return true, state.sweep(ctx, tx)
+	behind, err := state.advance(ctx, tx)
+	if err != nil {
+		return false, err
 	}
+	swept, err := sweepConversions(ctx, tx)
+	return behind || swept, err
+}
+
+// advance rebuilds the leads that changed after the state's position, and moves it. It begins the sweeps of accounts whose won stages changed.
+func (s conversionState) advance(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	var end int64
 	err = tx.QueryRow(ctx, `
 		WITH later AS (SELECT position FROM touch WHERE position > $1 ORDER BY position OFFSET $2 LIMIT 1)
 		SELECT EXISTS (SELECT FROM later), coalesce((SELECT position FROM later),
-		       greatest((SELECT max(position) FROM touch), (SELECT max(position) FROM lead_change),
-		                (SELECT max(position) FROM touch_join), (SELECT max(position) FROM won_stages), 0))`,
-		state.position, conversionTouches).Scan(&more, &end)
-	if err != nil || end <= state.position {
+		       greatest((SELECT max(position) FROM touch), (SELECT max(position) FROM lead_change), (SELECT max(position) FROM won_stages), 0))`,
+		s.position, conversionTouches).Scan(&more, &end)
+	if err != nil || end <= s.position {
 		return false, err
 	}
-	next := conversionState{position: end}
-	err = tx.QueryRow(ctx, schema.WonSince("")+` ORDER BY position LIMIT 1`, state.position, end).Scan(&next.account, &next.position)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	_, err = tx.Exec(ctx, `
+		INSERT INTO conversion_sweep (account, position, at, touch, leads)
+		SELECT account, min(position), '-infinity', 0, 0 FROM (`+schema.WonSince("")+`) AS changed GROUP BY account
+		    ON CONFLICT (account) DO UPDATE SET at = EXCLUDED.at, touch = EXCLUDED.touch, leads = EXCLUDED.leads`,
+		max(s.position, s.settings), end)
+	if err != nil {
 		return false, err
 	}
-	rows, err := tx.Query(ctx, schema.ChangedSince(""), state.position, next.position, "")
+	rows, err := tx.Query(ctx, schema.ChangedSince(""), s.position, end, "")
 	if err != nil {
 		return false, err
 	}
@@ -120,50 +141,92 @@ func buildConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	slices.Sort(leads) // so that rows with near times are written together
-	for part := range slices.Chunk(leads, conversionLeads) {
-		if err := rebuildConversions(ctx, tx, part); err != nil {
-			return false, err
-		}
-	}
-	return more || next.account != "" || next.position < end, next.save(ctx, tx)
-}
-
-// leadsStaged selects the leads of account $1, after lead $2, that may ever have been at a won stage.
-func leadsStaged(place string) string {
-	return `
-	SELECT lead_id FROM ` + place + `lead_change WHERE account = $1 AND stage <> '' AND lead_id > $2
-	 UNION
-	SELECT lead_id FROM ` + place + `conversion WHERE account = $1 AND lead_id > $2
-	 UNION
-	SELECT lead_id FROM ` + place + `touch WHERE account = $1 AND lead_id > $2 AND kind = 'created'
-	   AND stage IN (SELECT jsonb_array_elements_text(stages) FROM ` + place + `won_stages WHERE account = $1)
-	   AND EXISTS (SELECT FROM ` + place + `won_stages f, ` + place + `won_stages w WHERE f.account = $1 AND w.account = $1 AND w.stages ? f.first)
-	 ORDER BY lead_id LIMIT ` // the limit follows
-}
-
-// sweep rebuilds the conversions of some leads of an account whose won stages changed.
-func (s conversionState) sweep(ctx context.Context, tx pgx.Tx) error {
-	leads, err := stagedLeads(ctx, tx, "", s.account, s.lead)
-	if err != nil {
-		return err
-	}
 	if err := rebuildConversions(ctx, tx, leads); err != nil {
-		return err
+		return false, err
 	}
-	if len(leads) < conversionLeads {
-		return conversionState{position: s.position}.save(ctx, tx)
-	}
-	s.lead = leads[len(leads)-1]
-	return s.save(ctx, tx)
+	s.position = end
+	return more, s.save(ctx, tx)
 }
 
-func stagedLeads(ctx context.Context, tx pgx.Tx, place, account, after string) ([]string, error) {
-	rows, err := tx.Query(ctx, leadsStaged(place)+strconv.Itoa(conversionLeads), account, after)
+// sweepConversions rebuilds the conversions of some leads of an account whose won stages changed, that of which the fewest leads have
+// been passed. It reports whether there was one.
+func sweepConversions(ctx context.Context, tx pgx.Tx) (swept bool, err error) {
+	var account string
+	var after touchCursor
+	err = tx.QueryRow(ctx, `SELECT account, at, touch FROM conversion_sweep ORDER BY leads, account LIMIT 1`).Scan(&account, &after.at, &after.position)
 	if err != nil {
-		return nil, err
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
+		return false, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	page, err := readLeads(ctx, tx, "", account, after)
+	if err != nil {
+		return false, err
+	}
+	if err := rebuildConversions(ctx, tx, page.won); err != nil {
+		return false, err
+	}
+	if page.end {
+		_, err = tx.Exec(ctx, `DELETE FROM conversion_sweep WHERE account = $1`, account)
+		return true, err
+	}
+	_, err = tx.Exec(ctx, `UPDATE conversion_sweep SET at = $2, touch = $3, leads = leads + $4 WHERE account = $1`,
+		account, page.last.at, page.last.position, page.created)
+	return true, err
+}
+
+// touchCursor is a place in an account's touches, in the order of the index touch_at.
+type touchCursor struct {
+	at       pgtype.Timestamptz
+	position int64
+}
+
+// beforeTouches is before all touches.
+var beforeTouches = touchCursor{at: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
+
+// leadPage has the leads that some touches of an account created.
+type leadPage struct {
+	created int64
+	won     []string // those that were ever at a stage that counts as a conversion, or did
+	last    touchCursor
+	end     bool // there are no touches after last
+}
+
+// readLeads reads the leads that the sweptTouches touches after a cursor created.
+func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touchCursor) (p leadPage, err error) {
+	settings, err := schema.WonStages(ctx, tx, place, account)
+	if err != nil {
+		return p, err
+	}
+	won := event.DefaultWonStages() // which are their own folds
+	for _, setting := range settings[account] {
+		won = append(won, setting.Stages...)
+	}
+	rows, err := tx.Query(ctx, `
+		WITH page AS MATERIALIZED (
+		     SELECT lead_id, kind, stage, at, position FROM `+place+`touch
+		      WHERE account = $1 AND (at, position) > ($2, $3) ORDER BY at, position LIMIT $4)
+		SELECT lead_id, at, position, kind = 'created', stage = ANY ($5) OR EXISTS (
+		       SELECT FROM `+place+`lead_change c WHERE c.lead_id = page.lead_id AND c.stage = ANY ($5) OFFSET 0)
+		  FROM page ORDER BY at, position`, account, after.at, after.position, sweptTouches, won)
+	if err != nil {
+		return p, err
+	}
+	var lead string
+	var created, ever bool
+	read := 0
+	_, err = pgx.ForEachRow(rows, []any{&lead, &p.last.at, &p.last.position, &created, &ever}, func() error {
+		if read++; created {
+			p.created++
+		}
+		if created && ever {
+			p.won = append(p.won, lead)
+		}
+		return nil
+	})
+	p.end = read < sweptTouches
+	return p, err
 }
 
 // conversionKeys are in the order of their columns in conversionColumns.
@@ -175,16 +238,22 @@ var conversionColumns = []string{
 	"lead_id", "since", "until", "account", "at", "value", "touches", "source", "medium", "campaign", "utm_source", "intake", "credential",
 }
 
-// rebuildConversions rebuilds all rows of leads.
+// rebuildConversions rebuilds all rows of leads, so that rows with near times are written together.
 func rebuildConversions(ctx context.Context, tx pgx.Tx, leads []string) error {
-	if err := deleteLeads(ctx, tx, "conversion", leads); err != nil || len(leads) == 0 {
-		return err
+	slices.Sort(leads)
+	for part := range slices.Chunk(leads, conversionLeads) {
+		if err := deleteLeads(ctx, tx, "conversion", part); err != nil {
+			return err
+		}
+		made, err := conversionRows(ctx, tx, "", part)
+		if err != nil {
+			return err
+		}
+		if err := made.insert(ctx, tx, "conversion", conversionColumns...); err != nil {
+			return err
+		}
 	}
-	made, err := conversionRows(ctx, tx, "", leads)
-	if err != nil {
-		return err
-	}
-	return made.insert(ctx, tx, "conversion", conversionColumns...)
+	return nil
 }
 
 // conversionRows builds all rows of leads.
@@ -254,43 +323,19 @@ func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit i
 	if err != nil {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, `CREATE TEMPORARY TABLE made_conversion (LIKE `+place+`conversion) ON COMMIT DROP`); err != nil {
+	if err := buildAllConversions(ctx, tx, place); err != nil {
 		return nil, err
-	}
-	accounts, err := tx.Query(ctx, `SELECT DISTINCT account FROM `+place+`touch WHERE account <> $1`, state.account)
-	if err != nil {
-		return nil, err
-	}
-	names, err := pgx.CollectRows(accounts, pgx.RowTo[string])
-	if err != nil {
-		return nil, err
-	}
-	for _, account := range names {
-		for after := ""; ; {
-			leads, err := stagedLeads(ctx, tx, place, account, after)
-			if err != nil {
-				return nil, err
-			}
-			made, err := conversionRows(ctx, tx, place, leads)
-			if err != nil {
-				return nil, err
-			}
-			if err := made.insert(ctx, tx, "made_conversion", conversionColumns...); err != nil {
-				return nil, err
-			}
-			if len(leads) < conversionLeads {
-				break
-			}
-			after = leads[len(leads)-1]
-		}
 	}
 	rows, err := tx.Query(ctx, `
 		WITH changed AS (`+schema.ChangedSince(place)+`)
 		SELECT lead_id, since, CASE WHEN l.lead_id IS NULL THEN 'is missing' WHEN m.lead_id IS NULL THEN 'is not from the log' ELSE 'does not match its touches' END
 		  FROM `+place+`conversion l FULL JOIN made_conversion m USING (lead_id, since)
 		 WHERE l IS DISTINCT FROM m AND lead_id NOT IN (SELECT lead_id FROM changed)
-		   AND coalesce(l.account, m.account) NOT IN (SELECT account FROM (`+schema.WonSince(place)+`) AS settings UNION ALL SELECT $5::text)
-		 ORDER BY lead_id, since LIMIT $4`, state.position, int64(attribution.Forever), "", limit, state.account)
+		   AND coalesce(l.account, m.account) NOT IN (
+		       SELECT account FROM `+place+`conversion_sweep
+		        UNION ALL
+		       SELECT account FROM (`+schema.WonSince(place)+`) AS settings WHERE position > $5)
+		 ORDER BY lead_id, since LIMIT $4`, state.position, int64(attribution.Forever), "", limit, state.settings)
 	if err != nil {
 		return nil, err
 	}
@@ -300,4 +345,43 @@ func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit i
 		err = row.Scan(&lead, &since, &what)
 		return projection.Difference{Table: "conversion", Key: fmt.Sprintf("%s %d", lead, since), What: what}, err
 	})
+}
+
+// buildAllConversions builds the conversions of all leads in a temporary table, made_conversion.
+func buildAllConversions(ctx context.Context, tx pgx.Tx, place string) error {
+	if _, err := tx.Exec(ctx, `CREATE TEMPORARY TABLE made_conversion (LIKE `+place+`conversion) ON COMMIT DROP`); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, pageByIndex); err != nil {
+		return err
+	}
+	for account := ""; ; {
+		var next *string
+		err := tx.QueryRow(ctx, `SELECT min(account) FROM `+place+`touch WHERE account > $1`, account).Scan(&next)
+		if err != nil {
+			return err
+		}
+		if next == nil {
+			break
+		}
+		account = *next
+		for after, end := beforeTouches, false; !end; {
+			page, err := readLeads(ctx, tx, place, account, after)
+			if err != nil {
+				return err
+			}
+			made, err := conversionRows(ctx, tx, place, page.won)
+			if err != nil {
+				return err
+			}
+			if err := made.insert(ctx, tx, "made_conversion", conversionColumns...); err != nil {
+				return err
+			}
+			after, end = page.last, page.end
+		}
+	}
+	_, err := tx.Exec(ctx, `
+		SET LOCAL enable_seqscan TO DEFAULT; SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
+		ANALYZE made_conversion (lead_id, since)`)
+	return err
 }

@@ -36,7 +36,7 @@ const (
 func (Touch) Name() string { return schema.Touch }
 func (Touch) Version() int { return 2 }
 func (Touch) Tables() []string {
-	return []string{"touch", "touch_personal", "touch_join", "lead_change", "won_stages", conversionTable, conversionStateTable}
+	return []string{"touch", "touch_personal", "touch_join", "lead_change", "won_stages", conversionTable, conversionStateTable, conversionSweepTable}
 }
 func (Touch) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix}}

@@ -127,9 +127,9 @@ func awaitConversions(t *testing.T, w *projectiontest.World) {
 	require.Eventually(t, func() bool {
 		var complete bool
 		err := w.Pool.QueryRow(t.Context(), `
-			SELECT coalesce((SELECT account = '' AND position = (SELECT max(position) FROM (
+			SELECT coalesce((SELECT NOT EXISTS (SELECT FROM views.conversion_sweep) AND position = (SELECT max(position) FROM (
 			           SELECT position FROM views.touch UNION ALL SELECT position FROM views.lead_change UNION ALL
-			           SELECT position FROM views.touch_join UNION ALL SELECT position FROM views.won_stages) AS rows)
+			           SELECT position FROM views.won_stages) AS rows)
 			          FROM views.conversion_state), false)`).Scan(&complete)
 		return err == nil && complete
 	}, time.Minute, 10*time.Millisecond)

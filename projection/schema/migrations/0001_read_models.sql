@@ -321,13 +321,25 @@ COMMENT ON COLUMN views.conversion.source IS 'Of each touch, and so in the colum
 
 CREATE TABLE views.conversion_state (
     position bigint NOT NULL,
-    account  text   COLLATE "C" NOT NULL,
-    lead_id  text   COLLATE "C" NOT NULL,
+    settings bigint NOT NULL,
     CONSTRAINT conversion_state_position PRIMARY KEY (position)
 );
 
 COMMENT ON TABLE views.conversion_state IS 'One row: up to which position conversions are made.';
-COMMENT ON COLUMN views.conversion_state.account IS 'Whose won stages changed there: its leads behind lead_id are still to be made. Empty: none.';
+COMMENT ON COLUMN views.conversion_state.settings IS 'The last of won_stages when the first conversions were made: all rows are made by the settings up to it.';
+
+CREATE TABLE views.conversion_sweep (
+    account  text        COLLATE "C" NOT NULL,
+    position bigint      NOT NULL,
+    at       timestamptz NOT NULL,
+    touch    bigint      NOT NULL,
+    leads    bigint      NOT NULL,
+    CONSTRAINT conversion_sweep_account PRIMARY KEY (account)
+);
+
+COMMENT ON TABLE views.conversion_sweep IS 'Accounts whose won stages changed: conversions of leads that were created after the touch at this time are made by the earlier stages.';
+COMMENT ON COLUMN views.conversion_sweep.position IS 'The first such change. Reports as of an earlier position are complete.';
+COMMENT ON COLUMN views.conversion_sweep.leads IS 'How many leads the sweep has passed.';
 
 COMMENT ON TABLE views.touch_join IS 'Whom the touches of a lead belong to, from a position on: the last row up to a position says it. A lead without a row has its own.';
 
