@@ -122,6 +122,9 @@ func (m Move) moveViews(ctx context.Context, tx pgx.Tx, e epochs) (moved int, er
 		if err := translate(ctx, tx, e); err != nil {
 			return 0, err
 		}
+		if err := rebuildConversions(ctx, tx); err != nil {
+			return 0, err
+		}
 		moved = state.checkpoints
 	}
 	// These checks come last, because a later write to the source would not be detected. A service that made its check just before the lock is

@@ -107,6 +107,28 @@ func TestMove_ViewsBelongToCopy(t *testing.T) {
 	require.Zero(t, again)
 }
 
+// Positions in rows of conversions stayed those of the source.
+func TestMove_BuildsConversionsAgain(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	for range 2 {
+		stream := event.LeadStream(w.NewID())
+		w.Append(t, "acme", stream, event.LeadCreated{Source: "api", LeadFields: event.LeadFields{Status: "new"}})
+		w.Append(t, "acme", stream, event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}})
+	}
+	w.Project(t)
+	require.NoError(t, w.Replay(view.Touch{}).Run(t.Context())) // builds them too
+	require.Len(t, table(t, w, "views.conversion"), 2)
+	_, err := m.Run(t.Context())
+	require.NoError(t, err)
+	require.Len(t, table(t, w, "views.conversion"), 2)
+	require.NoError(t, pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
+		differences, err := view.Touch{}.CompareDerived(t.Context(), tx, "views", 5)
+		require.Empty(t, differences)
+		return err
+	}))
+}
+
 func TestMove_RefusesRunningProjector(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)

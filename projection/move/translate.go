@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // pairs maps the position of each event in the source to that in the copy. It is a temporary table, for logs of any length.
@@ -53,8 +54,8 @@ func (p *pairs) end(ctx context.Context) error {
 // translated is the copy's position of the last event at or before a position of the source. A checkpoint may lie between two events.
 const translated = `coalesce((SELECT target FROM pg_temp.pair WHERE source <= %s ORDER BY source DESC LIMIT 1), 0)`
 
-// Positions in the views are in columns of that name. Deliveries keep their positions, because bodies contain them and must be the same at
-// every attempt.
+// Positions in the views are in columns of that name, except for conversions, which are built again. Deliveries keep their positions, because
+// bodies contain them and must be the same at every attempt.
 const tablesWithPositions = `
 	SELECT c.table_schema, c.table_name FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
 	 WHERE c.table_schema = 'views' AND c.column_name = 'position' AND t.table_type = 'BASE TABLE' AND c.table_name <> 'checkpoint'
@@ -114,4 +115,13 @@ func moveRows(ctx context.Context, tx pgx.Tx, table string) error {
 		}
 	}
 	return nil
+}
+
+// rebuildConversions builds the rows of conversions again, whose encoded touches have positions.
+func rebuildConversions(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `SET LOCAL search_path TO views; DELETE FROM conversion; DELETE FROM conversion_state; DELETE FROM conversion_sweep`)
+	for work := (view.Touch{}).Maintenance(); err == nil && work.Pending(); {
+		err = work.Run(ctx, tx)
+	}
+	return err
 }
