@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -561,11 +562,32 @@ func (r Replay) openIndexing(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// finishCopy creates statistics and indexes, which only readers need. Tables are analyzed first, because ANALYZE and CREATE INDEX block
-// each other.
+// finishCopy creates statistics and indexes, which only readers need, and fills the derived tables of a copy that replaces the live view.
+// Those of a kept copy stay empty.
 func (b *builder) finishCopy(ctx context.Context) error {
+	m, maintains := b.projector.(Maintainer)
+	if !maintains {
+		return b.finishTables(ctx, b.projector.Tables())
+	}
+	derived := m.DerivedTables()
+	folded := slices.DeleteFunc(b.projector.Tables(), func(table string) bool { return slices.Contains(derived, table) })
+	if err := b.finishTables(ctx, folded); err != nil {
+		return err
+	}
+	if b.Into == "" {
+		for work := m.Maintenance(); work.Pending(); {
+			if err := pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error { return work.Run(ctx, tx) }); err != nil {
+				return err
+			}
+		}
+	}
+	return b.finishTables(ctx, derived)
+}
+
+// finishTables creates statistics and indexes of tables. Tables are analyzed first, because ANALYZE and CREATE INDEX block each other.
+func (b *builder) finishTables(ctx context.Context, tables []string) error {
 	var indexes []string
-	for _, table := range b.projector.Tables() {
+	for _, table := range tables {
 		if _, err := b.conn.Exec(ctx, `ANALYZE `+pgx.Identifier{b.schema, table}.Sanitize()); err != nil {
 			return err
 		}

@@ -145,7 +145,7 @@ func TestLeadSearch_RebuiltAfterReplay(t *testing.T) {
 	awaitIndexed(t, w, 600)
 	stop()
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
-	awaitIndexed(t, w, 0)
+	awaitIndexed(t, w, 600)
 	runner := w.Runner(t, view.Lead{})
 	projectiontest.Run(t, runner)
 	awaitIndexed(t, w, 600)
