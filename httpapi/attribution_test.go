@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -130,4 +131,28 @@ func TestAttribution_AsOfIsReproducible(t *testing.T) {
 	s.as(http.MethodGet, after(attribution, erased), "").is(http.StatusOK)
 	require.NoError(t, projection.Replay{URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Touch{}, view.Place{}}}.Run(t.Context()))
 	require.Equal(t, before, reports())
+}
+
+// While conversions of a large account are rebuilt, its reports are the last complete ones. They were refused.
+func TestAttribution_WhileRebuilt(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	s := startOn(t, url, url, nil, withConsole) // nothing builds conversions
+	head, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	pgtest.Exec(t, s.pool, `INSERT INTO views.checkpoint (projector, version, epoch, position, updated_at) VALUES ('touch', 1, '', $1, now())`, int64(head))
+	pgtest.Exec(t, s.pool, `INSERT INTO views.lead_change SELECT -i, $1, 'lead-' || i, now(), 'won', '' FROM generate_series(1, 2001) AS i`, ownAccount)
+	pgtest.Exec(t, s.pool, `INSERT INTO views.conversion_sweep (account, position, at, touch, leads) VALUES ($1, $2, now(), 0, 0)`, ownAccount, int64(head))
+
+	s.request(call{method: http.MethodGet, path: attribution, credential: s.jwt}).is(http.StatusServiceUnavailable)
+	pgtest.Exec(t, s.pool, `INSERT INTO views.conversion_state (position, settings) VALUES ($1, 0)`, int64(head))
+	answer := s.as(http.MethodGet, attribution, "").is(http.StatusOK)
+	require.Equal(t, true, answer.at("data", "rebuilding"))
+	require.Equal(t, float64(head-1), answer.at("data", "asOf"))
+	earlier := s.as(http.MethodGet, attribution+fmt.Sprint("?asOf=", head-1), "").is(http.StatusOK)
+	require.NotContains(t, earlier.raw, "rebuilding")
+
+	b := s.browser().signIn(s.jwt)
+	require.Contains(t, b.get("/console/sources/attribution").body, "Conversions are being rebuilt.")
+	require.Equal(t, http.StatusServiceUnavailable, b.get("/console/sources/attribution.csv").status)
 }

@@ -264,6 +264,23 @@ func (q *conversionQuery) addRows(ctx context.Context, tx pgx.Tx, without []stri
 	return rows.Err()
 }
 
+// ConversionProgress is how much of the conversions is built, of 1: of those up to the end of the log, and of those of accounts whose won
+// stages changed.
+type ConversionProgress struct{ Built, Swept float64 }
+
+// ConversionProgress returns the progress. Less than 1 means that reports of large accounts are as of earlier positions.
+func (r *Reader) ConversionProgress(ctx context.Context) (p ConversionProgress, err error) {
+	err = r.pool.QueryRow(ctx, `
+		WITH built AS MATERIALIZED (SELECT coalesce(max(position), 0) AS position FROM views.conversion_state)
+		SELECT CASE WHEN EXISTS (SELECT FROM views.touch WHERE position > built.position ORDER BY position OFFSET $1)
+		            THEN built.position::float8 / (SELECT max(position) FROM views.touch) ELSE 1 END,
+		       CASE WHEN EXISTS (SELECT FROM views.conversion_sweep)
+		            THEN (SELECT sum(leads) FROM views.conversion_sweep)::float8
+		                 / (SELECT greatest(sum(created), 1) FROM views.source_day WHERE account IN (SELECT account FROM views.conversion_sweep)) ELSE 1 END
+		  FROM built`, lateTouches*r.leadsAtOnce).Scan(&p.Built, &p.Swept)
+	return p, schema.Unavailable(err)
+}
+
 // snapshot runs queries that all see the same rows.
 func (r *Reader) snapshot(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {

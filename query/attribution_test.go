@@ -31,6 +31,7 @@ func manyTouches(t *testing.T, w *projectiontest.World, leads int) (end eventsto
 		INSERT INTO views.lead_change (position, account, lead_id, at, stage, value)
 		SELECT 4 * i + 3, 'acme', 'lead-' || i, '2026-01-02'::timestamptz + i * interval '1 minute',
 		       CASE i % 20 WHEN 0 THEN 'won' WHEN 1 THEN 'sold' ELSE 'contacted' END, '10' FROM generate_series(1, $1::bigint) AS i`, leads)
+	pgtest.Exec(t, w.Pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused) VALUES ('acme', '2026-01-01', 'api', $1, 0, 0)`, leads)
 	return eventstore.Position(4*leads + 3)
 }
 
@@ -91,24 +92,33 @@ func TestAttribution_WhileRebuilt(t *testing.T) {
 		return work.Pending()
 	}
 
+	progress := func() query.ConversionProgress {
+		now, err := reader.ConversionProgress(t.Context())
+		require.NoError(t, err)
+		return now
+	}
+
+	require.Equal(t, query.ConversionProgress{Built: 0, Swept: 1}, progress())
 	_, err := report(end)
 	require.ErrorIs(t, err, query.ErrBehind, "there are none yet")
-	last := eventstore.Position(0)
-	for work = (view.Touch{}).Maintenance(); build(40_000); {
-		answer := check(end)
-		require.Greater(t, answer.AsOf, last)
-		last = answer.AsOf
+	built := 0.0
+	for work = (view.Touch{}).Maintenance(); build(40_000); built = progress().Built {
+		require.Greater(t, check(end).AsOf, eventstore.Position(built*float64(end)))
+		require.Greater(t, progress().Built, built)
 	}
-	require.Positive(t, last)
+	require.Positive(t, built)
+	require.Equal(t, query.ConversionProgress{Built: 1, Swept: 1}, progress())
 	require.Equal(t, "300.000000", check(end).Total.Conversions)
 
 	changed := end + 1
 	wonStages(t, w, changed, `["won", "sold"]`)
 	require.Equal(t, changed-1, check(changed).AsOf)
-	steps := 0
+	steps, swept := 0, 0.0
 	for work = (view.Touch{}).Maintenance(); build(5000) && check(changed).Rebuilding; steps++ {
 		require.Equal(t, changed-1, check(changed).AsOf)
 		require.False(t, check(1000).Rebuilding, "an earlier position")
+		require.Greater(t, progress().Swept, swept)
+		swept = progress().Swept
 		if steps == 2 { // changes meanwhile do not wait
 			pgtest.Exec(t, w.Pool, `
 				INSERT INTO views.lead_change SELECT $1, account, lead_id, at, 'lost', '' FROM views.lead_change WHERE position = 83`, int64(changed+1))

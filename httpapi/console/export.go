@@ -125,6 +125,9 @@ func (v *visit) exportAttribution() (screen, error) {
 		return screen{}, cmp.Or(err, p.wrong.Err())
 	}
 	report, err := v.Query.Attribution(v.ctx, v.identity.Account, filter)
+	if report.Rebuilding { // the file would not say so
+		err = query.ErrBehind
+	}
 	return sent(v, p, export.Attribution(), sequence(report.Rows, err))
 }
 

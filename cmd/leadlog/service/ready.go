@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/query"
 )
 
 // readyTimeout is how long a probe waits for a database.
@@ -39,7 +41,7 @@ func (a *App) ready(ctx context.Context) []httpapi.Component {
 	if a.draining.Load() {
 		components = append(components, httpapi.Component{Name: "service", Detail: "is about to stop"})
 	}
-	components = append(append(components, projections(all)...), filters(a.courier.Backlog(ctx)))
+	components = append(append(components, projections(all)...), filters(a.courier.Backlog(ctx)), conversions(a.reader.ConversionProgress(ctx)))
 	return append(components, a.logTreeReady(ctx)...)
 }
 
@@ -56,6 +58,20 @@ func filters(waiting delivery.Backlog, err error) httpapi.Component {
 		component.Alarm = waiting.OldestDeferred > alarmDelay
 		component.Detail = fmt.Sprintf("%d events wait because the filters of their accounts cost much, the oldest for %s",
 			waiting.Deferred, waiting.OldestDeferred.Round(time.Second))
+	}
+	return component
+}
+
+// conversions reports how far the conversions of large accounts are rebuilt. They have the figures of an earlier position until then.
+func conversions(progress query.ConversionProgress, err error) httpapi.Component {
+	component := httpapi.Component{Name: "conversions", Ready: true}
+	switch {
+	case err != nil:
+		component.Detail = "not known"
+	case progress.Built < 1:
+		component.Detail = fmt.Sprintf("rebuilding: %.0f %% of the log", math.Floor(100*progress.Built))
+	case progress.Swept < 1:
+		component.Detail = fmt.Sprintf("rebuilding after a change of won stages: %.0f %%", math.Floor(100*progress.Swept))
 	}
 	return component
 }

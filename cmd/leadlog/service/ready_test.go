@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/query"
 )
 
 func TestReady_Projections(t *testing.T) {
@@ -33,4 +34,20 @@ func TestReady_Filters(t *testing.T) {
 		Name: "webhook filters", Ready: true, Alarm: true,
 		Detail: "7 events wait because the filters of their accounts cost much, the oldest for 1m15s",
 	}, filters(delivery.Backlog{Deferred: 7, OldestDeferred: 75 * time.Second}, nil))
+}
+
+func TestReady_RebuiltConversions(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]struct {
+		progress query.ConversionProgress
+		err      error
+	}{
+		"":                            {query.ConversionProgress{Built: 1, Swept: 1}, nil},
+		"rebuilding: 0 % of the log":  {query.ConversionProgress{Built: 0, Swept: 0.5}, nil},
+		"rebuilding: 99 % of the log": {query.ConversionProgress{Built: 0.9999, Swept: 1}, nil},
+		"not known":                   {query.ConversionProgress{}, errors.New("no answer")},
+		"rebuilding after a change of won stages: 43 %": {query.ConversionProgress{Built: 1, Swept: 0.435}, nil},
+	} {
+		require.Equal(t, httpapi.Component{Name: "conversions", Ready: true, Detail: want}, conversions(c.progress, c.err))
+	}
 }
