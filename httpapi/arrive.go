@@ -55,13 +55,19 @@ func arriving(x *exchange) error {
 }
 
 // byIntake decides by the cached intake. An outcome that no append has confirmed is decided again if the intake has changed since it was
-// cached: a rotated secret, a deleted intake and a removed origin are refused by every process at once.
+// cached: a rotated secret, a deleted intake and a removed origin are refused by every process at once. A wrong proof or origin is counted
+// first: beyond the limit of the address, the error is a limitError, and the log is not read.
 func (x *exchange) byIntake(decide func() (confirmed bool, err error)) error {
 	const attempts = 4
 	for range attempts {
 		confirmed, err := decide()
 		if confirmed || !unconfirmed(err) {
 			return err
+		}
+		if errors.Is(err, intake.ErrProof) || errors.Is(err, errOrigin) {
+			if limited := x.takeProof(); limited != nil {
+				return limited
+			}
 		}
 		latest, failed := x.Directory.ConfirmIntake(x.ctx, x.intake.ID)
 		if failed != nil {
@@ -89,36 +95,46 @@ type arrivalAnswer struct {
 
 // receiveArrival answers a post to an intake.
 func (x *exchange) receiveArrival() (answer, error) {
-	leave, err := x.enterArrivals()
-	if err != nil {
-		return answer{}, err
-	}
-	defer leave()
 	if x.intake.State.Settings.Kind == intake.Form {
 		return x.receiveForm()
 	}
-	if left := x.senders.Left(x.sender(), x.senderLimit()); x.senderLimit().Rate > 0 && !left.Allowed {
-		return answer{}, x.tooMany(left) // before the body is read
-	}
-	body, err := x.arrivalBody()
-	if err != nil {
-		return answer{}, err
-	}
-	var received command.ArrivalReceived
-	err = x.byIntake(func() (bool, error) {
-		received, err = x.receive(body)
-		return err == nil, err
-	})
+	received, err := x.receiveProven()
 	if errors.Is(err, intake.ErrProof) {
 		x.metrics.arrivals.WithLabelValues(x.intake.State.Settings.Kind, "unproven").Inc()
-		if err := x.takeProof(); err != nil {
-			return answer{}, err
-		}
 	}
 	if err != nil {
 		return answer{}, err
 	}
 	return answer{position: received.Position, body: arrivalAnswer{Success: true, ArrivalID: received.ID}}, nil
+}
+
+// receiveProven receives a post with a proof. Its body is read once nothing in its headers is a reason to refuse it.
+func (x *exchange) receiveProven() (received command.ArrivalReceived, err error) {
+	if left := x.senders.Left(x.sender(), x.senderLimit()); x.senderLimit().Rate > 0 && !left.Allowed {
+		return received, x.tooMany(left)
+	}
+	if err := x.byIntake(x.checkHeaders); err != nil {
+		return received, err
+	}
+	body, err := x.arrivalBody()
+	if err != nil {
+		return received, err
+	}
+	err = x.byIntake(func() (bool, error) {
+		received, err = x.receive(body)
+		return err == nil, err
+	})
+	return received, err
+}
+
+// checkHeaders checks the proof in the headers of a post. If it depends on the body, the address must not have sent too many wrong ones.
+// The errors are intake.ErrProof and a limitError.
+func (x *exchange) checkHeaders() (confirmed bool, err error) {
+	proven, err := intake.VerifyHeaders(x.intake.State.Settings, x.intake.Secrets, x.r.Header.Get, x.Now())
+	if err == nil && !proven {
+		err = x.proofsLeft()
+	}
+	return err == nil, err // an append confirms it
 }
 
 // receive verifies the proof of a post, and appends the arrival and its outcome.
@@ -224,21 +240,16 @@ func (x *exchange) arrivalBody() ([]byte, error) {
 	return body, err
 }
 
-// enterArrivals counts the request among those at intakes, until leave is called. The error is a limitError or errOverloaded.
-func (x *exchange) enterArrivals() (leave func(), err error) {
-	return x.load.arrivals.of(x.caller.Account).enter()
-}
-
 // sender is the key of the quota of one address at the intake: one for posts, and one for page views.
 func (x *exchange) sender() string {
-	return x.kind.Policy() + " " + x.intake.ID + " " + addressBlock(x.client)
+	return x.kind.Policy() + " " + x.intake.ID + " " + x.address()
 }
 
 // senderLimit limits the requests of one address to the intake, with bursts of one second. It is derived from the intake's own limit or,
 // without one and for page views, from the account's. The zero Limit is none.
 func (x *exchange) senderLimit() quota.Limit {
 	own := x.intake.State.Settings.RateLimit
-	if own == nil || x.kind == quota.Activity {
+	if own == nil || x.kind == quota.PageView {
 		return x.limit().Limit
 	}
 	return quota.LimitOf(own, new(int(min(math.Ceil(*own), math.MaxInt32))), 0, 0)
@@ -319,6 +330,9 @@ func (x *exchange) answerChallenge() (answer, error) {
 		x.w.Header().Set("Allow", http.MethodPost)
 		return answer{}, errWrongMethod
 	}
+	if err := x.proofsLeft(); err != nil {
+		return answer{}, err
+	}
 	latest, err := x.Directory.ConfirmIntake(x.ctx, x.intake.ID) // without an append, only this confirms the token
 	if err != nil {
 		return answer{}, err
@@ -347,11 +361,6 @@ func (x *exchange) recordPageView() (answer, error) {
 	if x.intake.State.Settings.Kind != intake.Form {
 		return answer{}, intake.ErrNotFound
 	}
-	leave, err := x.enterArrivals()
-	if err != nil {
-		return answer{}, err
-	}
-	defer leave()
 	if err := x.byIntake(x.checkOrigin); err != nil {
 		return answer{}, err
 	}

@@ -54,7 +54,8 @@ type Options struct {
 	Quotas quota.Lender
 
 	// MaxRequests bounds the requests in flight, BodyBytes the memory of their bodies, and BatchBytes that of batches. One account
-	// may use three quarters of the requests and half of the bytes. Beyond that the answer is 503. 0 is a default.
+	// may use three quarters of the requests and half of the bytes. Beyond that the answer is 503. Intakes have half as many requests and a
+	// quarter of the bytes, in addition. 0 is a default.
 	MaxRequests           int
 	BodyBytes, BatchBytes int64
 	// LivePages bounds the console's pages that are kept up to date, an account to half of them. 0 is a default.

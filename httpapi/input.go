@@ -83,7 +83,7 @@ func (x *exchange) readBodyUpTo(most int64, tooLarge error) ([]byte, error) {
 	if x.r.ContentLength > most {
 		return nil, tooLarge
 	}
-	body, err := io.ReadAll(countedBody{x, http.MaxBytesReader(x.w, x.r.Body, most)})
+	body, err := x.readAll(countedBody{x, http.MaxBytesReader(x.w, x.r.Body, most)})
 	if err != nil {
 		if err = bodyError(err); errors.Is(err, errTooLarge) {
 			err = tooLarge
@@ -91,6 +91,15 @@ func (x *exchange) readBodyUpTo(most int64, tooLarge error) ([]byte, error) {
 		return nil, err
 	}
 	return body, nil
+}
+
+func (x *exchange) readAll(body countedBody) ([]byte, error) {
+	if !x.kind.AtIntake() {
+		return io.ReadAll(body)
+	}
+	paced := newPacedBody(body)
+	defer paced.close()
+	return io.ReadAll(paced)
 }
 
 // bodyError returns the error to answer when a body could not be read to its end.

@@ -200,7 +200,7 @@ func (x *exchange) takeGuess() error { return x.allow(x.takeFromAddress("guess")
 // guessesLeft returns the error of takeGuess without counting anything. It bounds requests to the sign-in provider, which only answers
 // whether a code is valid.
 func (x *exchange) guessesLeft() error {
-	return x.allow(x.failures.Left("guess "+addressBlock(x.client), failureLimit))
+	return x.allow(x.failures.Left("guess "+x.address(), failureLimit))
 }
 
 // takeLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up by tokens that
@@ -220,12 +220,17 @@ func (x *exchange) takeLookup(id string) error {
 	return x.allow(used)
 }
 
-// proofLimit bounds how many wrong proofs one address may send. Each may cost a read of the intake's stream.
+// proofLimit bounds how many wrong proofs and origins one address may send to intakes. Each may cost a read of the intake's stream.
 var proofLimit = quota.Limit{Rate: 50, Burst: 1000}
 
-// takeProof counts a wrong proof of a post to an intake against the quota of the client's address. The error is a limitError.
+// takeProof counts a wrong proof or origin against the quota of the client's address. The error is a limitError.
 func (x *exchange) takeProof() error {
-	return x.allow(x.failures.Take("proof "+addressBlock(x.client), proofLimit))
+	return x.allow(x.failures.Take("proof "+x.address(), proofLimit))
+}
+
+// proofsLeft returns the error of takeProof without counting anything.
+func (x *exchange) proofsLeft() error {
+	return x.allow(x.failures.Left("proof "+x.address(), proofLimit))
 }
 
 // allow returns a limitError if the quota of credentials is used up.
@@ -260,7 +265,7 @@ func (x *exchange) takeFromAddress(what string) quota.Use {
 			return left
 		}
 	}
-	used := x.failures.Take(what+" "+addressBlock(x.client), failureLimit)
+	used := x.failures.Take(what+" "+x.address(), failureLimit)
 	for _, n := range networks {
 		if used.Allowed {
 			x.failures.Take(n.key, n.limit)
@@ -285,10 +290,10 @@ const (
 
 // load counts the work of the process, so that further work is refused before it takes memory.
 type load struct {
-	requests budget // in flight
-	arrivals budget // requests in flight at intakes, which anyone may post to
-	bodies   budget // bytes read from the bodies of requests in flight
+	requests budget // in flight, except those at intakes
+	bodies   budget // bytes read from the bodies of these requests
 	batches  budget // bytes that batches may hold of their bodies
+	arrivals intakeLoad
 	waiting  budget // requests that wait for a view to reach a position
 	pages    budget // of the console that are kept up to date
 	exports  budget // of the API and the console
@@ -303,8 +308,8 @@ func newLoad(o Options) *load {
 	exports, streams := cmp.Or(int64(o.Exports), defaultExports), cmp.Or(int64(o.Streams), defaultStreams)
 	return &load{
 		requests: newBudget(requests, requests-requests/4), // more than may wait, so that an account whose reads wait can still capture
-		arrivals: newBudget(max(requests/2, 1), max(requests/8, 1)),
 		bodies:   newBudget(bodies, max(bodies/2, 2*maxBody)),
+		arrivals: newIntakeLoad(requests/2, max(bodies/4, 4*maxArrival)),
 		batches:  newBudget(batches, max(batches/2, 2*batchBytes)),
 		waiting:  newBudget(requests, max(requests/2, 1)),
 		pages:    newBudget(pages, max(pages/2, 1)),
@@ -315,17 +320,17 @@ func newLoad(o Options) *load {
 	}
 }
 
-// budget bounds how much of a resource all requests together use, and how much of it one account uses: an account with slow
-// clients must not keep the others out.
+// budget bounds how much of a resource all requests together use, and how much of it one holder uses, which is mostly an account: an
+// account with slow clients must not keep the others out.
 type budget struct {
-	max, perAccount int64
-	mu              sync.Mutex
-	used            int64
-	byAccount       map[string]int64
+	max, perHolder int64
+	mu             sync.Mutex
+	used           int64
+	byHolder       map[string]int64
 }
 
-func newBudget(most, perAccount int64) budget {
-	return budget{max: most, perAccount: perAccount, byAccount: map[string]int64{}}
+func newBudget(most, perHolder int64) budget {
+	return budget{max: most, perHolder: perHolder, byHolder: map[string]int64{}}
 }
 
 // inUse returns how much all requests use.
@@ -335,7 +340,7 @@ func (b *budget) inUse() int64 {
 	return b.used
 }
 
-// take takes n, unless less is left. It is for a request whose account is not known yet.
+// take takes n, unless less is left. It is for a request whose holder is not known yet.
 func (b *budget) take(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -352,13 +357,13 @@ func (b *budget) release(n int64) {
 	b.used -= n
 }
 
-// of returns an account's share of the budget.
-func (b *budget) of(account string) share { return share{b, account} }
+// of returns a holder's share of the budget.
+func (b *budget) of(holder string) share { return share{b, holder} }
 
-// share is one account's part of a budget.
+// share is one holder's part of a budget.
 type share struct {
 	*budget
-	account string
+	holder string
 }
 
 // take takes n of the share and of the budget, unless less is left of either.
@@ -378,26 +383,26 @@ func (s share) release(n int64) {
 	s.budget.release(n)
 }
 
-// charge assigns bytes that were already taken from the budget to the account, unless its share is used up.
+// charge assigns what was already taken from the budget to the holder, unless its share is used up.
 func (s share) charge(n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byAccount[s.account]+n > s.perAccount {
+	if s.byHolder[s.holder]+n > s.perHolder {
 		return false
 	}
-	s.byAccount[s.account] += n
+	s.byHolder[s.holder] += n
 	return true
 }
 
 func (s share) credit(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byAccount[s.account] -= n; s.byAccount[s.account] == 0 {
-		delete(s.byAccount, s.account)
+	if s.byHolder[s.holder] -= n; s.byHolder[s.holder] == 0 {
+		delete(s.byHolder, s.holder)
 	}
 }
 
-// enter takes one until leave is called. The error is a limitError if the account's share is used up, and errOverloaded if the budget is.
+// enter takes one until leave is called. The error is a limitError if the holder's share is used up, and errOverloaded if the budget is.
 func (s share) enter() (leave func(), err error) {
 	if !s.charge(1) {
 		return nil, limitError{retryBehind}
@@ -409,8 +414,11 @@ func (s share) enter() (leave func(), err error) {
 	return func() { s.release(1) }, nil
 }
 
-// beginRequest counts the request as in flight until end is called. The error is errOverloaded.
-func (x *exchange) beginRequest() (end func(), err error) {
+// beginRequest counts the request as in flight until end is called. The error is errOverloaded or, at an intake, a limitError.
+func (x *exchange) beginRequest(kind quota.Kind) (end func(), err error) {
+	if kind.AtIntake() {
+		return x.beginArrival()
+	}
 	if !x.load.requests.take(1) {
 		return nil, errOverloaded
 	}
@@ -426,6 +434,17 @@ func (x *exchange) beginRequest() (end func(), err error) {
 	}, nil
 }
 
+// chargeRequest counts the request against the share of its account or intake. The error is errOverloaded or, at an intake, a limitError.
+func (x *exchange) chargeRequest(kind quota.Kind) error {
+	if kind.AtIntake() {
+		return x.chargeArrival()
+	}
+	if x.charged = x.load.requests.of(x.caller.Account).charge(1); !x.charged {
+		return errOverloaded
+	}
+	return nil
+}
+
 // countedBody is the request's body. Its bytes count against the budget from when they are received, whatever Content-Length
 // announces, until the request ends.
 type countedBody struct {
@@ -435,11 +454,24 @@ type countedBody struct {
 
 func (b countedBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	if n > 0 && !b.x.load.bodies.of(b.x.caller.Account).take(int64(n)) {
+	if n > 0 && !b.x.hold(int64(n)) {
 		return n, errOverloaded
 	}
-	b.x.held += int64(n)
 	return n, err
+}
+
+// hold counts bytes of the body, unless the budget has none left for them.
+func (x *exchange) hold(n int64) bool {
+	held := false
+	if x.kind.AtIntake() {
+		held = x.load.arrivals.bodies.take(x.address(), x.intake.ID, n)
+	} else {
+		held = x.load.bodies.of(x.caller.Account).take(n)
+	}
+	if held {
+		x.held += n
+	}
+	return held
 }
 
 // turns bounds the number of posts that are mapped concurrently: one of each account, and half the number of processors in all. The most

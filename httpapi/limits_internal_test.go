@@ -60,6 +60,34 @@ func TestCredentials_NetworkIsLimited(t *testing.T) {
 	require.False(t, take(network))
 }
 
+// Beyond the limit of wrong proofs, an address causes no read of the log, and no read of a body unless the headers prove the post.
+func TestProofs_LimitPrecedesWork(t *testing.T) {
+	t.Parallel()
+	a := &api{Options: Options{Now: time.Now}, failures: quota.NewLocal(addressesKept, (&clock{noon}).now), metrics: newMetrics(nil)}
+	post := func(settings event.IntakeSettings, authorization string) *exchange {
+		cached := &command.Cached[intake.State]{State: intake.State{Settings: settings}}
+		return &exchange{
+			api: a, r: &http.Request{Header: http.Header{"Authorization": {authorization}}},
+			intake: &command.Intake{Cached: cached, Secrets: intake.Secrets{Secret: "s"}},
+		}
+	}
+	a.failures.Spend("proof "+post(event.IntakeSettings{}, "").address(), proofLimit, proofLimit.Burst)
+	var limited limitError
+	for _, wrong := range []error{intake.ErrProof, errOrigin} {
+		require.ErrorAs(t, post(event.IntakeSettings{}, "").byIntake(func() (bool, error) { return false, wrong }), &limited)
+	}
+	_, err := post(event.IntakeSettings{Kind: intake.GoogleLeadForm}, "").checkHeaders()
+	require.ErrorAs(t, err, &limited)
+	_, err = post(event.IntakeSettings{Kind: intake.MetaLeadAds}, "").answerChallenge()
+	require.ErrorAs(t, err, &limited)
+	bearer := event.IntakeSettings{Kind: intake.Webhook, Signature: &event.IntakeSignature{Scheme: intake.SchemeBearer}}
+	confirmed, err := post(bearer, "Bearer s").checkHeaders()
+	require.NoError(t, err, "a valid secret is not refused for what its address sent")
+	require.True(t, confirmed)
+	_, err = post(bearer, "Bearer x").checkHeaders()
+	require.ErrorIs(t, err, intake.ErrProof)
+}
+
 func TestLoad_RefusalChargesNothing(t *testing.T) {
 	t.Parallel()
 	all := newBudget(2, 2)
@@ -73,7 +101,7 @@ func TestLoad_RefusalChargesNothing(t *testing.T) {
 	require.True(t, own.take(2), "the refused requests hold no budget")
 	require.False(t, own.take(1))
 	own.release(2)
-	require.Empty(t, all.byAccount, "an account without requests has no entry")
+	require.Empty(t, all.byHolder, "an account without requests has no entry")
 }
 
 // Costly mappings of one account do not delay other accounts. Costly mappings of many accounts use a limited number of processors.

@@ -24,7 +24,7 @@ const treeLimit = "tree"
 
 // takeTree counts a read of the tree against the quota of the client's address. The error is a limitError.
 func (x *exchange) takeTree() error {
-	used := x.failures.Take("tree "+addressBlock(x.client), treeReads)
+	used := x.failures.Take("tree "+x.address(), treeReads)
 	if !used.Allowed {
 		x.metrics.limited.WithLabelValues(treeLimit).Inc()
 		return limitError{used.RetryAfter}

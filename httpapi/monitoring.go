@@ -34,14 +34,16 @@ func registerLoad(registry *prometheus.Registry, l *load) {
 		help string
 		of   *budget
 	}{
-		"leadlog_http_requests_in_flight": {"Requests in flight that are limited.", &l.requests},
-		"leadlog_http_body_bytes":         {"Bytes of the bodies of requests in flight.", &l.bodies},
-		"leadlog_http_batch_bytes":        {"Bytes reserved for the bodies of batches in flight.", &l.batches},
-		"leadlog_http_waiting":            {"Requests that wait for a view to reach a position.", &l.waiting},
-		"leadlog_console_live_pages":      {"Live pages of the console.", &l.pages},
-		"leadlog_http_exports":            {"Exports in flight.", &l.exports},
-		"leadlog_http_streams":            {"Requests that read the events of a stream.", &l.streams},
-		"leadlog_http_polls":              {"Requests that wait for events of the change feed.", &l.polls},
+		"leadlog_http_requests_in_flight":   {"Requests in flight that are limited, except those at intakes.", &l.requests},
+		"leadlog_http_body_bytes":           {"Bytes of the bodies of these requests.", &l.bodies},
+		"leadlog_intake_requests_in_flight": {"Requests in flight at intakes.", &l.arrivals.requests.byAddress},
+		"leadlog_intake_body_bytes":         {"Bytes of the bodies of requests in flight at intakes.", &l.arrivals.bodies.byAddress},
+		"leadlog_http_batch_bytes":          {"Bytes reserved for the bodies of batches in flight.", &l.batches},
+		"leadlog_http_waiting":              {"Requests that wait for a view to reach a position.", &l.waiting},
+		"leadlog_console_live_pages":        {"Live pages of the console.", &l.pages},
+		"leadlog_http_exports":              {"Exports in flight.", &l.exports},
+		"leadlog_http_streams":              {"Requests that read the events of a stream.", &l.streams},
+		"leadlog_http_polls":                {"Requests that wait for events of the change feed.", &l.polls},
 	} {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
 			func() float64 { return float64(one.of.inUse()) }))

@@ -144,7 +144,7 @@ type exchange struct {
 	counted   bool              // as a post to the intake
 	html      bool              // a browser shows the answer
 	dryRun    bool
-	charged   bool       // the request counts against its account's share of the requests in flight
+	charged   bool       // the request counts against the share of its account, or intake, of the requests in flight
 	held      int64      // bytes of the body that count against the budget of bodies
 	conn      connection // set once the caller is authenticated
 }
@@ -162,7 +162,7 @@ func (a *api) serve(route route) http.HandlerFunc {
 			w.Header().Set("Connection", "close")
 		}
 		if route.kind != quota.Free { // free routes cost little, and some report the state of an overloaded service
-			end, err := x.beginRequest()
+			end, err := x.beginRequest(route.kind)
 			if err != nil {
 				x.fail(err)
 				return
@@ -190,8 +190,8 @@ func (x *exchange) dispatch(route route) (answer, error) {
 		return answer{}, err
 	}
 	if route.kind != quota.Free {
-		if x.charged = x.load.requests.of(x.caller.Account).charge(1); !x.charged {
-			return answer{}, errOverloaded
+		if err := x.chargeRequest(route.kind); err != nil {
+			return answer{}, err
 		}
 		x.conn = markBusy(x.r)
 	}
@@ -511,7 +511,10 @@ func within(addr netip.Addr, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
-// addressBlock returns the key of a client's quota of failed credentials: an IPv4 address, or the /64 network of an IPv6 address,
+// address returns the key of the limits of the client's address.
+func (x *exchange) address() string { return addressBlock(x.client) }
+
+// addressBlock returns the key of the limits of an address: an IPv4 address, or the /64 network of an IPv6 address,
 // because a host can choose any address of that.
 func addressBlock(addr netip.Addr) string {
 	if addr.Is6() {

@@ -114,7 +114,7 @@ func (a *api) routes() []route {
 		{post, arrivalPath, arriving, quota.Arrival, (*exchange).receiveArrival},
 		{get, arrivalPath, arriving, quota.Arrival, (*exchange).answerChallenge},
 		{options, arrivalPath, arriving, quota.Arrival, (*exchange).answerPreflight},
-		{post, pageViewPath, arriving, quota.Activity, (*exchange).recordPageView},
+		{post, pageViewPath, arriving, quota.PageView, (*exchange).recordPageView},
 		{options, pageViewPath, arriving, quota.Arrival, (*exchange).answerPreflight},
 
 		{get, "/healthz", public, quota.Free, (*exchange).health},

@@ -49,27 +49,44 @@ const (
 // Verify checks the proof of a post over its raw body. Secrets are compared in constant time. The header is a function such as
 // http.Header.Get. The error is ErrProof.
 func Verify(settings event.IntakeSettings, secrets Secrets, header func(name string) string, body []byte, now time.Time) error {
-	proven := false
-	switch settings.Kind {
-	case Form:
-		proven = true // its address is public
-	case GoogleLeadForm:
-		proven = same(memberText(body, googleKey), secrets.Secret)
-	case MetaLeadAds:
-		proven = signed(header(headerMeta), "sha256=", sha256.New, decodeHex, secrets.Signing(), body)
-	case Typeform:
-		proven = signed(header(headerTypeform), "sha256=", sha256.New, decodeBase64, secrets.Secret, body)
-	case Razorpay:
-		proven = signed(header(headerRazorpay), "", sha256.New, decodeHex, secrets.Secret, body)
-	case StandardWebhooks:
-		proven = standardSigned(header, secrets.Secret, body, now)
-	case Webhook:
-		proven = webhookProven(settings.Signature, secrets.Secret, header, body)
-	}
-	if !proven {
+	if proves, ok := readProof(settings, secrets, header, now); !ok || proves != nil && !proves(body) {
 		return ErrProof
 	}
 	return nil
+}
+
+// VerifyHeaders checks what the headers alone prove, before the body is read. Proven is false if the proof depends on the body too. The
+// error is ErrProof.
+func VerifyHeaders(settings event.IntakeSettings, secrets Secrets, header func(name string) string, now time.Time) (proven bool, err error) {
+	proves, ok := readProof(settings, secrets, header, now)
+	if !ok {
+		return false, ErrProof
+	}
+	return proves == nil, nil
+}
+
+// overBody reports whether a body has the proof that was read from the headers.
+type overBody func(body []byte) bool
+
+// readProof reads the proof in the headers. Ok is false if no body has it. A nil function means that every body has it.
+func readProof(settings event.IntakeSettings, secrets Secrets, header func(name string) string, now time.Time) (proves overBody, ok bool) {
+	switch settings.Kind {
+	case Form:
+		return nil, true // its address is public
+	case GoogleLeadForm:
+		return func(body []byte) bool { return same(memberText(body, googleKey), secrets.Secret) }, true
+	case MetaLeadAds:
+		return signed(header(headerMeta), "sha256=", sha256.New, decodeHex, secrets.Signing())
+	case Typeform:
+		return signed(header(headerTypeform), "sha256=", sha256.New, decodeBase64, secrets.Secret)
+	case Razorpay:
+		return signed(header(headerRazorpay), "", sha256.New, decodeHex, secrets.Secret)
+	case StandardWebhooks:
+		return standardSigned(header, secrets.Secret, now)
+	case Webhook:
+		return webhookProof(settings.Signature, secrets.Secret, header)
+	}
+	return nil, false
 }
 
 // Authenticate returns the value of WWW-Authenticate that asks for the proof of an intake; empty when no scheme of HTTP does.
@@ -92,19 +109,21 @@ func same(given, secret string) bool {
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && secret != ""
 }
 
-// signed reports whether a header has the HMAC of the body.
-func signed(header, prefix string, algorithm func() hash.Hash, decode func(string) ([]byte, error), secret string, body []byte) bool {
+// signed is the proof of a header with the HMAC of the body.
+func signed(header, prefix string, algorithm func() hash.Hash, decode func(string) ([]byte, error), secret string) (overBody, bool) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(header), prefix)
-	if !ok || encoded == "" || secret == "" {
-		return false
+	if !ok || secret == "" {
+		return nil, false
 	}
 	signature, err := decode(encoded)
-	if err != nil {
-		return false
-	}
 	mac := hmac.New(algorithm, []byte(secret))
-	_, _ = mac.Write(body) // a hash returns no error
-	return hmac.Equal(signature, mac.Sum(nil))
+	if err != nil || len(signature) != mac.Size() {
+		return nil, false
+	}
+	return func(body []byte) bool {
+		_, _ = mac.Write(body) // a hash returns no error
+		return hmac.Equal(signature, mac.Sum(nil))
+	}, true
 }
 
 func decodeHex(s string) ([]byte, error) { return hex.DecodeString(s) }
@@ -115,39 +134,40 @@ func decodeBase64(s string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(s)
 }
 
-// standardSigned checks a signature of the Standard Webhooks specification (standardwebhooks.com). The header may have several.
-func standardSigned(header func(string) string, secret string, body []byte, now time.Time) bool {
+// standardSigned is the proof of the Standard Webhooks specification (standardwebhooks.com). The header may have several signatures.
+func standardSigned(header func(string) string, secret string, now time.Time) (overBody, bool) {
 	id, timestamp := header("webhook-id"), header("webhook-timestamp")
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil || id == "" || secret == "" {
-		return false
+		return nil, false
 	}
 	if age := now.Sub(time.Unix(seconds, 0)); age > Tolerance || age < -Tolerance {
-		return false
+		return nil, false
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, webhook.SecretPrefix))
 	if err != nil || len(key) == 0 {
-		return false
+		return nil, false
 	}
-	mac := hmac.New(sha256.New, key)
-	_, _ = io.WriteString(mac, id+"."+timestamp+".")
-	_, _ = mac.Write(body)
-	sum := mac.Sum(nil)
+	var signatures [][]byte
 	for field := range strings.FieldsSeq(header("webhook-signature")) {
 		encoded, ok := strings.CutPrefix(field, "v1,")
-		if !ok {
-			continue
-		}
-		if signature, err := base64.StdEncoding.DecodeString(encoded); err == nil && hmac.Equal(signature, sum) {
-			return true
+		if signature, err := base64.StdEncoding.DecodeString(encoded); ok && err == nil && len(signature) == sha256.Size {
+			signatures = append(signatures, signature)
 		}
 	}
-	return false
+	return func(body []byte) bool {
+		mac := hmac.New(sha256.New, key)
+		_, _ = io.WriteString(mac, id+"."+timestamp+".")
+		_, _ = mac.Write(body)
+		sum := mac.Sum(nil)
+		return slices.ContainsFunc(signatures, func(signature []byte) bool { return hmac.Equal(signature, sum) })
+	}, len(signatures) > 0
 }
 
-func webhookProven(s *event.IntakeSignature, secret string, header func(string) string, body []byte) bool {
+// webhookProof is the proof of an intake of kind webhook.
+func webhookProof(s *event.IntakeSignature, secret string, header func(string) string) (proves overBody, ok bool) {
 	if s == nil {
-		return false
+		return nil, false
 	}
 	value := strings.TrimSpace(header(cmp.Or(s.Header, headerAuthorization)))
 	switch s.Scheme {
@@ -156,19 +176,20 @@ func webhookProven(s *event.IntakeSignature, secret string, header func(string) 
 		if s.Encoding == "base64" {
 			decode = decodeBase64
 		}
-		return s.Header != "" && signed(value, s.Prefix, algorithm(s.Algorithm), decode, secret, body)
+		proves, ok = signed(value, s.Prefix, algorithm(s.Algorithm), decode, secret)
+		return proves, ok && s.Header != ""
 	case SchemeBearer:
 		token, ok := credentials(value, "Bearer")
-		return ok && same(token, secret)
+		return nil, ok && same(token, secret)
 	case SchemeBasic:
 		token, ok := credentials(value, "Basic")
 		pair, err := base64.StdEncoding.DecodeString(token)
-		return ok && err == nil && same(string(pair), secret)
+		return nil, ok && err == nil && same(string(pair), secret)
 	case SchemeHeader:
 		token, ok := strings.CutPrefix(value, s.Prefix)
-		return s.Header != "" && ok && same(token, secret)
+		return nil, s.Header != "" && ok && same(token, secret)
 	}
-	return false
+	return nil, false
 }
 
 func algorithm(name string) func() hash.Hash {

@@ -152,6 +152,29 @@ func TestVerify_OnlyItsSecret(t *testing.T) {
 	}
 }
 
+func TestVerifyHeaders_BeforeBody(t *testing.T) {
+	t.Parallel()
+	const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3"
+	for _, all := range []map[string]proof{signers, bearers} {
+		for name, make := range all {
+			settings, header, _ := make(secret, []byte(`{"a": 1}`))
+			_, signer := signers[name]
+			inBody := name == "google_lead_form"
+			proven, err := VerifyHeaders(settings, Secrets{Secret: secret}, header.get, noon)
+			require.NoError(t, err, name)
+			require.Equal(t, !signer && !inBody, proven, name)
+			for _, wrong := range []headers{
+				{}, {"authorization": "Bearer x", "x-key": "k-x"},
+				{"x-sig": "00", "x-hub-signature-256": "sha256=00", "typeform-signature": "sha256=AA==", "x-razorpay-signature": "00", "webhook-signature": "v1,AA=="},
+			} {
+				proven, err = VerifyHeaders(settings, Secrets{Secret: secret}, wrong.get, noon)
+				require.False(t, proven, name)
+				require.Equal(t, inBody, err == nil, name)
+			}
+		}
+	}
+}
+
 func TestVerify_StandardTimestamps(t *testing.T) {
 	t.Parallel()
 	const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3"

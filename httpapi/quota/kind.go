@@ -10,6 +10,7 @@ const (
 	Batch                   // captures leads: one for each line
 	Activity                // records activity of a visitor
 	Arrival                 // is posted to an intake
+	PageView                // records activity of a visitor, posted to an intake
 	Write                   // any other write
 	Read                    // reads views
 	Stream                  // reads the events of a stream
@@ -21,7 +22,7 @@ func (k Kind) Policy() string {
 	switch k {
 	case Capture, Batch:
 		return "capture"
-	case Activity:
+	case Activity, PageView:
 		return "activity"
 	case Arrival:
 		return "arrival"
@@ -35,6 +36,9 @@ func (k Kind) Policy() string {
 
 // Reads reports whether a kind never appends, and so has the larger quota of reads.
 func (k Kind) Reads() bool { return k == Read || k == Stream }
+
+// AtIntake reports whether a kind is posted to the public address of an intake.
+func (k Kind) AtIntake() bool { return k == Arrival || k == PageView }
 
 // Streams reports whether an account may have only a few of a kind under way at a time.
 func (k Kind) Streams() bool { return k == Stream || k == StreamWrite }
