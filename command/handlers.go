@@ -98,6 +98,7 @@ type Handlers struct {
 	random         io.Reader
 	entropy        *ulid.LockedMonotonicReader
 	mappings       *mappingCache
+	turns          *turns
 	samples        *sampleCache
 	recordSlots    *semaphore.Weighted // max samples that are being recorded
 	arrivalSlots   *semaphore.Weighted // max arrivals in flight in all calls of CaptureLeads
@@ -132,7 +133,7 @@ func NewHandlers(o Options) *Handlers {
 	}
 	return &Handlers{
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
-		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](mappingCacheSize), now: o.Now, random: o.Random,
+		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](mappingCacheSize), turns: newTurns(), now: o.Now, random: o.Random,
 		samples: newCache[string, struct{}](sampleCacheSize), recordSlots: semaphore.NewWeighted(notesAtOnce),
 		entropy:      &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		arrivalSlots: semaphore.NewWeighted(maxArrivals), holders: newCache[string, string](holderCacheSize), leads: o.Leads,

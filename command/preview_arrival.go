@@ -32,7 +32,7 @@ type ArrivalPreview struct {
 }
 
 // PreviewArrival maps and parses a post like an arrival, and appends nothing. It does not authenticate the sender. The errors are
-// intake.ErrNotFound, field.Errors for a wrong mapping, and those of the store.
+// intake.ErrNotFound, field.Errors for a wrong mapping, and those of the store and the context.
 func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (preview ArrivalPreview, err error) {
 	if !event.ValidID(cmd.IntakeID) {
 		return preview, intake.ErrNotFound
@@ -65,7 +65,13 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 		headers[name] = []string{value}
 	}
 	cmd.Request.Headers = intake.VisibleHeaders(settings, headers)
-	preview.Mapped, preview.Wrong = mapping.Map(cmd.Request)
+	err = h.Map(ctx, cmd.Account, OwnQueue, func() (cost MapCost) {
+		preview.Mapped, preview.Wrong = mapping.Map(cmd.Request)
+		return cost
+	})
+	if err != nil {
+		return preview, err
+	}
 	if preview.Mapped.Test || preview.Mapped.Skip || preview.Mapped.Honeypot { // the fields do not matter then
 		preview.Wrong = nil
 		return preview, nil

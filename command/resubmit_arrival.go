@@ -209,8 +209,16 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 			return Mapped{}, state.Settings.Source, errNotFetched
 		}
 		mapping, err := h.mapping(a.IntakeID, at, state.Settings)
+		if err != nil {
+			return Mapped{}, "", err
+		}
+		var wrong error
+		err = h.Map(ctx, a.Account, OwnQueue, func() (cost MapCost) {
+			mapped, wrong = mapRaw(mapping, a.Raw)
+			return cost
+		})
 		if err == nil {
-			mapped, err = mapRaw(mapping, a.Raw)
+			err = wrong
 		}
 		return mapped, state.Settings.Source, err
 	}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
@@ -199,19 +198,16 @@ func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, er
 	return received, err
 }
 
-// mapped returns the post as it is kept, and its mapping, computed in the account's turn.
+// mapped returns the post as it is kept, and its mapping, computed in a turn of the intake.
 func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
-	release, err := x.load.mappings.takeWithCooldown(x.ctx, x.caller.Account)
-	if err != nil {
-		return kept, mapped, nil, err
-	}
-	begun := time.Now() // for a duration, so not the configured clock
-	defer func() { release(cooldownAfter(time.Since(begun), len(body), mapped.Steps)) }()
-	mapped, wrong = x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
-	if !mapped.Honeypot {
-		kept = raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(x.intake.State.Settings.Kind, body)))
-	}
-	return kept, mapped, wrong, nil
+	err = x.Commands.Map(x.ctx, x.caller.Account, x.intake.ID, func() command.MapCost {
+		mapped, wrong = x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
+		if !mapped.Honeypot {
+			kept = raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(x.intake.State.Settings.Kind, body)))
+		}
+		return command.MapCost{Bytes: len(body), Steps: mapped.Steps}
+	})
+	return kept, mapped, wrong, err
 }
 
 // raw is the post without its body, proofs and credentials.

@@ -118,10 +118,6 @@ func (g gate) Export(account string) (leave func(), err error) {
 	return g.api.load.exports.of(account).enter()
 }
 
-func (g gate) Map(ctx context.Context, account string) (release func(), err error) {
-	return g.api.load.mappings.take(ctx, account)
-}
-
 func (g gate) TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (query.FilterPreview, error) {
 	x := g.exchange(r)
 	x.caller = caller

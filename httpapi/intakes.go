@@ -197,11 +197,6 @@ func (x *exchange) previewArrival() (answer, error) {
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	release, err := x.load.mappings.take(x.ctx, x.caller.Account)
-	if err != nil {
-		return answer{}, err
-	}
-	defer release()
 	would, err := x.Commands.PreviewArrival(x.ctx, preview)
 	if err != nil {
 		return answer{}, err

@@ -2,19 +2,13 @@ package httpapi
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/netip"
-	"runtime"
 	"strconv"
 	"sync"
-	"time"
 
-	"golang.org/x/sync/semaphore"
-
-	"github.com/leadlog/leadlog/command/expression"
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
@@ -299,7 +293,6 @@ type load struct {
 	exports  budget // of the API and the console
 	streams  budget // requests that read the events of a stream
 	polls    budget // requests that wait for events of the change feed
-	mappings turns  // posts that are mapped
 }
 
 func newLoad(o Options) *load {
@@ -315,7 +308,6 @@ func newLoad(o Options) *load {
 		pages:    newBudget(pages, max(pages/2, 1)),
 		exports:  newBudget(exports, max(exports/2, 1)),
 		streams:  newBudget(streams, max(streams/8, 1)),
-		mappings: newTurns(),
 		polls:    newBudget(min(maxPolls, max(requests/4, 1)), min(maxPolls/8, max(requests/16, 1))),
 	}
 }
@@ -472,76 +464,4 @@ func (x *exchange) hold(n int64) bool {
 		x.held += n
 	}
 	return held
-}
-
-// turns bounds the number of posts that are mapped concurrently: one of each account, and half the number of processors in all. The most
-// costly mapping of the most costly body takes tens of milliseconds of a processor. Captures by the API do not wait for turns.
-type turns struct {
-	all *semaphore.Weighted
-
-	mu  sync.Mutex
-	own map[string]*turn // of accounts that map, or wait to
-}
-
-type turn struct {
-	*semaphore.Weighted
-	users int
-}
-
-func newTurns() turns {
-	return turns{all: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))), own: map[string]*turn{}}
-}
-
-// cooldownAfter returns the pause of an account after a post, by its time, bytes and steps: costly posts together take at most a quarter
-// of a processor. After other posts there is no pause, however long they took on a busy machine.
-func cooldownAfter(took time.Duration, bytes int, steps uint64) time.Duration {
-	if bytes < 64<<10 && steps < expression.CostLimit/10 {
-		return 0
-	}
-	return 3 * took
-}
-
-// take waits for a turn of an account. The error is that of the context.
-func (t *turns) take(ctx context.Context, account string) (release func(), err error) {
-	cooldown, err := t.takeWithCooldown(ctx, account)
-	return func() { cooldown(0) }, err
-}
-
-// takeWithCooldown is like take. The account's next turn begins a cooldown after the release.
-func (t *turns) takeWithCooldown(ctx context.Context, account string) (release func(cooldown time.Duration), err error) {
-	t.mu.Lock()
-	own := t.own[account]
-	if own == nil {
-		own = &turn{Weighted: semaphore.NewWeighted(1)}
-		t.own[account] = own
-	}
-	own.users++
-	t.mu.Unlock()
-	leave := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if own.users--; own.users == 0 {
-			delete(t.own, account)
-		}
-	}
-	if err := own.Acquire(ctx, 1); err != nil {
-		leave()
-		return nil, err
-	}
-	end := func() {
-		own.Release(1)
-		leave()
-	}
-	if err := t.all.Acquire(ctx, 1); err != nil {
-		end()
-		return nil, err
-	}
-	return func(cooldown time.Duration) {
-		t.all.Release(1)
-		if cooldown == 0 {
-			end()
-			return
-		}
-		time.AfterFunc(cooldown, end)
-	}, nil
 }

@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/intake"
@@ -104,56 +104,31 @@ func TestLoad_RefusalChargesNothing(t *testing.T) {
 	require.Empty(t, all.byHolder, "an account without requests has no entry")
 }
 
-// Costly mappings of one account do not delay other accounts. Costly mappings of many accounts use a limited number of processors.
-func TestTurns_LimitPerAccountAndInTotal(t *testing.T) {
+// Costly posts to one intake delay no posts to another.
+func TestArrive_TurnOfIntake(t *testing.T) {
 	t.Parallel()
-	load := newLoad(Options{})
-	load.mappings.all = semaphore.NewWeighted(2)
-	mapping, err := intake.Compile(event.IntakeSettings{Kind: intake.Form})
-	require.NoError(t, err)
-	post := func(ctx context.Context, account string) error {
-		x := &exchange{api: &api{load: load}, ctx: ctx, intake: &command.Intake{Mapping: mapping, Cached: &command.Cached[intake.State]{}}}
-		x.caller.Account = account
-		_, _, _, err := x.mapped(event.ArrivalRaw{}, nil)
-		return err
-	}
-	releaseA, err := load.mappings.take(t.Context(), "a")
-	require.NoError(t, err)
-	expired, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, post(expired, "a"), context.DeadlineExceeded)
-	require.NoError(t, post(t.Context(), "b"))
-	releaseB, err := load.mappings.take(t.Context(), "b")
-	require.NoError(t, err)
-	require.ErrorIs(t, post(expired, "c"), context.DeadlineExceeded)
-	releaseA()
-	releaseB()
-	for _, account := range []string{"a", "b", "c"} {
-		require.NoError(t, post(t.Context(), account))
-	}
-	require.Empty(t, load.mappings.own)
-}
-
-// An account with costly posts uses only a fraction of a processor.
-func TestTurns_Cooldown(t *testing.T) {
-	t.Parallel()
-	require.Zero(t, cooldownAfter(time.Second, 1000, 500), "a small post has no cooldown, even on a busy machine")
-	require.Equal(t, 60*time.Millisecond, cooldownAfter(20*time.Millisecond, 1<<20, 500))
-	require.Equal(t, 60*time.Millisecond, cooldownAfter(20*time.Millisecond, 1000, 200_000))
-	turns := newTurns()
-	release, err := turns.takeWithCooldown(t.Context(), "a")
-	require.NoError(t, err)
-	release(time.Hour)
-	expired, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	_, err = turns.takeWithCooldown(expired, "a")
-	require.ErrorIs(t, err, context.DeadlineExceeded, "the account is in its cooldown")
-	release, err = turns.takeWithCooldown(t.Context(), "b")
-	require.NoError(t, err, "another account has no cooldown")
-	release(time.Nanosecond)
-	release, err = turns.takeWithCooldown(t.Context(), "b")
-	require.NoError(t, err, "the cooldown has ended")
-	release(0)
+	synctest.Test(t, func(t *testing.T) {
+		mapping, err := intake.Compile(event.IntakeSettings{Kind: intake.Form})
+		require.NoError(t, err)
+		commands := command.NewHandlers(command.Options{})
+		post := func(id string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			x := &exchange{api: &api{Options: Options{Commands: commands}}, ctx: ctx}
+			x.intake = &command.Intake{ID: id, Mapping: mapping, Cached: &command.Cached[intake.State]{}}
+			x.caller.Account = "a"
+			_, _, _, err := x.mapped(event.ArrivalRaw{}, nil)
+			return err
+		}
+		require.NoError(t, commands.Map(t.Context(), "a", "form", func() command.MapCost {
+			time.Sleep(time.Second)
+			return command.MapCost{Bytes: 1 << 20}
+		}))
+		require.ErrorIs(t, post("form"), context.DeadlineExceeded)
+		require.NoError(t, post("other"))
+		time.Sleep(3 * time.Second)
+		require.NoError(t, post("form"))
+	})
 }
 
 // An answer that takes longer than one interval is sent at the end of the next interval.

@@ -72,8 +72,6 @@ type Gate interface {
 	Follow(account string) (leave func(), err error)
 	// Export does the same for exports in flight.
 	Export(account string) (leave func(), err error)
-	// Map waits for the account's turn to evaluate expressions, until release is called.
-	Map(ctx context.Context, account string) (release func(), err error)
 	// TryFilter applies a filter to the last events that an endpoint asks for. It has no effect.
 	TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (query.FilterPreview, error)
 	// Explain returns the answer to an error.

@@ -310,11 +310,6 @@ func (v *visit) previewIntake() (screen, error) {
 	}
 	id := v.id("id")
 	preview := intakePreview{Body: form.Get("body"), ContentType: cmp.Or(form.Get("contentType"), "application/json"), Done: true}
-	release, err := v.Gate.Map(v.ctx, v.identity.Account)
-	if err != nil {
-		return screen{}, err
-	}
-	defer release()
 	would, err := v.Commands.PreviewArrival(v.ctx, command.PreviewArrival{
 		Account: v.identity.Account, IntakeID: id, Request: intake.Request{ContentType: preview.ContentType, Body: []byte(preview.Body)},
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
@@ -101,13 +102,16 @@ func (v *visit) sendTestLead() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	release, err := v.Gate.Map(v.ctx, v.identity.Account)
+	const contentType = "application/x-www-form-urlencoded"
+	var mapped intake.Mapped
+	var wrong field.Errors
+	err = v.Commands.Map(v.ctx, v.identity.Account, command.OwnQueue, func() (cost command.MapCost) {
+		mapped, wrong = found.Mapping.Map(intake.Request{ContentType: contentType, Body: []byte(testPost)})
+		return cost
+	})
 	if err != nil {
 		return screen{}, err
 	}
-	const contentType = "application/x-www-form-urlencoded"
-	mapped, wrong := found.Mapping.Map(intake.Request{ContentType: contentType, Body: []byte(testPost)})
-	release()
 	_, err = v.arrive(form.IntakeID, command.ReceiveArrival{
 		Raw: event.ArrivalRaw{ContentType: contentType}.WithBody([]byte(testPost)), Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Skip: mapped.Skip},
 	})
