@@ -95,6 +95,23 @@ func TestResubmitArrival_CapturesOnce(t *testing.T) {
 	require.Len(t, w.events(), before)
 }
 
+// Mappings of resubmissions, of fetched arrivals and of previews are limited like those of posts.
+func TestResubmitArrival_WaitsForTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	kept := w.quarantined(p, `{"phone":"12"}`)
+	end, err := p.Turn(t.Context(), "acme")
+	require.NoError(t, err)
+	expired, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = p.resubmit(expired, kept.ID, `{"phone":"+919876512345"}`)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	end()
+	_, err = p.resubmit(t.Context(), kept.ID, `{"phone":"+919876512345"}`)
+	require.NoError(t, err)
+}
+
 // An arrival with a delivery id or a skip that is wrong could be repaired by no field: setting deliveryId or skip made a custom field.
 func TestResubmitArrival_SetResolvesFieldsOfPost(t *testing.T) {
 	t.Parallel()

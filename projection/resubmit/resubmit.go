@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +35,8 @@ type Queue struct {
 	Store eventstore.Store
 }
 
-// Add adds a request for the arrivals that are on the log now. The errors are those of the log and of the database.
+// Add adds a request for the arrivals that are on the log now. It replaces an unfinished request with the same selection, because the
+// mapping may have changed since. The errors are those of the log and of the database.
 func (q Queue) Add(ctx context.Context, r Request) error {
 	head, err := q.Store.Head(ctx)
 	if err != nil {
@@ -42,7 +44,10 @@ func (q Queue) Add(ctx context.Context, r Request) error {
 	}
 	_, err = q.Pool.Exec(ctx, `
 		INSERT INTO arrival.resubmission (resubmission_id, account, intake_id, since, until, last, actor, credential, request_id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		    ON CONFLICT (account, intake_id, coalesce(since, '-infinity'), coalesce(until, 'infinity')) WHERE finished_at IS NULL
+		    DO UPDATE SET resubmission_id = excluded.resubmission_id, last = excluded.last, reached = 0, arrivals = 0, claimed_until = now(),
+		       actor = excluded.actor, credential = excluded.credential, request_id = excluded.request_id`,
 		ulid.Make().String(), r.Account, r.IntakeID, zeronull.Timestamptz(r.Since), zeronull.Timestamptz(r.Until), int64(head), r.Actor, r.Credential, r.RequestID)
 	return schema.Unavailable(err)
 }
@@ -76,7 +81,7 @@ func (q Queue) Latest(ctx context.Context, account string, limit int) ([]Progres
 	return found, schema.Unavailable(err)
 }
 
-// Worker processes requests. Any number of workers may run on one database; each request is processed by one at a time.
+// Worker processes requests. Any number of workers may run on one database; the requests of an account are processed by one at a time.
 type Worker struct {
 	Queue
 	// Resubmit captures one arrival again. An outcome such as a conflict is not an error.
@@ -85,55 +90,87 @@ type Worker struct {
 }
 
 const (
-	poll  = time.Second
-	retry = 5 * time.Second
-	// pageSize is how many arrivals are captured before the progress is saved. If the process is killed before that, they are captured again,
-	// which has no effect.
-	pageSize = 50
+	poll = time.Second
+	// workers is how many accounts a process serves at a time. Mappings have a limit of their own.
+	workers = 4
+	// An account's turn ends after pageSize arrivals, or when it has taken turnTime.
+	pageSize = 10
+	turnTime = time.Second
+	// claim is how long a request of a killed worker waits. If a worker takes longer, arrivals are captured twice, which has no effect.
+	claim = time.Minute
+	// saveTimeout bounds saving the progress, also of a worker that stops.
+	saveTimeout = 2 * time.Second
 )
 
 // Run processes requests until the context is done.
 func (w Worker) Run(ctx context.Context) {
-	work := eventstore.Background{Work: "resubmit arrivals", Interval: poll, Retry: retry, Log: w.Log}
-	work.Run(ctx, w.Turn)
+	var running sync.WaitGroup
+	for range workers {
+		work := eventstore.Background{Work: "resubmit arrivals", Interval: poll, Log: w.Log}
+		running.Go(func() { work.Run(ctx, w.Turn) })
+	}
+	running.Wait()
 }
 
-// Turn processes the oldest request that no other worker processes. Worked is false when there is none, or the view lags.
+// Turn processes a page of the oldest request of the account whose last turn is the longest ago. Worked is false when there is none, or the
+// view lags.
 func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
-	err = pgx.BeginFunc(ctx, w.Pool, func(tx pgx.Tx) error {
-		var id string
-		var r Request
-		var last, reached int64
-		err := tx.QueryRow(ctx, `
-			SELECT resubmission_id, account, intake_id, since, until, actor, credential, request_id, last, reached
-			  FROM arrival.resubmission
-			 WHERE finished_at IS NULL AND last <= (SELECT position FROM views.checkpoint WHERE projector = $1)
-			 ORDER BY resubmission_id LIMIT 1 FOR UPDATE SKIP LOCKED`, schema.Arrival).
-			Scan(&id, &r.Account, &r.IntakeID, (*zeronull.Timestamptz)(&r.Since), (*zeronull.Timestamptz)(&r.Until), &r.Actor, &r.Credential, &r.RequestID,
-				&last, &reached)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
+	c, err := w.claim(ctx)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, schema.Unavailable(err)
+	}
+	page, err := w.quarantined(ctx, c)
+	done, begun := 0, time.Now()
+	for err == nil && done < len(page) && (done == 0 || time.Since(begun) < turnTime) {
+		if err = w.Resubmit(ctx, c.Request, page[done].ID); err == nil {
+			c.reached = page[done].Position
+			done++
 		}
-		if err != nil {
-			return err
-		}
-		page, err := quarantined(ctx, tx, r, reached, last)
-		if err != nil {
-			return err
-		}
-		for _, arrival := range page {
-			if err := w.Resubmit(ctx, r, arrival.ID); err != nil {
-				return err
-			}
-			reached = arrival.Position
-		}
-		worked = true
-		_, err = tx.Exec(ctx, `
-			UPDATE arrival.resubmission SET reached = $2, arrivals = arrivals + $3, finished_at = CASE WHEN $4 THEN now() END WHERE resubmission_id = $1`,
-			id, reached, len(page), len(page) < pageSize)
-		return err
-	})
-	return worked, schema.Unavailable(err)
+	}
+	finished := err == nil && done == len(page) && done < pageSize
+	if saved := w.save(ctx, c, done, finished); err == nil {
+		err = saved
+	}
+	return true, schema.Unavailable(err)
+}
+
+// claimed is a request that a worker processes.
+type claimed struct {
+	Request
+	id            string
+	last, reached int64 // bounds of the positions of its arrivals
+}
+
+// claim claims a request. The error is pgx.ErrNoRows if there is none.
+func (w Worker) claim(ctx context.Context) (c claimed, err error) {
+	err = w.Pool.QueryRow(ctx, `
+		UPDATE arrival.resubmission SET claimed_until = now() + $2
+		 WHERE claimed_until <= now() AND finished_at IS NULL AND resubmission_id = (
+		       SELECT min(resubmission_id) FILTER (WHERE last <= (SELECT position FROM views.checkpoint WHERE projector = $1)) AS oldest
+		         FROM arrival.resubmission
+		        WHERE finished_at IS NULL
+		        GROUP BY account
+		       HAVING max(claimed_until) <= now() AND min(last) <= (SELECT position FROM views.checkpoint WHERE projector = $1)
+		        ORDER BY max(claimed_until), oldest
+		        LIMIT 1)
+		RETURNING resubmission_id, account, intake_id, since, until, actor, credential, request_id, last, reached`, schema.Arrival, claim).
+		Scan(&c.id, &c.Account, &c.IntakeID, (*zeronull.Timestamptz)(&c.Since), (*zeronull.Timestamptz)(&c.Until), &c.Actor, &c.Credential, &c.RequestID,
+			&c.last, &c.reached)
+	return c, err
+}
+
+// save saves how far a request has come, and ends the claim. It has no effect on a request that was replaced.
+func (w Worker) save(ctx context.Context, c claimed, done int, finished bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	_, err := w.Pool.Exec(ctx, `
+		UPDATE arrival.resubmission
+		   SET reached = $2, arrivals = arrivals + $3, claimed_until = now(), finished_at = CASE WHEN $4 THEN now() END
+		 WHERE resubmission_id = $1`, c.id, c.reached, done, finished)
+	return err
 }
 
 // quarantinedArrival is an arrival and its position on the log.
@@ -143,13 +180,13 @@ type quarantinedArrival struct {
 }
 
 // quarantined returns the next page of arrivals. Its second condition on the state matches that of the index.
-func quarantined(ctx context.Context, tx pgx.Tx, r Request, after, last int64) ([]quarantinedArrival, error) {
-	rows, err := tx.Query(ctx, `
+func (w Worker) quarantined(ctx context.Context, c claimed) ([]quarantinedArrival, error) {
+	rows, err := w.Pool.Query(ctx, `
 		SELECT arrival_id, position FROM views.arrival
 		 WHERE account = $1 AND intake_id = $2 AND state = 'quarantined' AND state IN ('received', 'quarantined') AND position > $3 AND position <= $4
 		   AND ($5::timestamptz IS NULL OR received_at >= $5) AND ($6::timestamptz IS NULL OR received_at < $6)
 		 ORDER BY position LIMIT $7`,
-		r.Account, r.IntakeID, after, last, zeronull.Timestamptz(r.Since), zeronull.Timestamptz(r.Until), pageSize)
+		c.Account, c.IntakeID, c.reached, c.last, zeronull.Timestamptz(c.Since), zeronull.Timestamptz(c.Until), pageSize)
 	if err != nil {
 		return nil, err
 	}

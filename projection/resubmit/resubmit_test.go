@@ -124,11 +124,11 @@ func TestWorker_WaitsForView(t *testing.T) {
 	require.Equal(t, ids, *done)
 }
 
-// A worker saves its progress after each page. One that continues repeats only the page that failed.
-func TestWorker_ContinuesAfterPage(t *testing.T) {
+// A worker saves its progress after each page, and at a failure.
+func TestWorker_ContinuesAfterFailure(t *testing.T) {
 	t.Parallel()
 	w := start(t)
-	const page, all = 50, 60
+	const page, all, failing = 10, 25, 14
 	for range all {
 		w.quarantine(t)
 	}
@@ -137,34 +137,113 @@ func TestWorker_ContinuesAfterPage(t *testing.T) {
 
 	times := map[string]int{}
 	failed := errors.New("unavailable")
-	fails := false
+	fails := true
 	worker := w.worker(func(_ resubmit.Request, arrivalID string) error {
-		times[arrivalID]++
-		if fails && len(times) == page+5 {
+		if fails && len(times) == failing {
 			return failed
 		}
+		times[arrivalID]++
 		return nil
 	})
 	turn(t, worker, true)
-	require.Equal(t, resubmit.Progress{IntakeID: intakeID, Arrivals: page}, w.progress(t)[0])
-	fails = true
-	_, err := worker.Turn(t.Context())
+	require.LessOrEqual(t, len(times), page)
+	var err error
+	for err == nil {
+		_, err = worker.Turn(t.Context())
+	}
 	require.ErrorIs(t, err, failed)
-	require.Equal(t, resubmit.Progress{IntakeID: intakeID, Arrivals: page}, w.progress(t)[0])
+	require.Equal(t, resubmit.Progress{IntakeID: intakeID, Arrivals: failing}, w.progress(t)[0])
 
 	fails = false
-	turn(t, worker, true)
+	finish(t, worker)
 	require.Len(t, times, all)
-	repeated := 0
-	for _, n := range times {
-		repeated += n - 1
+	for id, n := range times {
+		require.Equal(t, 1, n, id)
 	}
-	require.Equal(t, 5, repeated)
 	latest, err := w.queue.Latest(t.Context(), "acme", 1)
 	require.NoError(t, err)
 	require.EqualValues(t, all, latest[0].Arrivals)
 	require.False(t, latest[0].FinishedAt.IsZero())
-	turn(t, worker, false)
+}
+
+// finish processes all requests.
+func finish(t *testing.T, w resubmit.Worker) {
+	t.Helper()
+	for worked := true; worked; {
+		var err error
+		worked, err = w.Turn(t.Context())
+		require.NoError(t, err)
+	}
+}
+
+// Accounts take turns, however many requests each has.
+func TestWorker_TurnOfEachAccount(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	for range 30 {
+		w.quarantine(t)
+		w.arrive(t, "acme", otherIntake, projectiontest.Start, quarantined)
+	}
+	single := w.arrive(t, "globex", intakeID, projectiontest.Start, quarantined)
+	for _, r := range []resubmit.Request{
+		{Account: "acme", IntakeID: intakeID}, {Account: "acme", IntakeID: otherIntake}, {Account: "globex", IntakeID: intakeID},
+	} {
+		require.NoError(t, w.queue.Add(t.Context(), r))
+	}
+	w.project(t)
+	worker, done := w.recording()
+	turn(t, worker, true)
+	require.NotContains(t, *done, single)
+	turn(t, worker, true)
+	require.Contains(t, *done, single)
+	finish(t, worker)
+	require.Len(t, *done, 61)
+}
+
+// No transaction is open while arrivals are captured: their mappings may take long.
+func TestWorker_HoldsNoTransaction(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	w.quarantine(t)
+	require.NoError(t, w.queue.Add(t.Context(), resubmit.Request{Account: "acme", IntakeID: intakeID}))
+	w.project(t)
+	worker := w.worker(func(resubmit.Request, string) error {
+		require.Zero(t, w.Pool.Stat().AcquiredConns())
+		return nil
+	})
+	finish(t, worker)
+	require.EqualValues(t, 1, w.progress(t)[0].Arrivals)
+}
+
+// A repeated request begins again, because the mapping may have changed, and is one request.
+func TestQueue_ReplacesDuplicate(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	ids := []string{w.quarantine(t)}
+	request := resubmit.Request{Account: "acme", IntakeID: intakeID, Since: projectiontest.Start, Actor: "user:ada"}
+	w.project(t)
+	require.NoError(t, w.queue.Add(t.Context(), request))
+	again := request
+	again.Actor = "user:ben"
+	var done []string
+	worker := w.worker(func(_ resubmit.Request, arrivalID string) error {
+		if done = append(done, arrivalID); len(done) == 1 {
+			ids = append(ids, w.quarantine(t))
+			require.NoError(t, w.queue.Add(t.Context(), again), "while it is processed")
+		}
+		return nil
+	})
+	turn(t, worker, true)
+	require.Equal(t, []resubmit.Progress{{IntakeID: intakeID, Actor: "user:ben"}}, w.progress(t))
+	w.project(t)
+	finish(t, worker)
+	require.Equal(t, append(ids[:1:1], ids...), done)
+
+	require.NoError(t, w.queue.Add(t.Context(), request), "the finished one stays")
+	other := request
+	other.Until = projectiontest.Start.Add(time.Hour)
+	require.NoError(t, w.queue.Add(t.Context(), other))
+	require.Len(t, w.progress(t), 3)
 }
 
 // progress returns the account's requests without their times.
@@ -178,30 +257,33 @@ func (w world) progress(t *testing.T) []resubmit.Progress {
 	return latest
 }
 
-func TestWorker_ConcurrentWorkersTakeOtherRequests(t *testing.T) {
+func TestWorker_ConcurrentWorkersTakeOtherAccounts(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	w.quarantine(t)
 	w.arrive(t, "acme", otherIntake, projectiontest.Start, quarantined)
-	for _, id := range []string{intakeID, otherIntake} {
-		require.NoError(t, w.queue.Add(t.Context(), resubmit.Request{Account: "acme", IntakeID: id}))
+	w.arrive(t, "globex", intakeID, projectiontest.Start, quarantined)
+	for _, r := range []resubmit.Request{
+		{Account: "acme", IntakeID: intakeID}, {Account: "acme", IntakeID: otherIntake}, {Account: "globex", IntakeID: intakeID},
+	} {
+		require.NoError(t, w.queue.Add(t.Context(), r))
 	}
 	w.project(t)
 
-	started, finish, ended := make(chan string, 1), make(chan struct{}), make(chan error, 1)
+	started, released, ended := make(chan string, 1), make(chan struct{}), make(chan error, 1)
 	slow := w.worker(func(r resubmit.Request, _ string) error {
-		started <- r.IntakeID
-		<-finish
+		started <- r.Account
+		<-released
 		return nil
 	})
 	go func() {
 		_, err := slow.Turn(t.Context())
 		ended <- err
 	}()
-	require.Equal(t, intakeID, <-started)
+	require.Equal(t, "acme", <-started)
 	var took []string
 	quick := w.worker(func(r resubmit.Request, _ string) error {
-		took = append(took, r.IntakeID)
+		took = append(took, r.Account)
 		return nil
 	})
 	for _, wants := range []bool{true, false} {
@@ -211,9 +293,10 @@ func TestWorker_ConcurrentWorkersTakeOtherRequests(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, wants, worked)
 	}
-	close(finish)
+	close(released)
 	require.NoError(t, <-ended)
-	require.Equal(t, []string{otherIntake}, took)
+	turn(t, quick, true)
+	require.Equal(t, []string{"globex", "acme"}, took)
 	turn(t, quick, false)
 }
 

@@ -1002,17 +1002,20 @@ CREATE TABLE IF NOT EXISTS arrival.resubmission (
     actor           text        NOT NULL,
     credential      text        NOT NULL,
     request_id      text        NOT NULL,
+    claimed_until   timestamptz NOT NULL DEFAULT '-infinity',
     finished_at     timestamptz,
     CONSTRAINT resubmission_id PRIMARY KEY (resubmission_id)
 );
 
 CREATE INDEX IF NOT EXISTS resubmission_account ON arrival.resubmission (account, resubmission_id);
-CREATE INDEX IF NOT EXISTS resubmission_open ON arrival.resubmission (resubmission_id) WHERE finished_at IS NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS resubmission_open
+    ON arrival.resubmission (account, intake_id, coalesce(since, '-infinity'), coalesce(until, 'infinity')) WHERE finished_at IS NULL;
 
 COMMENT ON TABLE arrival.resubmission IS 'Requests to capture again what is quarantined at an intake, and how far each has come.';
 COMMENT ON COLUMN arrival.resubmission.last IS 'The end of the log when it was requested.';
 COMMENT ON COLUMN arrival.resubmission.reached IS 'The latest arrival that was captured again, by its position.';
 COMMENT ON COLUMN arrival.resubmission.actor IS 'Who asked.';
+COMMENT ON COLUMN arrival.resubmission.claimed_until IS 'Until when a worker processes it or, in the past, when one last did.';
 
 -- The tree of the whole log, and what was signed of it.
 --
