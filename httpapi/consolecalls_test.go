@@ -68,7 +68,7 @@ func TestConsole_PrintedCallsWork(t *testing.T) {
 		id   string // of a row
 	}{
 		{"/", -1, ""},
-		{"/leads", 3, "leadId"}, {"/leads?status=won&source=website&leadTemperature=warm", 1, "leadId"}, {"/leads?q=o%27neil", 1, "leadId"},
+		{"/leads", 3, "leadId"}, {"/leads?status=won&source=website&leadTemperature=warm", 1, "leadId"}, {"/leads?q=asha+o%27neil", 1, "leadId"},
 		{"/leads?phone=98765+43210", 1, "leadId"}, {"/leads?email=BELA%2Bx@example.com", 1, "leadId"},
 		{"/leads?createdSince=" + today + "&createdUntil=" + today, 3, "leadId"}, {"/leads?createdUntil=2020-01-01", 0, "leadId"},
 		{"/leads/" + won, -1, ""},

@@ -484,11 +484,14 @@ func TestReveal_RecordedBeforeShown(t *testing.T) {
 		require.Contains(t, r.body, personal)
 	}
 	require.NotContains(t, b.get("/console/leads/"+id).body, "Asha")
+	for q, found := range map[string]bool{"asha+RAO": true, "9876543210": true, "asha": false, "sha+rao": false, "98765": false, "7654321": false} {
+		require.Equal(t, found, strings.Contains(b.get("/console/leads?q="+q).body, id), "a search would reveal a masked value part by part: %s", q)
+	}
 	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status, "a refused export is not recorded")
 	for _, since := range []string{"x", "0001-01-01T00:30:00%2B14:00"} { // not a time; before the year 1
 		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/history.csv?since="+since).status, since)
 	}
-	require.Equal(t, http.StatusOK, b.get("/console/leads.csv?q=asha").status)
+	require.Equal(t, http.StatusOK, b.get("/console/leads.csv?q=asha+rao").status)
 	require.Equal(t, http.StatusOK, b.get("/console/sources/history.ndjson").status)
 
 	require.Eventually(t, func() bool {

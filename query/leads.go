@@ -39,6 +39,7 @@ type LeadFilter struct {
 	Source          string // the first touch
 	LeadTemperature string
 	Q               string    // part of name, phone or email, in any letter case; a whole phone or email finds only its lead, if there is one
+	Whole           bool      // Q is not a part, but a whole name, phone or email
 	Region          string    // the account's, by which a phone in Q is read
 	Phone           string    // E.164, as contact.ParsePhone makes it: the caller knows the account's region
 	Email           string    // canonical, as contact.ParseEmail makes it
@@ -143,9 +144,18 @@ func (filter LeadFilter) addConditions(s *selection, account, by string) {
 	s.equal(`email`, filter.Email)
 	if filter.Q != "" {
 		s.none = s.none || strings.Contains(filter.Q, "\n") // names have none; the searched text separates them by it
-		s.and(search+` LIKE ?`, contains(schema.Searched(filter.Q)))
+		filter.addText(s, search)
 	}
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
+}
+
+// addText adds the condition on the text. A whole value is one of the lines of the searched text.
+func (filter LeadFilter) addText(s *selection, search string) {
+	text := schema.Searched(filter.Q)
+	s.and(search+` LIKE ?`, contains(text))
+	if filter.Whole {
+		s.and(`E'\n' || `+search+` || E'\n' LIKE ?`, contains("\n"+text+"\n"))
+	}
 }
 
 // olderThan restricts a list, ordered by created_at and an id, newest first, to the rows after a cursor. All of them were created before

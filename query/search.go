@@ -132,7 +132,7 @@ func (r *Reader) indexAnswers(ctx context.Context, tx pgx.Tx, account string, fi
 		return answers, err
 	}
 	text := filter.only(byCreation)
-	text.Q = filter.Q
+	text.Q, text.Whole = filter.Q, filter.Whole
 	s := text.selection(account, `SELECT created_at FROM views.lead`, `created_at DESC`)
 	s.within(`created_at`, reach, before)
 	var many bool
@@ -172,7 +172,7 @@ func scanned(leads selection, account string, filter LeadFilter, by string, reac
 func indexed(leads selection, account string, filter LeadFilter, until time.Time, limit int) selection {
 	matches := selection{from: `SELECT created_at AS at, lead_id AS id FROM views.lead_search`, order: `at DESC, id DESC`, args: leads.args}
 	matches.and(`account = ?`, account)
-	matches.and(`search LIKE ?`, contains(schema.Searched(filter.Q)))
+	filter.addText(&matches, `search`)
 	matches.within(`created_at`, filter.CreatedSince, until)
 	bound := `ALL`
 	if filter.textAlone() {

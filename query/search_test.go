@@ -145,8 +145,12 @@ func TestSearch_PagesTogether(t *testing.T) {
 		if rapid.IntRange(0, 4).Draw(t, "other") == 0 {
 			q += "z"
 		}
+		whole := rapid.Bool().Draw(t, "whole")
+		if whole && rapid.Bool().Draw(t, "complete") {
+			q = name
+		}
 		filter := query.LeadFilter{
-			Q: q, Source: rapid.SampledFrom([]string{"", "api", "website"}).Draw(t, "source"),
+			Q: q, Whole: whole, Source: rapid.SampledFrom([]string{"", "api", "website"}).Draw(t, "source"),
 			Status:          rapid.SampledFrom([]string{"", "new", "won", "lost"}).Draw(t, "status"),
 			LeadTemperature: rapid.SampledFrom([]string{"", "hot", "cold"}).Draw(t, "temperature"),
 		}
@@ -156,7 +160,11 @@ func TestSearch_PagesTogether(t *testing.T) {
 		}
 		var want []query.Lead
 		for _, l := range all {
-			if strings.Contains(strings.ToLower(l.Name), q) && (filter.Status == "" || strings.EqualFold(filter.Status, l.Status)) &&
+			found := strings.Contains(strings.ToLower(l.Name), q)
+			if whole {
+				found = strings.ToLower(l.Name) == q || q == "" // no phone or email
+			}
+			if found && (filter.Status == "" || strings.EqualFold(filter.Status, l.Status)) &&
 				(filter.Source == "" || filter.Source == l.Source) && (filter.LeadTemperature == "" || filter.LeadTemperature == l.LeadTemperature) {
 				want = append(want, l)
 			}

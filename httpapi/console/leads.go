@@ -67,17 +67,18 @@ func (v *visit) leadCalls(f query.LeadFilter) []call {
 	list := v.get("leads:read", "These leads", "/api/v1/crm/leads", "q", f.Q, "status", f.Status, "source", f.Source,
 		"leadTemperature", f.LeadTemperature, "phone", f.Phone, "email", f.Email, "createdSince", since, "createdUntil", until)
 	var file call
-	if (query.LeadFilter{CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil, Region: f.Region}) == f { // it has no other filters
+	if (query.LeadFilter{CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil, Region: f.Region, Whole: f.Whole}) == f { // it has no other filters
 		file = v.program("leads:read", "As a CSV file", "export leads", "--since", since, "--until", until).withNote(recorded)
 	}
-	return v.calls(list.withNote("The answer is not masked. Searches by name, phone or email are recorded in the audit log."), file)
+	return v.calls(list.withNote("The answer is not masked, and q may be a part of a value. Searches by name, phone or email are recorded in the audit log."), file)
 }
 
-// leadFilter reads a phone and an email as a capture of the account would. A status may be a former stage of the account.
+// leadFilter reads a phone and an email as a capture of the account would. A status may be a former stage of the account. A search finds
+// whole values alone: parts would reveal a masked value letter by letter.
 func leadFilter(p *params, settings account.State) query.LeadFilter {
 	region := cmp.Or(settings.Region, account.DefaultRegion)
 	f := query.LeadFilter{
-		Q: p.text("q"), Status: p.text("status"), Source: p.source(), LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
+		Q: p.text("q"), Whole: true, Status: p.text("status"), Source: p.source(), LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
 		CreatedSince: p.day("createdSince"), CreatedUntil: p.until("createdUntil"), Region: region,
 	}
 	if stage, known := account.Stage(settings.Stages, f.Status); known {
