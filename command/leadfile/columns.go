@@ -245,7 +245,10 @@ func withoutFormulaGuard(cell string) string {
 	return innerDefused.ReplaceAllString(cell, "$1$2")
 }
 
+// notShown are the characters that may precede a formula, as in package export.
+const notShown = `['"\p{Cf}\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\x{34f}\x{115f}\x{1160}\x{17b4}\x{17b5}\x{180b}-\x{180f}\x{3164}\x{fe00}-\x{fe0f}\x{ffa0}\x{e0000}-\x{e0fff}]*`
+
 var (
-	firstDefused = regexp.MustCompile(`^'(['"]*[=+\-@\t\r\n＝＋－＠])`)
-	innerDefused = regexp.MustCompile(`([;\t\r\n])'(['"]*[=+\-@＝＋－＠])`)
+	firstDefused = regexp.MustCompile(`^'(` + notShown + `[=+\-@\t\r\n＝＋－＠])`)
+	innerDefused = regexp.MustCompile(`([;\t\r\n])'(` + notShown + `[=+\-@＝＋－＠])`)
 )
