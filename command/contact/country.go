@@ -1,6 +1,7 @@
 package contact
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 	"unicode"
@@ -29,7 +30,7 @@ func RegionOf(country string) string {
 }
 
 // maxCountry is the maximum size of input, in bytes.
-const maxCountry = 100
+const maxCountry = 200
 
 // regionOfCode returns the main region of a country code. What may follow, in North America, is an area code.
 func regionOfCode(country string) string {
@@ -60,44 +61,31 @@ func countryKey(name string) string {
 	}, norm.NFKD.String(name)))
 }
 
+// dictionaries have the names of regions, by the Unicode CLDR.
+var dictionaries = [...]display.Namer{
+	display.English.Regions(), display.German.Regions(), display.French.Regions(), display.Spanish.Regions(),
+	display.Portuguese.Regions(), display.Italian.Regions(), display.Dutch.Regions(), display.Hindi.Regions(),
+}
+
 // regions has the region of each name and code of ISO 3166, by countryKey.
 var regions = func() map[string]string {
-	const ambiguous = "-"
-	keys := make(map[string]string, 4096)
-	add := func(key, region string) {
-		if was, taken := keys[key]; taken && was != region {
-			region = ambiguous
-		}
-		keys[key] = region
-	}
-	dictionaries := []display.Namer{
-		display.English.Regions(), display.German.Regions(), display.French.Regions(), display.Spanish.Regions(),
-		display.Portuguese.Regions(), display.Italian.Regions(), display.Dutch.Regions(), display.Hindi.Regions(),
-	}
+	keys := make(map[string]string, 2048)
 	for region := range phonenumbers.GetSupportedRegions() {
 		parsed, err := language.ParseRegion(region)
 		if err != nil {
 			continue
 		}
-		add(countryKey(region), region)
-		add(countryKey(parsed.ISO3()), region)
+		keys[countryKey(region)], keys[countryKey(parsed.ISO3())] = region, region
 		for _, names := range dictionaries {
 			name := names.Name(parsed)
-			add(countryKey(name), region)
-			if before, inside, found := strings.Cut(name, "("); found { // Myanmar (Burma)
-				add(countryKey(before), region)
-				add(countryKey(inside), region)
+			before, inside, _ := strings.Cut(name, "(") // Myanmar (Burma)
+			for _, spelling := range []string{name, before, inside} {
+				keys[countryKey(spelling)] = region
 			}
 		}
 	}
-	for key, region := range keys {
-		if region == ambiguous || key == "" {
-			delete(keys, key)
-		}
-	}
-	for name, region := range otherNames {
-		keys[name] = region
-	}
+	delete(keys, "")
+	maps.Copy(keys, otherNames)
 	return keys
 }()
 

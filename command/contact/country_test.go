@@ -30,12 +30,20 @@ func TestRegionOf_Texts(t *testing.T) {
 	}
 }
 
-func TestRegionOf_EveryCode(t *testing.T) {
+// No two regions have a name in common.
+func TestRegionOf_EveryName(t *testing.T) {
 	t.Parallel()
 	for region := range phonenumbers.GetSupportedRegions() {
 		require.Equal(t, region, RegionOf(region))
-		if parsed, err := language.ParseRegion(region); err == nil {
-			require.Equal(t, region, RegionOf(parsed.ISO3()))
+		parsed, err := language.ParseRegion(region)
+		if err != nil {
+			continue
+		}
+		require.Equal(t, region, RegionOf(parsed.ISO3()))
+		for _, names := range dictionaries {
+			name := names.Name(parsed)
+			require.Equal(t, region, RegionOf(name), name)
+			require.Equal(t, region, RegionOf(strings.ToUpper(name)), name)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func placeholder(s string) bool {
 // withoutPlaceholder removes one from the beginning of a text.
 func withoutPlaceholder(s string) string {
 	for _, value := range placeholders {
-		if rest, found := strings.CutPrefix(s, value); found && !startsWithLetter(rest) {
+		if rest, found := strings.CutPrefix(s, value); found {
 			return rest
 		}
 	}
@@ -93,9 +93,4 @@ func withoutPlaceholder(s string) string {
 		return s[size:]
 	}
 	return s
-}
-
-func startsWithLetter(s string) bool {
-	first, _ := utf8.DecodeRuneInString(s)
-	return unicode.IsLetter(first) || unicode.IsDigit(first)
 }

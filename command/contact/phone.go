@@ -68,7 +68,7 @@ func ParsePhone(raw, region string, hint Hint) (string, error) {
 		return "", errPhone
 	}
 	phone := ""
-	if hint.Country != "" && !number.plus && !(hint.From == Call && region == "IN" && indianMobile(number.digits)) {
+	if hint.Country != "" && !(hint.From == Call && region == "IN" && indianMobile(number.digits)) {
 		if country := RegionOf(hint.Country); country != "" {
 			phone = number.read(country)
 		}

@@ -90,6 +90,7 @@ func TestParsePhone_Forms(t *testing.T) {
 		{"international digits in Kosovo", "38344123456", "XK", "+38344123456"},
 		{"international digits in Myanmar", "9592123456", "MM", "+9592123456"},
 		{"Indian mobile that begins like +91", "9123456789", "IN", "+919123456789"},
+		{"Indian mobile that may be a freephone number", "9118003687", "IN", "+919118003687"},
 		{"Indian mobile that begins like +65", "6591234568", "IN", "+916591234568"},
 		{"Polish number as it is written at home", "48 303 27 70", "PL", "+48483032770"},
 		{"WhatsApp id with its label", "whatsapp:6591234568", "US", "+6591234568"},
@@ -147,7 +148,9 @@ func TestParsePhone_Refuses(t *testing.T) {
 		require.Empty(t, got, name)
 		require.Equal(t, "is not a valid phone number", err.Error())
 	}
-	_, err := ParsePhone("9876543210", "", Hint{})
+	_, err := ParsePhone("0018002000000", "TH", Hint{})
+	require.Error(t, err, "a Thai freephone number, or an American one after 00")
+	_, err = ParsePhone("9876543210", "", Hint{})
 	require.Error(t, err, "a national number without a region")
 	_, err = ParsePhone("9876543210", "ZZ", Hint{})
 	require.Error(t, err, "a national number in an unknown region")
@@ -368,6 +371,8 @@ func TestFoldPhone_Forms(t *testing.T) {
 		{"Moov land line", "+22523812345", "+2252123812345"},
 		{"Orange land line", "+22532712345", "+2252732712345"},
 		{"no operator's", "+22563123456", "+22563123456"},
+		{"no operator's land line", "+22520112345", "+22520112345"},
+		{"a number of today cut short", "+22527203456", "+22527203456"},
 		{"Côte d'Ivoire today", "+2250707123456", "+2250707123456"},
 		{"Gabon, land line with 0", "+24101761616", "+24111761616"},
 		{"Gabon, land line without 0", "+2411761616", "+24111761616"},
