@@ -89,7 +89,7 @@ func withoutPlaceholder(s string) string {
 		}
 	}
 	first, size := utf8.DecodeRuneInString(s)
-	if unicode.IsSpace(first) || unicode.IsPunct(first) || invisible(first) {
+	if unicode.IsSpace(first) || unicode.IsPunct(first) || Invisible(first) {
 		return s[size:]
 	}
 	return s

@@ -234,7 +234,7 @@ func preparePhone(raw string) (phoneText, bool) {
 // processors put for a hyphen into ASCII.
 func plainPhoneRune(r rune) rune {
 	switch {
-	case invisible(r):
+	case Invisible(r):
 		return -1
 	case unicode.Is(unicode.Pd, r), r == '\u2212':
 		return '-'

@@ -56,9 +56,9 @@ func ASCIIDigit(r rune) rune {
 	return r
 }
 
-// invisible reports whether r is a character without a glyph that programs leave in texts: a format character such as a direction mark or
+// Invisible reports whether r is a character without a glyph that programs leave in texts: a format character such as a direction mark or
 // a byte order mark, a variation selector, a filler, an object's placeholder.
-func invisible(r rune) bool {
+func Invisible(r rune) bool {
 	if r < utf8.RuneSelf {
 		return false
 	}
@@ -67,10 +67,10 @@ func invisible(r rune) bool {
 
 // trim removes white space and invisible characters from both ends.
 func trim(s string) string {
-	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || invisible(r) })
+	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || Invisible(r) })
 }
 
 // IsBlank reports whether s has white space and invisible characters only.
 func IsBlank(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsSpace(r) && !invisible(r) })
+	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsSpace(r) && !Invisible(r) })
 }

@@ -48,7 +48,7 @@ func ParseAmount(raw string) (Amount, error) {
 // make 10² a hundred and two.
 func plainAmountRune(r rune) rune {
 	switch {
-	case unicode.Is(unicode.Cf, r): // direction marks of right-to-left formats
+	case contact.Invisible(r): // such as direction marks of right-to-left formats
 		return -1
 	case unicode.Is(unicode.Zs, r):
 		return ' '
