@@ -91,10 +91,13 @@ var regions = func() map[string]string {
 
 // otherNames are names that people write and the dictionaries lack.
 var otherNames = map[string]string{
-	"uk": "GB", "greatbritain": "GB", "britain": "GB", "england": "GB", "scotland": "GB", "wales": "GB", "northernireland": "GB",
-	"usa": "US", "america": "US", "unitedstatesofamerica": "US", "uae": "AE", "emirates": "AE", "ksa": "SA", "bharat": "IN", "republicofindia": "IN",
-	"holland": "NL", "thenetherlands": "NL", "czechrepublic": "CZ", "korea": "KR", "southkorea": "KR", "republicofkorea": "KR", "hongkong": "HK",
-	"macau": "MO", "macao": "MO", "turkiye": "TR", "russianfederation": "RU", "ivorycoast": "CI", "drc": "CD", "drcongo": "CD", "swaziland": "SZ",
-	"eswatini": "SZ", "macedonia": "MK", "northmacedonia": "MK", "capeverde": "CV", "easttimor": "TL", "palestine": "PS", "brasil": "BR",
-	"peoplesrepublicofchina": "CN", "mainlandchina": "CN", "thephilippines": "PH", "thebahamas": "BS", "thegambia": "GM",
+	"uk": "GB", "greatbritain": "GB", "britain": "GB", "england": "GB", "scotland": "GB", "wales": "GB",
+	"northernireland": "GB", "usa": "US", "america": "US", "unitedstatesofamerica": "US", "uae": "AE",
+	"emirates": "AE", "ksa": "SA", "bharat": "IN", "republicofindia": "IN", "holland": "NL",
+	"thenetherlands": "NL", "czechrepublic": "CZ", "korea": "KR", "southkorea": "KR", "republicofkorea": "KR",
+	"hongkong": "HK", "macau": "MO", "macao": "MO", "turkiye": "TR", "russianfederation": "RU",
+	"ivorycoast": "CI", "drc": "CD", "drcongo": "CD", "swaziland": "SZ", "eswatini": "SZ", "macedonia": "MK",
+	"northmacedonia": "MK", "capeverde": "CV", "easttimor": "TL", "palestine": "PS", "brasil": "BR",
+	"peoplesrepublicofchina": "CN", "mainlandchina": "CN", "thephilippines": "PH", "thebahamas": "BS",
+	"thegambia": "GM",
 }
