@@ -345,7 +345,8 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 func TestConsole_ChipsRemoveFilters(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	intake := b.as(http.MethodPost, "/api/v1/crm/intakes", `{"name":"Shop <1>","kind":"form"}`).is(http.StatusCreated).at("data", "intakeId").(string)
+	_, form := b.intake(`{"name":"Shop <1>","kind":"form"}`)
+	intake := form.at("data", "intakeId").(string)
 	made := b.as(http.MethodPost, "/api/v1/crm/tokens", `{"name":"shop","expiresInDays":30}`).is(http.StatusCreated)
 	token := made.at("data", "tokenId").(string)
 	b.as(http.MethodGet, after("/api/v1/crm/tokens", made), "").is(http.StatusOK)
@@ -478,6 +479,7 @@ func TestReveal_RecordedBeforeShown(t *testing.T) {
 	b := signedIn(t)
 	id := b.capture(`{"name":"Asha Rao","phone":"9876543210","city":"Pune"}`).at("data", "leadId").(string)
 	b.capture(`{"phone":"9876543299"}`)
+	b.caughtUp() // an export of the console does not wait for views
 	r := b.post("/console/leads/" + id + "/reveal?raw=0")
 	require.Equal(t, http.StatusOK, r.status)
 	for _, personal := range []string{"Asha Rao", "&#43;919876543210", "Pune"} {
