@@ -70,6 +70,7 @@ var dictionaries = [...]display.Namer{
 // regions has the region of each name and code of ISO 3166, by countryKey.
 var regions = func() map[string]string {
 	keys := make(map[string]string, 2048)
+	parts := map[string]string{} // of names with brackets; empty if two regions have the part
 	for region := range phonenumbers.GetSupportedRegions() {
 		parsed, err := language.ParseRegion(region)
 		if err != nil {
@@ -79,9 +80,20 @@ var regions = func() map[string]string {
 		for _, names := range dictionaries {
 			name := names.Name(parsed)
 			before, inside, _ := strings.Cut(name, "(") // Myanmar (Burma)
-			for _, spelling := range []string{name, before, inside} {
-				keys[countryKey(spelling)] = region
+			keys[countryKey(name)] = region
+			for _, part := range []string{before, inside} {
+				key := countryKey(part)
+				if other, known := parts[key]; known && other != region {
+					parts[key] = ""
+				} else {
+					parts[key] = region
+				}
 			}
+		}
+	}
+	for key, region := range parts {
+		if _, whole := keys[key]; !whole && region != "" {
+			keys[key] = region
 		}
 	}
 	delete(keys, "")

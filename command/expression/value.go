@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/common/types"
@@ -33,11 +32,16 @@ func Parse(raw []byte) (any, error) {
 	return value, nil
 }
 
-// Later returns a variable of JSON that is parsed when the first of several expressions reads it.
+// Later returns a variable of JSON that is parsed when the first of several expressions reads it. It is not safe for concurrent use.
 func Later(raw []byte) any {
-	parse := sync.OnceValues(func() (any, error) { return Parse(raw) })
+	var value any
+	var err error
+	parsed := false
 	return func() any {
-		value, err := parse()
+		if !parsed {
+			value, err = Parse(raw)
+			parsed = true
+		}
 		if err != nil {
 			return types.WrapErr(err)
 		}

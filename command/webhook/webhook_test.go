@@ -29,7 +29,7 @@ func TestEvolve_Registered(t *testing.T) {
 	require.Equal(t, State{
 		Phase: Live, Account: "acme", Slot: 7,
 		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, Description: "CRM"},
-		CreatedAt:       createdAt, UpdatedAt: createdAt, Since: createdAt,
+		CreatedAt:       createdAt, UpdatedAt: createdAt, Since: createdAt, SentLeads: true,
 	}, live())
 }
 

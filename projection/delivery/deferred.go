@@ -16,13 +16,13 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// The filters of one account must not delay the deliveries of others, for which the fan-out's checkpoint stands. So a batch of the fan-out
+// The filters of one account must not delay the deliveries and erasures of others, which wait for the fan-out. So a batch of the fan-out
 // applies only as many filters as accountSteps and batchSteps allow. It defers the other events of the account, whose filters a FilterWorker
 // applies in turns with those of other accounts. While events of an account are deferred, its later ones are too, so that each endpoint gets
 // its events in the order of the log. Deliveries to endpoints with neither filter nor ordering are never deferred.
 const (
-	accountSteps = 50_000  // of an account's filters in a batch of the fan-out or in a turn, in steps of at most half a microsecond
-	batchSteps   = 200_000 // of all filters in a batch of the fan-out
+	accountSteps = 50_000  // of an account's filters in a batch of the fan-out or in a turn; a step takes less than a microsecond
+	batchSteps   = 150_000 // of all filters in a batch of the fan-out
 	deferredRows = 500     // read for an account in a turn
 )
 
@@ -148,8 +148,8 @@ func (w FilterWorker) waiting(ctx context.Context) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// decided is what a turn decides on the events of an account.
-type decided struct {
+// filterTurn is what a turn decides on the events of an account.
+type filterTurn struct {
 	rows   queue
 	counts filterCounts
 	done   []string // ids of events that wait for no endpoint
@@ -164,7 +164,7 @@ func (w FilterWorker) advance(ctx context.Context, account string) (moved bool, 
 	if err != nil {
 		return false, 0, err
 	}
-	d := decided{counts: filterCounts{}}
+	d := filterTurn{counts: filterCounts{}}
 	for i := 0; i < len(events) && err == nil && d.steps < accountSteps; i++ {
 		err = d.decide(ctx, w.Filters, &events[i], endpoints)
 	}
@@ -199,7 +199,7 @@ func (w FilterWorker) read(ctx context.Context, account string) (events []deferr
 }
 
 // decide applies the filters of the endpoints that an event waits for, up to the limit of a turn or an error.
-func (d *decided) decide(ctx context.Context, filters *Filters, e *deferredEvent, endpoints map[string]endpoint) (err error) {
+func (d *filterTurn) decide(ctx context.Context, filters *Filters, e *deferredEvent, endpoints map[string]endpoint) (err error) {
 	c := filters.at(Place{e.Stream, e.Revision, e.Position, e.kind})
 	left := e.webhookIDs
 	for ; len(left) > 0 && d.steps < accountSteps; left = left[1:] {
@@ -231,14 +231,15 @@ func (d *decided) decide(ctx context.Context, filters *Filters, e *deferredEvent
 // errDecided means that another process has decided on an event.
 var errDecided = errors.New("another process has decided on the event")
 
-func (w FilterWorker) save(ctx context.Context, d decided) error {
+func (w FilterWorker) save(ctx context.Context, d filterTurn) error {
 	return inDeliveries(ctx, w.Pool, func(tx pgx.Tx) error {
 		gone, err := tx.Exec(ctx, `DELETE FROM deferred WHERE event_id = ANY ($1)`, d.done)
 		if err == nil && gone.RowsAffected() != int64(len(d.done)) {
 			err = errDecided
 		}
 		if err == nil && d.begun != nil {
-			gone, err = tx.Exec(ctx, `UPDATE deferred SET webhook_ids = $3 WHERE event_id = $1 AND webhook_ids = $2`, d.begun.ID.String(), d.begun.webhookIDs, d.left)
+			gone, err = tx.Exec(ctx, `UPDATE deferred SET webhook_ids = $3 WHERE event_id = $1 AND webhook_ids = $2`,
+				d.begun.ID.String(), d.begun.webhookIDs, d.left)
 			if err == nil && gone.RowsAffected() != 1 {
 				err = errDecided
 			}

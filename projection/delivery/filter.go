@@ -64,12 +64,11 @@ type candidate struct {
 	steps uint64 // the cost of all decisions so far, in the units of expression.CostLimit
 }
 
-// longestStep is more than a step takes, also on a busy machine: about half a microsecond. A filter that takes longer, because it is priced too
-// low, costs its time.
+// longestStep is more than a step takes, also on a busy machine. A filter that takes longer, because it is priced too low, costs its time.
 const longestStep = 10 * time.Microsecond
 
-// stepsPerBody is the cost of rendering and parsing a body, in steps for each byte.
-const stepsPerBody = 0.1
+// bytesPerStep is how much of a body can be rendered and parsed in the time of a step.
+const bytesPerStep = 20
 
 // candidate returns an event that may be delivered under a name.
 func (f *Filters) candidate(e projection.Event, name string) *candidate {
@@ -139,7 +138,7 @@ func (c *candidate) render(ctx context.Context) error {
 		c.filters.bodies.keep(r, known)
 	}
 	c.body = known.body
-	c.steps += uint64(float64(len(c.body)) * stepsPerBody)
+	c.steps += uint64(len(c.body) / bytesPerStep)
 	c.input, c.err = webhook.FilterInput(c.body)
 	return c.err
 }

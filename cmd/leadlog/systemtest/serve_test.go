@@ -129,8 +129,8 @@ func TestSettings_RejectsInvalid(t *testing.T) {
 		{"LEADLOG_JWT_JWKS_URL", "https://u:hunter2@issuer/keys", `LEADLOG_JWT_JWKS_URL=(29 characters, not shown): must be unset`},
 		{"LEADLOG_JWT_ADMIN_SCOPE", "all accounts", `LEADLOG_JWT_ADMIN_SCOPE="all accounts"`},
 		{"LEADLOG_JWT_ADMIN_SCOPE", "leads:read", `LEADLOG_JWT_ADMIN_SCOPE="leads:read"`},
-		{"LEADLOG_JWT_DEFAULT_SCOPE", "leads:read admin", `LEADLOG_JWT_DEFAULT_SCOPE="leads:read admin" must be some of`},
-		{"LEADLOG_JWT_DEFAULT_SCOPE", "leads:read", `LEADLOG_JWT_DEFAULT_SCOPE="leads:read" must be unset without LEADLOG_JWT_JWKS_URL`},
+		{"LEADLOG_JWT_DEFAULT_SCOPE", "leads:read admin", `LEADLOG_JWT_DEFAULT_SCOPE="leads:read admin": must be some of`},
+		{"LEADLOG_JWT_DEFAULT_SCOPE", "leads:read", `LEADLOG_JWT_DEFAULT_SCOPE="leads:read": must be unset without LEADLOG_JWT_JWKS_URL`},
 	} {
 		t.Run(bad.name+"="+bad.value, func(t *testing.T) {
 			t.Parallel()
