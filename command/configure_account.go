@@ -46,7 +46,7 @@ func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (
 			position, err = h.store.Head(ctx)
 			return err
 		}
-		at := h.after(before.UpdatedAt)
+		at := h.after(before.LatestAt())
 		write := eventstore.Write{Stream: stream, Expect: expect}
 		for _, fact := range facts {
 			stamped, err := h.stamp(caller, at, fact)

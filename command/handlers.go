@@ -22,6 +22,7 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/turns"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -98,7 +99,7 @@ type Handlers struct {
 	random         io.Reader
 	entropy        *ulid.LockedMonotonicReader
 	mappings       *mappingCache
-	turns          *turns
+	turns          *turns.Turns
 	samples        *sampleCache
 	recordSlots    *semaphore.Weighted // max samples that are being recorded
 	arrivalSlots   *semaphore.Weighted // max arrivals in flight in all calls of CaptureLeads
@@ -133,13 +134,16 @@ func NewHandlers(o Options) *Handlers {
 	}
 	return &Handlers{
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
-		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](mappingCacheSize), turns: newTurns(), now: o.Now, random: o.Random,
+		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](mappingCacheSize), turns: turns.New(), now: o.Now, random: o.Random,
 		samples: newCache[string, struct{}](sampleCacheSize), recordSlots: semaphore.NewWeighted(notesAtOnce),
 		entropy:      &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		arrivalSlots: semaphore.NewWeighted(maxArrivals), holders: newCache[string, string](holderCacheSize), leads: o.Leads,
 		endpoints: eventstore.NewFolds(endpointFolds), intakes: eventstore.NewFolds(intakeFolds), intakeSecrets: o.IntakeSecrets,
 	}
 }
+
+// Turns limits mappings, and whatever else evaluates expressions of an account.
+func (h *Handlers) Turns() *turns.Turns { return h.turns }
 
 // newID returns an id that sorts after those this process made before.
 func (h *Handlers) newID() (ulid.ULID, error) {

@@ -124,7 +124,7 @@ func TestImports_Layers(t *testing.T) {
 		{[]string{"eventstore/..."}, []string{"eventstore/..."}},
 		{pure, deciders},
 		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore"})},
-		{[]string{"command"}, slices.Concat(readers, []string{"eventstore/draft"})},
+		{[]string{"command"}, slices.Concat(readers, []string{"command/turns", "eventstore/draft"})},
 		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/migration", "eventstore/sealbox", "projection/..."})},
 		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "query/...", "projection/schema"})},
 	} {

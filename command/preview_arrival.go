@@ -11,6 +11,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/turns"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -65,7 +66,7 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 		headers[name] = []string{value}
 	}
 	cmd.Request.Headers = intake.VisibleHeaders(settings, headers)
-	err = h.Map(ctx, cmd.Account, OwnQueue, func() (cost MapCost) {
+	err = h.turns.Do(ctx, cmd.Account, turns.Own, func() (cost turns.Cost) {
 		preview.Mapped, preview.Wrong = mapping.Map(cmd.Request)
 		return cost
 	})

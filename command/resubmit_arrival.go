@@ -11,6 +11,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/turns"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -213,7 +214,7 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 			return Mapped{}, "", err
 		}
 		var wrong error
-		err = h.Map(ctx, a.Account, OwnQueue, func() (cost MapCost) {
+		err = h.turns.Do(ctx, a.Account, turns.Own, func() (cost turns.Cost) {
 			mapped, wrong = mapRaw(mapping, a.Raw)
 			return cost
 		})

@@ -94,6 +94,7 @@ func TestAccount_QuarantineAndWonStages(t *testing.T) {
 	}{
 		{`{}`, false, 30, []any{"won"}},
 		{`{"quarantine":null,"quarantineDays":null,"wonStages":null}`, false, 30, []any{"won"}},
+		{`{"storagePerDay":0}`, false, 30, []any{"won"}},
 		{`{"quarantine":true,"quarantineDays":1,"stages":["New","Sold"],"wonStages":["sold"]}`, true, 1, []any{"Sold"}},
 		{`{"stages":["New","Paid"],"wonStages":["Paid","Sold"],"quarantineDays":365}`, false, 365, []any{"Paid", "Sold"}},
 	} {
@@ -107,6 +108,7 @@ func TestAccount_QuarantineAndWonStages(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"quarantine":"yes"}`: "quarantine", `{"quarantineDays":0}`: "quarantineDays", `{"quarantineDays":366}`: "quarantineDays",
 		`{"quarantineDays":"30"}`: "quarantineDays", `{"wonStages":"won"}`: "wonStages", `{"wonStages":["nowhere"]}`: "wonStages",
+		`{"storagePerDay":-1}`: "storagePerDay", `{"storagePerDay":1.5}`: "storagePerDay", `{"storagePerDay":1099511627777}`: "storagePerDay",
 	} {
 		wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusBadRequest)
 		require.Equal(t, []string{field}, wrong.fieldsNamed(), body)

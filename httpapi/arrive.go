@@ -11,6 +11,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/turns"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/httpapi/quota"
@@ -200,12 +201,12 @@ func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, er
 
 // mapped returns the post as it is kept, and its mapping, computed in a turn of the intake.
 func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
-	err = x.Commands.Map(x.ctx, x.caller.Account, x.intake.ID, func() command.MapCost {
+	err = x.Commands.Turns().Do(x.ctx, x.caller.Account, x.intake.ID, func() turns.Cost {
 		mapped, wrong = x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
 		if !mapped.Honeypot {
 			kept = raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(x.intake.State.Settings.Kind, body)))
 		}
-		return command.MapCost{Bytes: len(body), Steps: mapped.Steps}
+		return turns.Cost{Bytes: len(body), Steps: mapped.Steps}
 	})
 	return kept, mapped, wrong, err
 }
@@ -254,20 +255,33 @@ func (x *exchange) senderLimit() quota.Limit {
 // addressShare is the ratio of the limit of an intake to the limit of one address.
 const addressShare = 4
 
-// senderBytes limits the bytes that posts of one address to a form append, because anyone may post to it.
-func (x *exchange) senderBytes() quota.Limit {
-	if limit := x.limit(); limit.Rate > 0 && x.intake.State.Settings.Kind == intake.Form {
-		all := limit.bytes()
-		return quota.Limit{Rate: all.Rate / addressShare, Burst: max(1, all.Burst/addressShare)}
-	}
-	return quota.Limit{}
+// atForm reports whether the request is one to a form, at which anyone may post.
+func (x *exchange) atForm() bool {
+	return x.intake != nil && x.intake.State.Settings.Kind == intake.Form
 }
 
-// takeSender takes a token from the quota of the client's address at the intake. The error is a limitError.
+// senderMeters returns the buckets that the bytes of one address at a form count against: a part of the account's buckets.
+func (x *exchange) senderMeters() (all []meter) {
+	if !x.atForm() {
+		return nil
+	}
+	for _, m := range x.meters() {
+		if m.holder == x.caller.Account { // the part of its forms is smaller
+			continue
+		}
+		m.holder = x.sender()
+		m.limit = quota.Limit{Rate: m.limit.Rate / addressShare, Burst: max(1, m.limit.Burst/addressShare)}
+		all = append(all, m)
+	}
+	return all
+}
+
+// takeSender takes a token from the quota of the client's address at the intake. The error is a limitError or a storageError.
 func (x *exchange) takeSender() error {
-	if limit := x.senderBytes(); limit.Rate > 0 {
-		if left := x.senders.Left(bytesPolicy+" "+x.sender(), limit); !left.Allowed {
-			return x.tooMany(left)
+	for _, m := range x.senderMeters() {
+		if left := x.senders.Left(m.key(), m.limit); !left.Allowed {
+			x.metrics.limited.WithLabelValues(senderLimit).Inc()
+			return m.refusal(left)
 		}
 	}
 	if limit := x.senderLimit(); limit.Rate > 0 {

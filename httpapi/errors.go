@@ -68,6 +68,11 @@ type limitError struct{ retryAfter time.Duration }
 
 func (limitError) Error() string { return "rate limit exceeded" }
 
+// storageError reports that the account's storage for a day is used up.
+type storageError struct{ retryAfter time.Duration }
+
+func (storageError) Error() string { return "storage for the day used up" }
+
 // Retry-After of answers with status 503.
 const (
 	retryUnavailable = 2 * time.Second
@@ -163,6 +168,7 @@ func describe(err error) failure {
 		gone    *lead.JoinedError
 		scope   scopeError
 		limit   limitError
+		storage storageError
 		size    *query.TreeSizeError
 		stray   strayPathError
 	)
@@ -193,6 +199,11 @@ func describe(err error) failure {
 		return failure{
 			status: http.StatusTooManyRequests, envelope: envelope{Message: "Rate limit exceeded"},
 			retryAfter: max(limit.retryAfter, time.Second),
+		}
+	case errors.As(err, &storage):
+		return failure{
+			status: http.StatusTooManyRequests, envelope: envelope{Message: "The account has stored as much as it may in a day", Code: "STORAGE_LIMIT"},
+			retryAfter: max(storage.retryAfter, time.Second),
 		}
 	}
 	for _, f := range failures {

@@ -98,8 +98,11 @@ func (x *exchange) readAll(body countedBody) ([]byte, error) {
 		return io.ReadAll(body)
 	}
 	paced := newPacedBody(body)
-	defer paced.close()
-	return io.ReadAll(paced)
+	all, err := io.ReadAll(paced)
+	if err == nil { // net/http reads the rest of any other body
+		paced.end()
+	}
+	return all, err
 }
 
 // bodyError returns the error to answer when a body could not be read to its end.

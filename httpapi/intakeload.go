@@ -84,20 +84,20 @@ func (x *exchange) chargeArrival() error {
 type pacedBody struct {
 	countedBody
 	control *http.ResponseController
-	end     time.Time // of the body
+	late    time.Time // for the body
 	due     time.Time // when the received bytes were due
 }
 
 func newPacedBody(body countedBody) *pacedBody {
 	now := time.Now() // for a duration, so not the configured clock
-	return &pacedBody{countedBody: body, control: http.NewResponseController(body.x.w), end: now.Add(bodyTimeout), due: now}
+	return &pacedBody{countedBody: body, control: http.NewResponseController(body.x.w), late: now.Add(bodyTimeout), due: now}
 }
 
 // Read waits for bytes until the body is bodyGrace behind bodyRate, or late as a whole. Bytes that arrive early do not count for later.
 func (b *pacedBody) Read(p []byte) (int, error) {
 	late := b.due.Add(bodyGrace)
-	if b.end.Before(late) {
-		late = b.end
+	if b.late.Before(late) {
+		late = b.late
 	}
 	_ = b.control.SetReadDeadline(late) // an error: the connection has no deadlines, as in some tests
 	n, err := b.countedBody.Read(p)
@@ -108,5 +108,5 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// close lets the connection wait for the next request as long as others do.
-func (b *pacedBody) close() { _ = b.control.SetReadDeadline(time.Now().Add(readTimeout)) }
+// end lets the connection wait for its client as long as others do.
+func (b *pacedBody) end() { _ = b.control.SetReadDeadline(time.Now().Add(readTimeout)) }

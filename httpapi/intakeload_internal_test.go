@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -67,6 +68,9 @@ func TestLoad_IntakeMinimumRate(t *testing.T) {
 				require.Len(t, body, c.chunks*c.bytes, name)
 			} else {
 				require.ErrorIs(t, err, errSlowBody, name)
+				require.Equal(t, c.late, time.Since(begun).Truncate(time.Second), name)
+				_, err = server.Read(make([]byte, 1))
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded, "net/http does not wait for the rest")
 				require.Equal(t, c.late, time.Since(begun).Truncate(time.Second), name)
 			}
 			server.Close()

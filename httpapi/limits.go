@@ -2,12 +2,15 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
@@ -18,11 +21,16 @@ var failureLimit = quota.Limit{Rate: 10, Burst: 100}
 // An account has a token bucket for each policy of quota.Kind, with the account's limits, so that page views never use up the
 // captures. The bucket of reads has readShare times the limits.
 //
-// The bytes that the account appends have a bucket of their own. The size of a request's append is known only afterwards: a request is
-// admitted while the bucket is not empty, and then takes its bytes, into debt if necessary.
+// The bytes that the account appends have buckets of their own, which fill in seconds and, for its storage, in a day. The size of a request's
+// append is known only afterwards: a request is admitted while no bucket is empty, and then takes its bytes, into debt if necessary.
 const (
-	readShare   = 5
-	bytesPolicy = "bytes"
+	readShare     = 5
+	bytesPolicy   = "bytes"
+	storagePolicy = "storage"
+	// Anyone may post to a form, so posts to all forms of an account may use a part of its storage.
+	formsShare = 2
+	// Of storage that is low, a fifth or less is left.
+	lowStorage = 5
 	// An account whose limits are above the default may append proportionally more bytes.
 	bytesRate    = 1 << 20 // a second
 	bytesBurst   = 32 << 20
@@ -40,7 +48,7 @@ const credentialLimit = "credentials"
 func limits() []string {
 	return []string{
 		quota.Capture.Policy(), quota.Activity.Policy(), quota.Arrival.Policy(), quota.Write.Policy(), quota.Read.Policy(),
-		bytesPolicy, streamLimit, senderLimit, credentialLimit, treeLimit,
+		bytesPolicy, storagePolicy, streamLimit, senderLimit, credentialLimit, treeLimit,
 	}
 }
 
@@ -99,7 +107,8 @@ func (x *exchange) take() error {
 	if x.confirmations.Take(x.caller.Account, quota.Limit{Rate: 1, Burst: 1}).Allowed {
 		before := x.admission.Account.State
 		confirmed, failed := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
-		if failed == nil && !(same(before.RateLimit, confirmed.State.RateLimit) && same(before.RateBurst, confirmed.State.RateBurst)) {
+		if failed == nil && !(same(before.RateLimit, confirmed.State.RateLimit) && same(before.RateBurst, confirmed.State.RateBurst) &&
+			before.StoragePerDay == confirmed.State.StoragePerDay) {
 			x.admission.Account = confirmed
 			policy, err = x.takeCached()
 		}
@@ -126,6 +135,42 @@ func (l accountLimit) bytes() quota.Limit {
 	}
 }
 
+// storageLimit is the limit of a number of bytes in a day.
+func storageLimit(perDay int) quota.Limit {
+	return quota.Limit{Rate: float64(perDay) / (24 * time.Hour).Seconds(), Burst: perDay}
+}
+
+// meter is a bucket of appended bytes.
+type meter struct {
+	policy, holder string
+	limit          quota.Limit
+}
+
+func (m meter) key() string { return m.policy + " " + m.holder }
+
+// refusal is the error of a request that the empty bucket refuses.
+func (m meter) refusal(left quota.Use) error {
+	if m.policy == storagePolicy {
+		return storageError{left.RetryAfter}
+	}
+	return limitError{left.RetryAfter}
+}
+
+// meters returns the account's buckets that the request's appended bytes count against.
+func (x *exchange) meters() []meter {
+	all := make([]meter, 0, 3)
+	if limit := x.limit(); limit.Rate > 0 {
+		all = append(all, meter{bytesPolicy, x.quotaHolder(), limit.bytes()})
+	}
+	if perDay := x.admission.Account.State.StoragePerDay; perDay > 0 && x.kind.Stores() {
+		all = append(all, meter{storagePolicy, x.caller.Account, storageLimit(perDay)})
+		if x.atForm() {
+			all = append(all, meter{storagePolicy, x.caller.Account + "/forms", storageLimit(max(1, perDay/formsShare))})
+		}
+	}
+	return all
+}
+
 // limit returns the account's limit, from the cache; the zero Limit when it has none.
 func (x *exchange) limit() accountLimit {
 	settings := x.admission.Account.State
@@ -135,23 +180,25 @@ func (x *exchange) limit() accountLimit {
 // takeCached is take by the cached limits. It returns the policy that refused. A request refused for its bytes takes nothing from
 // the other bucket.
 func (x *exchange) takeCached() (policy string, err error) {
-	limit := x.limit()
 	x.policy, x.used = "", quota.Use{}
-	if limit.Rate == 0 {
-		return "", nil
-	}
 	if !x.kind.Reads() {
-		if left := x.quotas.Left(x.ctx, bytesPolicy+" "+x.quotaHolder(), limit.bytes()); !left.Allowed {
-			x.policy, x.used = bytesPolicy, left
-			return bytesPolicy, limitError{left.RetryAfter}
-		}
-		if x.intake != nil {
-			if limit = x.arrivalLimit(limit); limit.Rate == 0 {
-				return "", nil
+		for _, m := range x.meters() {
+			if left := x.quotas.Left(x.ctx, m.key(), m.limit); !left.Allowed {
+				x.policy, x.used = m.policy, left
+				return m.policy, m.refusal(left)
 			}
 		}
-	} else {
+	}
+	limit := x.limit()
+	switch {
+	case limit.Rate == 0:
+	case x.kind.Reads():
 		limit = limit.reads()
+	case x.intake != nil:
+		limit = x.arrivalLimit(limit)
+	}
+	if limit.Rate == 0 {
+		return "", nil
 	}
 	policy = x.kind.Policy()
 	x.policy, x.used = policy, x.quotas.Take(x.ctx, policy+" "+x.quotaHolder(), limit.Limit)
@@ -167,13 +214,32 @@ func (x *exchange) charge() {
 	if appended == 0 {
 		return
 	}
-	if limit := x.limit(); limit.Rate > 0 {
-		x.quotas.Spend(bytesPolicy+" "+x.quotaHolder(), limit.bytes(), int(appended))
+	for _, m := range x.meters() {
+		x.quotas.Spend(m.key(), m.limit, int(appended))
 	}
-	if x.intake != nil {
-		if limit := x.senderBytes(); limit.Rate > 0 {
-			x.senders.Spend(bytesPolicy+" "+x.sender(), limit, int(appended))
-		}
+	for _, m := range x.senderMeters() {
+		x.senders.Spend(m.key(), m.limit, int(appended))
+	}
+	x.watchStorage()
+}
+
+// watchStorage records that little of the account's storage for a day is left.
+func (x *exchange) watchStorage() {
+	settings := x.admission.Account.State
+	if settings.StoragePerDay == 0 || !x.kind.Stores() || settings.ReportStorageLow(x.Now()) == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTimeout) // a slow body may have used up the request's
+	defer cancel()
+	storage := meter{storagePolicy, x.caller.Account, storageLimit(settings.StoragePerDay)}
+	if left := x.quotas.Left(ctx, storage.key(), storage.limit); left.Remaining > left.Limit.Burst/lowStorage {
+		return
+	}
+	if !x.confirmations.Take(storage.key(), quota.Limit{Rate: 1. / 60, Burst: 1}).Allowed {
+		return
+	}
+	if err := x.Commands.ReportStorageLow(ctx, x.caller.Account); err != nil {
+		x.Log.Warn("low storage not recorded", slog.String("account", x.caller.Account), slog.Any("error", err))
 	}
 }
 

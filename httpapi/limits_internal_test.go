@@ -12,6 +12,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/turns"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
@@ -120,9 +121,9 @@ func TestArrive_TurnOfIntake(t *testing.T) {
 			_, _, _, err := x.mapped(event.ArrivalRaw{}, nil)
 			return err
 		}
-		require.NoError(t, commands.Map(t.Context(), "a", "form", func() command.MapCost {
+		require.NoError(t, commands.Turns().Do(t.Context(), "a", "form", func() turns.Cost {
 			time.Sleep(time.Second)
-			return command.MapCost{Bytes: 1 << 20}
+			return turns.Cost{Bytes: 1 << 20}
 		}))
 		require.ErrorIs(t, post("form"), context.DeadlineExceeded)
 		require.NoError(t, post("other"))

@@ -99,7 +99,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, []string{"method", "route", "status"}),
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "leadlog_rate_limited_total",
-			Help: "Refusals by limit: an account's captures (batch lines too), activities, posts to an intake, other writes, reads, appended bytes and concurrent reads of streams, an address's posts to an intake, or its credentials.",
+			Help: "Refusals by limit: an account's captures (batch lines too), activities, posts to an intake, other writes, reads, appended bytes, bytes stored in a day and concurrent reads of streams, an address's posts to an intake, or its credentials.",
 		}, []string{"limit"}),
 	}
 	m.arrivals = prometheus.NewCounterVec(prometheus.CounterOpts{

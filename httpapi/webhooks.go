@@ -260,7 +260,7 @@ func (x *exchange) tryFilter(endpoint query.Endpoint, filter string, since time.
 	if err != nil {
 		return preview, err
 	}
-	turn := func(ctx context.Context) (func(), error) { return x.Commands.Turn(ctx, x.caller.Account) }
+	turn := func(ctx context.Context) (func(), error) { return x.Commands.Turns().Take(ctx, x.caller.Account) }
 	if preview, err = x.PreviewFilter(ctx, events, filter, turn); len(preview.Sample) > 0 {
 		x.Commands.Search(x.ctx, x.caller, "events")
 	}

@@ -142,7 +142,7 @@ func TestFeedTypes_Patterns(t *testing.T) {
 		{"lead", "data.revealed", "", false},
 		{"lead token", "claim.*", "", false},
 		{"lead", "lead.created lead", "", false},
-		{"account", "*", "account.configured.v1 account.jwtsrevoked.v1", true},
+		{"account", "*", "account.configured.v1 account.jwtsrevoked.v1 account.storage_low.v1", true},
 	} {
 		types, known := query.FeedTypes(strings.Fields(c.kinds), strings.Fields(c.patterns))
 		require.Equal(t, c.want, strings.Join(types, " "), c)

@@ -176,7 +176,7 @@ func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 		require.Equal(t, text(t, query.Account{
 			AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region, Currency: state.Currency,
 			RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
-			Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
+			Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages, StoragePerDay: state.StoragePerDay, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
 			CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
 		}), text(t, got))
 

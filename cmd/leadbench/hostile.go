@@ -86,7 +86,7 @@ func seconds(figures []float64) string {
 // prepare makes an account with the default limits, and its intakes.
 func (s *service) prepare(ctx context.Context, r *rig, attacks []*attack) error {
 	const id = "attacked"
-	if _, _, err := r.leadlog(ctx, s.env, "account", "set", id, "--feature", "crm_api", "--rate-limit", "10", "--rate-burst", "100"); err != nil {
+	if _, _, err := r.leadlog(ctx, s.env, "account", "set", id, "--feature", "crm_api", "--rate-limit", "10", "--rate-burst", "100", "--storage-per-day", "0"); err != nil {
 		return err
 	}
 	jwt, _, err := r.leadlog(ctx, s.env, "jwt", "--account", id, "--ttl", "24h")

@@ -68,7 +68,7 @@ func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 	if _, _, err := r.leadlog(ctx, env, "migrate"); err != nil {
 		return nil, err
 	}
-	if _, _, err := r.leadlog(ctx, env, "account", "set", account, "--feature", "crm_api"); err != nil {
+	if _, _, err := r.leadlog(ctx, env, "account", "set", account, "--feature", "crm_api", "--storage-per-day", "0"); err != nil {
 		return nil, err
 	}
 	jwt, _, err := r.leadlog(ctx, env, "jwt", "--account", account, "--ttl", "24h")

@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 )
 
@@ -38,6 +39,7 @@ type accountSetCommand struct {
 
 	Quarantine     *bool    `negatable:"" help:"Keep captures by the API with invalid fields, to be corrected. Default of a new account: no."`
 	QuarantineDays *int     `placeholder:"N" help:"Days until the content of an arrival is deleted: 1 to 365. Default of a new account: 30."`
+	StoragePerDay  *int     `placeholder:"BYTES" help:"Bytes that captures, posts to intakes and visitors' activity may append to the log in a day; 0 means no limit. Default of a new account: 1073741824, which is 1 GiB."`
 	WonStage       []string `sep:"none" placeholder:"NAME" help:"Stage that counts as a conversion. May be repeated. An empty one sets the default, which a new account has: won."`
 
 	JWTNotBefore *string `name:"jwt-not-before" placeholder:"TIME" help:"Reject JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
@@ -110,6 +112,7 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 			Name: name, Features: named(a.Feature), Stages: named(a.Stage), Region: region, Currency: currency,
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
 			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
+			StoragePerDay: a.StoragePerDay,
 		},
 		Keep:         true,
 		JWTNotBefore: notBefore,
@@ -120,7 +123,7 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 var flagsOf = map[string]string{
 	"accountId": "ID", "name": "--name", "features": "--feature", "stages": "--stage", "wonStages": "--won-stage", "region": "--region",
 	"currency": "--currency", "rateLimit": "--rate-limit", "rateBurst": "--rate-burst", "visitorDays": "--visitor-days",
-	"quarantineDays": "--quarantine-days", "jwtNotBefore": "--jwt-not-before",
+	"quarantineDays": "--quarantine-days", "storagePerDay": "--storage-per-day", "jwtNotBefore": "--jwt-not-before",
 }
 
 // refusedFlags names the arguments whose values were refused, and not the fields as a request has them.
@@ -157,7 +160,7 @@ func quarantines(state account.State) string {
 	return "; refused captures are kept"
 }
 
-// limits returns the note of the account's own rate limits, or "" when they are those of the service.
+// limits returns the note of the account's own limits, or "" when it has the usual ones.
 func limits(state account.State) (note string) {
 	switch {
 	case state.RateLimit == nil:
@@ -168,6 +171,13 @@ func limits(state account.State) (note string) {
 	}
 	if state.RateBurst != nil {
 		note += "; burst " + strconv.Itoa(*state.RateBurst)
+	}
+	switch state.StoragePerDay {
+	case event.DefaultStoragePerDay:
+	case 0:
+		note += "; storage without a limit"
+	default:
+		note += "; storage of " + strconv.Itoa(state.StoragePerDay) + " bytes a day"
 	}
 	return note
 }

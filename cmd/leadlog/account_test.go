@@ -31,6 +31,7 @@ func TestAccountSet_RefusalNamesFlag(t *testing.T) {
 		"--rate-burst must be between":                               {"acme", "--rate-burst", "0"},
 		"--visitor-days must be between":                             {"acme", "--visitor-days", "0"},
 		"--quarantine-days must be between":                          {"acme", "--quarantine-days", "0"},
+		"--storage-per-day must be between":                          {"acme", "--storage-per-day", "1099511627777"},
 		"--won-stage must be":                                        {"acme", "--won-stage", "nowhere"},
 		"--stage must be":                                            {"acme", "--stage", "a", "--stage", "A"},
 		"--feature must be":                                          {"acme", "--feature", "a b"},
@@ -63,4 +64,8 @@ func TestAccountSet_PrintsRateLimits(t *testing.T) {
 	require.Contains(t, out, "arrivals for 30 days; captures 0.5 a second; burst 2 (position")
 	out, _, _ = runs(t, database, "account", "set", "acme", "--rate-limit", "0")
 	require.Contains(t, out, "arrivals for 30 days; captures without a limit; burst 2 (position")
+	out, _, _ = runs(t, database, "account", "set", "other", "--storage-per-day", "5000")
+	require.Contains(t, out, "arrivals for 30 days; storage of 5000 bytes a day (position")
+	out, _, _ = runs(t, database, "account", "set", "other", "--storage-per-day", "0")
+	require.Contains(t, out, "arrivals for 30 days; storage without a limit (position")
 }

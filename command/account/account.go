@@ -48,6 +48,10 @@ type State struct {
 	// QuarantineDays is how long the body of an arrival is kept.
 	QuarantineDays int
 	WonStages      []string // those that count as a conversion; never empty once provisioned
+	// StoragePerDay is how many bytes may be appended in a day; 0 is no limit.
+	StoragePerDay int
+	// StorageLowAt is when it was recorded last that little storage is left; zero: never since StoragePerDay was changed.
+	StorageLowAt time.Time
 	// JWTNotBefore revokes the JWTs that were issued earlier. Zero revokes none.
 	JWTNotBefore time.Time
 	CreatedAt    time.Time
@@ -58,18 +62,24 @@ type State struct {
 func Evolve(s State, fact event.Fact) State {
 	switch data := fact.Data.(type) {
 	case event.AccountConfigured:
-		created := s.CreatedAt
+		created, lowAt := s.CreatedAt, s.StorageLowAt
 		if !s.Provisioned {
 			created = fact.At
+		}
+		if data.StoragePerDayOrDefault() != s.StoragePerDay {
+			lowAt = time.Time{}
 		}
 		s = State{
 			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
 			Region: data.Region, Currency: data.Currency, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
 			TokensSeeLeads: data.TokensSeeLeadsOrDefault(), VisitorDays: data.VisitorDaysOrDefault(),
 			Quarantine: data.Quarantine, QuarantineDays: data.QuarantineDaysOrDefault(), WonStages: data.WonStagesOrDefault(),
+			StoragePerDay: data.StoragePerDayOrDefault(), StorageLowAt: lowAt,
 		}
 	case event.JWTsRevoked:
 		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
+	case event.StorageLow:
+		s.StorageLowAt = fact.At
 	}
 	return s
 }
@@ -128,6 +138,7 @@ const (
 
 	maxVisitorDays    = 3650
 	maxQuarantineDays = 365
+	maxStorage        = 1 << 40 // bytes a day
 )
 
 // MaxRate is the most captures a second, or of a burst, that a limit may be.
@@ -148,6 +159,7 @@ type Settings struct {
 	Quarantine     *bool
 	QuarantineDays *int     // nil: event.DefaultQuarantineDays
 	WonStages      []string // empty: event.DefaultWonStages
+	StoragePerDay  *int     // nil: event.DefaultStoragePerDay
 }
 
 // Keeping returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but not nil stay
@@ -175,6 +187,9 @@ func (s State) Keeping(want Settings) Settings {
 	}
 	if want.WonStages == nil {
 		want.WonStages = s.WonStages
+	}
+	if want.StoragePerDay == nil && s.Provisioned {
+		want.StoragePerDay = &s.StoragePerDay
 	}
 	return want
 }
@@ -225,6 +240,9 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	if d := want.QuarantineDays; d != nil && (*d < 1 || *d > maxQuarantineDays) {
 		refuse("quarantineDays", "must be between 1 and 365")
 	}
+	if b := want.StoragePerDay; b != nil && (*b < 0 || *b > maxStorage) {
+		refuse("storagePerDay", "must be between 0 and 1099511627776 bytes")
+	}
 	wonStages, message := s.wonStages(want.WonStages, stages)
 	if message != "" {
 		refuse("wonStages", message)
@@ -237,6 +255,7 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 		RateLimit: want.RateLimit, RateBurst: want.RateBurst,
 		TokensSeeLeads: want.TokensSeeLeads, VisitorDays: orZero(want.VisitorDays),
 		Quarantine: orZero(want.Quarantine), QuarantineDays: orZero(want.QuarantineDays), WonStages: wonStages,
+		StoragePerDay: want.StoragePerDay,
 	}
 	if s.Provisioned && s.is(configured) {
 		return nil, nil
@@ -295,7 +314,8 @@ func (s State) is(c event.AccountConfigured) bool {
 		slices.Equal(s.Features, c.Features) && slices.Equal(s.Stages, c.Stages) &&
 		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst) &&
 		s.TokensSeeLeads == c.TokensSeeLeadsOrDefault() && s.VisitorDays == c.VisitorDaysOrDefault() &&
-		s.Quarantine == c.Quarantine && s.QuarantineDays == c.QuarantineDaysOrDefault() && slices.Equal(s.WonStages, c.WonStagesOrDefault())
+		s.Quarantine == c.Quarantine && s.QuarantineDays == c.QuarantineDaysOrDefault() && slices.Equal(s.WonStages, c.WonStagesOrDefault()) &&
+		s.StoragePerDay == c.StoragePerDayOrDefault()
 }
 
 func equal[T comparable](a, b *T) bool {
@@ -334,6 +354,28 @@ func badFeature(name string) bool { return !ValidID(name) }
 
 func badStage(name string) bool {
 	return name == "" || utf8.RuneCountInString(norm.NFC.String(name)) > maxStage || strings.ContainsFunc(name, unicode.IsControl)
+}
+
+// ReportStorageLow decides whether to record that little storage is left: once in a day, by UTC. The event is nil if it is recorded already,
+// or there is no limit.
+func (s State) ReportStorageLow(now time.Time) *event.StorageLow {
+	if s.StoragePerDay == 0 || s.StorageLowAt.UTC().Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
+		return nil
+	}
+	return &event.StorageLow{StoragePerDay: s.StoragePerDay}
+}
+
+// StorageLow reports whether little storage was left in the last 24 hours.
+func (s State) StorageLow(now time.Time) bool {
+	return !s.StorageLowAt.IsZero() && now.Sub(s.StorageLowAt) < 24*time.Hour
+}
+
+// LatestAt is when the latest event of the account's stream happened.
+func (s State) LatestAt() time.Time {
+	if s.StorageLowAt.After(s.UpdatedAt) {
+		return s.StorageLowAt
+	}
+	return s.UpdatedAt
 }
 
 // AdmitsJWT reports whether the account accepts a JWT by its time of issue; zero is a JWT without one.

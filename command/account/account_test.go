@@ -59,6 +59,8 @@ func TestConfigure_Normalizes(t *testing.T) {
 		{"a rate below one a second", Settings{RateLimit: new(0.5), RateBurst: new(1)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = new(0.5), new(1) })},
 		{"the highest rate", Settings{RateLimit: new(1e6), RateBurst: new(1000000)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = new(1e6), new(1000000) })},
 		{"quarantine", Settings{Quarantine: new(true), QuarantineDays: new(365)}, with(func(c *event.AccountConfigured) { c.Quarantine, c.QuarantineDays = true, 365 })},
+		{"storage without a limit", Settings{StoragePerDay: new(0)}, with(func(c *event.AccountConfigured) { c.StoragePerDay = new(0) })},
+		{"most storage", Settings{StoragePerDay: new(1 << 40)}, with(func(c *event.AccountConfigured) { c.StoragePerDay = new(1 << 40) })},
 		{"won stages in the account's spelling", Settings{Stages: []string{"New", "Sold", "Paid"}, WonStages: []string{"paid ", "SOLD"}}, with(func(c *event.AccountConfigured) {
 			c.Stages, c.WonStages = []string{"New", "Sold", "Paid"}, []string{"Paid", "Sold"}
 		})},
@@ -109,6 +111,8 @@ func TestConfigure_Refuses(t *testing.T) {
 		{"a burst above the maximum", Settings{RateBurst: new(1000001)}, "rateBurst"},
 		{"arrivals for no day", Settings{QuarantineDays: new(0)}, "quarantineDays"},
 		{"arrivals for 366 days", Settings{QuarantineDays: new(366)}, "quarantineDays"},
+		{"negative storage", Settings{StoragePerDay: new(-1)}, "storagePerDay"},
+		{"storage above the maximum", Settings{StoragePerDay: new(1<<40 + 1)}, "storagePerDay"},
 		{"a won stage that is no stage", Settings{WonStages: []string{"won", "paid"}}, "wonStages"},
 		{"a blank won stage", Settings{WonStages: []string{" "}}, "wonStages"},
 		{"a won stage twice", Settings{WonStages: []string{"lost", "Lost"}}, "wonStages"},
@@ -139,6 +143,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	require.Equal(t, State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", Currency: "EUR",
 		RateLimit: new(5.0), RateBurst: new(9), TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, CreatedAt: at, UpdatedAt: at,
+		StoragePerDay: event.DefaultStoragePerDay,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
 
@@ -153,7 +158,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	replaced := configure(t, s, Settings{}, later)
 	require.Equal(t, State{
 		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", Currency: "INR", TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"},
-		CreatedAt: at, UpdatedAt: later,
+		CreatedAt: at, UpdatedAt: later, StoragePerDay: event.DefaultStoragePerDay,
 	}, replaced, "omitted settings return to their defaults")
 	require.False(t, replaced.Has(FeatureAPI))
 }
@@ -163,7 +168,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	existing := State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US", Currency: "EUR",
 		RateLimit: new(2.0), RateBurst: new(3), TokensSeeLeads: true, VisitorDays: 30,
-		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
+		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: 5,
 	}
 	kept, err := existing.Configure(existing.Keeping(Settings{}), knownRegion)
 	require.NoError(t, err)
@@ -172,13 +177,13 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", Currency: "EUR", RateLimit: new(0.0), RateBurst: new(3), VisitorDays: 30,
-		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
+		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: new(5),
 	}, changed)
 	renamed, err := existing.Configure(existing.Keeping(Settings{Name: "Globex", RateBurst: new(4)}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Globex", Features: []string{FeatureAPI}, Stages: existing.Stages, Region: "US", Currency: "EUR", RateLimit: new(2.0), RateBurst: new(4), VisitorDays: 30,
-		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
+		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: new(5),
 	}, renamed)
 	existing.TokensSeeLeads = false
 	withoutLeads, err := existing.Configure(existing.Keeping(Settings{Name: "Globex"}), knownRegion)
@@ -212,6 +217,7 @@ func TestConfigure_EachSetting(t *testing.T) {
 		"days of visitors":              func(w *Settings) { w.VisitorDays = new(1) },
 		"quarantine":                    func(w *Settings) { w.Quarantine = new(true) },
 		"days of arrivals":              func(w *Settings) { w.QuarantineDays = new(31) },
+		"storage":                       func(w *Settings) { w.StoragePerDay = new(0) },
 		"won stages":                    func(w *Settings) { w.WonStages = []string{"b"} },
 		"no burst":                      func(w *Settings) { w.RateBurst = nil },
 	} {
@@ -291,4 +297,25 @@ func fields(t *testing.T, err error) []string {
 		list[i] = one.Field
 	}
 	return list
+}
+
+func TestReportStorageLow_OnceInDay(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)
+	s := configure(t, State{}, Settings{StoragePerDay: new(5)}, at)
+	low := s.ReportStorageLow(at)
+	require.Equal(t, &event.StorageLow{StoragePerDay: 5}, low)
+	s = Evolve(s, event.Fact{At: at, Data: *low})
+	require.Equal(t, at, s.LatestAt())
+	require.Nil(t, s.ReportStorageLow(at.Add(59*time.Minute)))
+	require.NotNil(t, s.ReportStorageLow(at.Add(time.Hour)), "on the next day, by UTC")
+	require.True(t, s.StorageLow(at.Add(23*time.Hour)))
+	require.False(t, s.StorageLow(at.Add(24*time.Hour)))
+
+	s = configure(t, s, Settings{Name: "Acme", StoragePerDay: new(5)}, at)
+	require.True(t, s.StorageLow(at), "another setting was changed")
+	s = configure(t, s, Settings{StoragePerDay: new(6)}, at)
+	require.False(t, s.StorageLow(at))
+	require.NotNil(t, s.ReportStorageLow(at))
+	require.Nil(t, configure(t, s, Settings{StoragePerDay: new(0)}, at).ReportStorageLow(at), "there is no limit")
 }

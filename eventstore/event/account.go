@@ -24,6 +24,9 @@ type AccountConfigured struct {
 	QuarantineDays int `json:"quarantineDays,omitzero"`
 	// WonStages are the stages that count as a conversion. Empty is DefaultWonStages.
 	WonStages []string `json:"wonStages,omitzero"`
+	// StoragePerDay is how many bytes captures, posts to intakes and visitors' activity may append to the log in a day. 0 is no limit, absent
+	// DefaultStoragePerDay.
+	StoragePerDay *int `json:"storagePerDay,omitzero"`
 }
 
 // DefaultVisitorDays is a year and a month, so that activity can be compared with that of a year ago.
@@ -31,6 +34,9 @@ const DefaultVisitorDays = 395
 
 // DefaultQuarantineDays is how long the body of an arrival is kept by default.
 const DefaultQuarantineDays = 30
+
+// DefaultStoragePerDay is how many bytes an account may append in a day by default.
+const DefaultStoragePerDay = 1 << 30
 
 // DefaultWonStages are the stages that count as a conversion by default.
 func DefaultWonStages() []string { return []string{"won"} }
@@ -58,6 +64,19 @@ func (a AccountConfigured) TokensSeeLeadsOrDefault() bool {
 	return a.TokensSeeLeads == nil || *a.TokensSeeLeads
 }
 
+// StoragePerDayOrDefault returns StoragePerDay, or its default.
+func (a AccountConfigured) StoragePerDayOrDefault() int {
+	if a.StoragePerDay == nil {
+		return DefaultStoragePerDay
+	}
+	return *a.StoragePerDay
+}
+
+// StorageLow records that an account has used four fifths of its StoragePerDay. It is recorded at most once in a day, by UTC.
+type StorageLow struct {
+	StoragePerDay int `json:"storagePerDay"`
+}
+
 // JWTsRevoked records that JWTs of the account which were issued before a time are refused. It is not one of the settings, so that a later
 // AccountConfigured does not undo it.
 type JWTsRevoked struct {
@@ -66,3 +85,4 @@ type JWTsRevoked struct {
 
 func (JWTsRevoked) EventType() string       { return "account.jwtsrevoked.v1" }
 func (AccountConfigured) EventType() string { return "account.configured.v1" }
+func (StorageLow) EventType() string        { return "account.storage_low.v1" }

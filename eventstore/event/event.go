@@ -134,6 +134,7 @@ var catalogue = newCatalogue(
 	entryOf[IntakeResumed](),
 	entryOf[AccountConfigured](),
 	entryOf[JWTsRevoked](),
+	entryOf[StorageLow](),
 	entryOf[VisitorActed](),
 	entryOf[VisitorForgotten](),
 	entryOf[ArrivalReceived](),

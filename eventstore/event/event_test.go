@@ -100,7 +100,7 @@ func TestEncode_EscapedBackslashIsNoNUL(t *testing.T) {
 
 func TestTypes_NameForm(t *testing.T) {
 	t.Parallel()
-	form := regexp.MustCompile(`^[a-z]+\.[a-z]+\.v[1-9][0-9]*$`)
+	form := regexp.MustCompile(`^[a-z]+\.[a-z_]+\.v[1-9][0-9]*$`)
 	for name := range catalogue {
 		require.Regexp(t, form, name)
 	}

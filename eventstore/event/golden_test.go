@@ -154,9 +154,10 @@ func samples() []Data {
 		AccountConfigured{
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE", Currency: "EUR",
 			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,
-			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"},
+			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"}, StoragePerDay: new(0),
 		},
 		JWTsRevoked{NotBefore: at},
+		StorageLow{StoragePerDay: 1 << 30},
 		VisitorActed{
 			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe", Referrer: "android-app://com.example",
 			At: at, Properties: fields, Touch: true, Campaign: campaign,

@@ -7,7 +7,7 @@ func TrailTypes() []string {
 		WebhookRegistered{}, WebhookUpdated{}, WebhookDisabled{}, WebhookEnabled{}, WebhookRotated{},
 		WebhookTested{}, WebhookRetried{}, WebhookReplayed{}, WebhookReplayEnded{}, WebhookDeleted{},
 		IntakeCreated{}, IntakeChanged{}, IntakeRotated{}, IntakeDeleted{}, IntakeSilent{}, IntakeResumed{},
-		AccountConfigured{}, JWTsRevoked{},
+		AccountConfigured{}, JWTsRevoked{}, StorageLow{},
 		LeadJoined{}, LeadReleased{}, LeadErased{},
 		DataRevealed{}, DataExported{}, DataSearched{}, ImportFinished{},
 	)

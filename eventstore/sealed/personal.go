@@ -101,9 +101,10 @@ var declared = map[string]declaration{
 	event.IntakeResumed{}.EventType(): {plain: list("arrivedAt")},
 
 	event.AccountConfigured{}.EventType(): {
-		plain: list("name features stages region currency rateLimit rateBurst tokensSeeLeads visitorDays quarantine quarantineDays wonStages"),
+		plain: list("name features stages region currency rateLimit rateBurst tokensSeeLeads visitorDays quarantine quarantineDays wonStages storagePerDay"),
 	},
 	event.JWTsRevoked{}.EventType(): {plain: list("notBefore")},
+	event.StorageLow{}.EventType():  {plain: list("storagePerDay")},
 }
 
 // Members of event.Campaign and event.KeptArrival.

@@ -28,7 +28,7 @@ var names = map[string]string{
 	"webhook.registered": "Endpoint added", "webhook.updated": "Endpoint changed", "webhook.disabled": "Endpoint disabled",
 	"webhook.enabled": "Endpoint enabled", "webhook.rotated": "Endpoint secret rotated", "webhook.tested": "Test event sent", "webhook.test": "Test event",
 	"webhook.retried": "Delivery retried", "webhook.replayed": "Replay started", "webhook.replayended": "Replay ended", "webhook.deleted": "Endpoint deleted",
-	"account.configured": "Settings changed", "jwt.revoked": "Sessions revoked",
+	"account.configured": "Settings changed", "account.storage_low": "Storage for the day almost used up", "jwt.revoked": "Sessions revoked",
 	"data.revealed": "Personal data revealed", "data.exported": "Personal data exported", "data.searched": "Personal data searched",
 	"import.finished": "Import finished",
 
@@ -73,7 +73,7 @@ var settingNames = map[string]string{
 	"secret": "Secret", "appSecret": "App secret", "verifyToken": "Verify token", "accessToken": "Page access token", "challenge.secret": "CAPTCHA secret key",
 	"currency": "Currency", "features": "Features", "region": "Region", "stages": "Stages", "wonStages": "Won stages", "rateBurst": "Burst",
 	"tokensSeeLeads": "Tokens see stored fields", "visitorDays": "Days that visitor activity is kept",
-	"quarantine": "Invalid captures are kept", "quarantineDays": "Days that arrivals are kept", "notBefore": "Issued before",
+	"quarantine": "Invalid captures are kept", "quarantineDays": "Days that arrivals are kept", "storagePerDay": "Bytes stored per day", "notBefore": "Issued before",
 	"leadId": "Lead", "arrivalId": "Arrival", "leads": "Leads", "from": "Joined lead", "field": "Field",
 	"exportId": "Export", "what": "Data", "fields": "Searched by", "format": "Format", "rows": "Rows", "complete": "Complete",
 	"created": "New leads", "merged": "Merged", "refused": "Refused", "invalid": "Invalid", "repeated": "Repeated",

@@ -10,6 +10,7 @@ import (
 
 // overview is the first page: arrivals, views and endpoints at a glance.
 type overview struct {
+	Storage   int    // bytes that the account may store in a day, of which few are left; 0: enough
 	Start     *start // nil: the account is past the first steps
 	Demo      *demo  // nil: it has none
 	Chart     *chart
@@ -44,6 +45,13 @@ func (v *visit) overview() (screen, error) {
 		if !view.Running {
 			shown.Stopped++
 		}
+	}
+	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
+	if err != nil {
+		return screen{}, err
+	}
+	if settings.State.StorageLow(v.Now()) {
+		shown.Storage = settings.State.StoragePerDay
 	}
 	if v.identity.May("leads:read") {
 		if err := v.addArrivals(&shown); err != nil {

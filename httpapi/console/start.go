@@ -11,6 +11,7 @@ import (
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/turns"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 )
@@ -105,7 +106,7 @@ func (v *visit) sendTestLead() (screen, error) {
 	const contentType = "application/x-www-form-urlencoded"
 	var mapped intake.Mapped
 	var wrong field.Errors
-	err = v.Commands.Map(v.ctx, v.identity.Account, command.OwnQueue, func() (cost command.MapCost) {
+	err = v.Commands.Turns().Do(v.ctx, v.identity.Account, turns.Own, func() (cost turns.Cost) {
 		mapped, wrong = found.Mapping.Map(intake.Request{ContentType: contentType, Body: []byte(testPost)})
 		return cost
 	})

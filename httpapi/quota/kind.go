@@ -37,6 +37,11 @@ func (k Kind) Policy() string {
 // Reads reports whether a kind never appends, and so has the larger quota of reads.
 func (k Kind) Reads() bool { return k == Read || k == Stream }
 
+// Stores reports whether a kind counts against the account's storage for a day. Others append little, or are how its owner helps himself.
+func (k Kind) Stores() bool {
+	return k == Capture || k == Batch || k == Activity || k.AtIntake()
+}
+
 // AtIntake reports whether a kind is posted to the public address of an intake.
 func (k Kind) AtIntake() bool { return k == Arrival || k == PageView }
 

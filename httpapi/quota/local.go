@@ -100,9 +100,9 @@ func (l *Local) Left(key string, limit Limit) Use {
 // Spend takes n tokens even if the bucket has fewer. Take fails until the missing tokens are refilled.
 func (l *Local) Spend(key string, limit Limit, n int) {
 	l.with(key, limit, func(bucket *rate.Limiter, now time.Time) bool {
-		for ; n > 0; n -= limit.Burst {
-			bucket.ReserveN(now, min(n, limit.Burst)) // a reservation of more than a burst would fail
-		}
+		bucket.SetBurstAt(now, max(n, limit.Burst)) // a reservation of more than a burst would fail
+		bucket.ReserveN(now, n)
+		bucket.SetBurstAt(now, limit.Burst)
 		return true
 	})
 }

@@ -49,6 +49,20 @@ func TestLocal_ChangedLimit(t *testing.T) {
 	require.Equal(t, 0, q.Take("a", Limit{10, 2}).Remaining-1, "a smaller burst caps the bucket")
 }
 
+func TestLocal_SpendsMoreThanBucket(t *testing.T) {
+	t.Parallel()
+	c := &clock{noon}
+	q := NewLocal(10, c.now)
+	q.Spend("a", Limit{1, 2}, 7)
+	refused := q.Left("a", Limit{1, 2})
+	require.False(t, refused.Allowed)
+	require.Equal(t, 6*time.Second, refused.RetryAfter)
+	c.at = c.at.Add(refused.RetryAfter)
+	require.True(t, q.Left("a", Limit{1, 2}).Allowed)
+	c.at = c.at.Add(time.Hour)
+	require.Equal(t, 2, q.Left("a", Limit{1, 2}).Remaining)
+}
+
 func TestLocal_DropsLeastRecentlyUsed(t *testing.T) {
 	t.Parallel()
 	q := NewLocal(2, (&clock{noon}).now)

@@ -21,8 +21,8 @@ type Lease struct {
 	Left    float64 // in the bucket
 }
 
-// Shared has a bucket for each of many keys that all processes share. A process leases a tenth of a bucket at a time, so that most
-// uses need no query. All processes together never exceed the limit, but one may refuse while others still have leased tokens. Its
+// Shared has a bucket for each of many keys that all processes share. A process leases a tenth of a bucket at a time, or what fills in a
+// minute if that is less, so that most uses need no query, and a process that ends takes little with it. All processes together never exceed the limit, but one may refuse while others still have leased tokens. Its
 // methods may be called from many goroutines.
 //
 // While the lender does not answer, each process uses a bucket of its own.
@@ -35,10 +35,11 @@ type Shared struct {
 	shares *lru.Cache[string, *share]
 }
 
-// Timeout of a call of the lender, and the pause after a failed one.
+// Timeout of a call of the lender, the pause after a failed one, and the time in which a lease fills at most.
 const (
 	lendingTimeout = 500 * time.Millisecond
 	lendingPause   = time.Second
+	leaseWindow    = time.Minute
 )
 
 // NewShared returns a Shared with the leases of at most kept buckets. A nil lender makes the buckets those of this process.
@@ -142,11 +143,12 @@ func (s *share) renew(limit Limit, now time.Time) {
 	}
 }
 
-// borrow leases a tenth of the bucket, plus the debt.
+// borrow leases a tenth of the bucket, or what fills in leaseWindow, plus the debt.
 func (s *share) borrow(ctx context.Context, lender Lender, key string, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, lendingTimeout)
 	defer cancel()
-	lease, err := lender.Lend(ctx, key, s.limit, max(1, s.limit.Burst/10)-s.held)
+	part := min(float64(s.limit.Burst)/10, s.limit.Rate*leaseWindow.Seconds())
+	lease, err := lender.Lend(ctx, key, s.limit, max(1, int(part))-s.held)
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,23 @@ func TestShared_LeasesTenthOfBucket(t *testing.T) {
 	require.Equal(t, 6, b.calls)
 }
 
+// A process that ends takes its lease with it: of a bucket for a day, that must be little.
+func TestShared_LeasesForMinute(t *testing.T) {
+	t.Parallel()
+	c := &clock{noon}
+	b := &memoryLender{now: c.now}
+	day := Limit{Rate: 10, Burst: 864_000}
+	for range 100 {
+		require.True(t, NewShared(b, 10, c.now).Left(t.Context(), "a", day).Allowed)
+	}
+	s := NewShared(b, 10, c.now)
+	require.Equal(t, 864_000-100*600, s.Left(t.Context(), "a", day).Remaining)
+	s.Spend("a", day, 900_000)
+	refused := s.Left(t.Context(), "a", day)
+	require.False(t, refused.Allowed)
+	require.InDelta(t, (100*600+900_000-864_000)/10, refused.RetryAfter.Seconds(), 1)
+}
+
 func TestShared_EmptyBucketBacksOff(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
@@ -192,6 +209,7 @@ func TestPostgres_LendsWithinLimit(t *testing.T) {
 		{"5 s", Limit{2, 100}, 100, 10},
 		{"1 h", Limit{2, 40}, 100, 40},
 		{"-1 h", Limit{2, 40}, 1, 0},
+		{"1 h", Limit{1e9, 1 << 40}, 1 << 35, 1 << 35},
 	} {
 		pgtest.Exec(t, pool, fmt.Sprintf("UPDATE quota.bucket SET at = clock_timestamp() - interval '%s'", step.back))
 		lease, err := lender.Lend(t.Context(), "acme", step.limit, step.want)

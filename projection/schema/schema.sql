@@ -303,6 +303,7 @@ CREATE TABLE views.account (
     quarantine boolean NOT NULL,
     quarantine_days integer NOT NULL,
     won_stages jsonb NOT NULL,
+    storage_per_day bigint NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
     jwt_not_before timestamp with time zone,
@@ -315,6 +316,7 @@ COMMENT ON COLUMN views.account.visitor_days IS 'How long a visitor whom no lead
 COMMENT ON COLUMN views.account.quarantine IS 'Whether captures by the API whose fields are refused are kept.';
 COMMENT ON COLUMN views.account.quarantine_days IS 'How long the body of an arrival is kept.';
 COMMENT ON COLUMN views.account.won_stages IS 'The stages that count as a conversion.';
+COMMENT ON COLUMN views.account.storage_per_day IS 'How many bytes arrivals, captures and activity may append to the log in a day; 0: any.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.account_place (

@@ -158,7 +158,9 @@ func Defused(cell string) string {
 	return cell
 }
 
-func wordByte(b byte) bool { return '0' <= b && b <= '9' || 'A' <= b && b <= 'Z' || 'a' <= b && b <= 'z' }
+func wordByte(b byte) bool {
+	return '0' <= b && b <= '9' || 'A' <= b && b <= 'Z' || 'a' <= b && b <= 'z'
+}
 
 // defusedJSON escapes the same characters in JSON, which keeps its value. They are in a string, because a semicolon is.
 func defusedJSON(cell string) string {

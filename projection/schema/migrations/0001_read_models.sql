@@ -417,6 +417,7 @@ CREATE TABLE views.account (
     quarantine       boolean          NOT NULL,
     quarantine_days  integer          NOT NULL,
     won_stages       jsonb            NOT NULL,
+    storage_per_day  bigint           NOT NULL,
     created_at       timestamptz      NOT NULL,
     updated_at       timestamptz      NOT NULL,
     jwt_not_before   timestamptz,
@@ -430,6 +431,7 @@ COMMENT ON COLUMN views.account.visitor_days IS 'How long a visitor whom no lead
 COMMENT ON COLUMN views.account.quarantine IS 'Whether captures by the API whose fields are refused are kept.';
 COMMENT ON COLUMN views.account.quarantine_days IS 'How long the body of an arrival is kept.';
 COMMENT ON COLUMN views.account.won_stages IS 'The stages that count as a conversion.';
+COMMENT ON COLUMN views.account.storage_per_day IS 'How many bytes arrivals, captures and activity may append to the log in a day; 0: any.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.endpoint (
@@ -1102,8 +1104,8 @@ COMMENT ON TABLE quota.bucket IS 'The token buckets that all processes share, wh
 COMMENT ON COLUMN quota.bucket.tokens IS 'How many there were at that time.';
 
 -- +goose StatementBegin
-CREATE OR REPLACE FUNCTION quota.lend(of text, rate double precision, burst double precision, want integer,
-    OUT granted integer, OUT remaining double precision)
+CREATE OR REPLACE FUNCTION quota.lend(of text, rate double precision, burst double precision, want bigint,
+    OUT granted bigint, OUT remaining double precision)
 LANGUAGE plpgsql
 SET search_path = pg_catalog
 AS $$
@@ -1114,7 +1116,7 @@ BEGIN
     SELECT b.tokens, b.at INTO remaining, moment FROM quota.bucket b WHERE b.key = of FOR UPDATE;
     -- The time is taken under the row's lock, and a clock that was set back adds nothing.
     remaining := least(burst, remaining + rate * greatest(0, extract(epoch FROM clock_timestamp() - moment)::double precision));
-    granted := greatest(0, least(want, floor(remaining)::integer));
+    granted := greatest(0, least(want, floor(remaining)::bigint));
     remaining := remaining - granted;
     UPDATE quota.bucket b SET tokens = remaining, at = clock_timestamp() WHERE b.key = of;
 END

@@ -1,4 +1,4 @@
-package command
+package turns
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // requireTurn takes a turn, and ends it.
-func requireTurn(t *testing.T, turns *turns, account, queue string) {
+func requireTurn(t *testing.T, turns *Turns, account, queue string) {
 	t.Helper()
 	release, err := turns.take(t.Context(), account, queue)
 	require.NoError(t, err)
@@ -18,7 +18,7 @@ func requireTurn(t *testing.T, turns *turns, account, queue string) {
 }
 
 // requireWaits requires that a queue does not get a turn now.
-func requireWaits(t *testing.T, turns *turns, account, queue, why string) {
+func requireWaits(t *testing.T, turns *Turns, account, queue, why string) {
 	t.Helper()
 	expired, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -29,7 +29,7 @@ func requireWaits(t *testing.T, turns *turns, account, queue, why string) {
 // Costly mappings of one account do not delay other accounts. Costly mappings of many accounts use a limited number of processors.
 func TestTurns_LimitPerAccountAndInTotal(t *testing.T) {
 	t.Parallel()
-	turns := newTurns()
+	turns := New()
 	turns.all = semaphore.NewWeighted(2)
 	releaseA, err := turns.take(t.Context(), "a", "form")
 	require.NoError(t, err)
@@ -50,16 +50,16 @@ func TestTurns_LimitPerAccountAndInTotal(t *testing.T) {
 // Costly posts to one intake use only a fraction of a processor, and delay no others of the account.
 func TestTurns_Cooldown(t *testing.T) {
 	t.Parallel()
-	require.Zero(t, MapCost{1000, 500}.cooldown(time.Second), "a small post has no cooldown, even on a busy machine")
-	require.Equal(t, 60*time.Millisecond, MapCost{1 << 20, 500}.cooldown(20*time.Millisecond))
-	require.Equal(t, 60*time.Millisecond, MapCost{1000, 200_000}.cooldown(20*time.Millisecond))
-	turns := newTurns()
+	require.Zero(t, Cost{1000, 500}.cooldown(time.Second), "a small post has no cooldown, even on a busy machine")
+	require.Equal(t, 60*time.Millisecond, Cost{1 << 20, 500}.cooldown(20*time.Millisecond))
+	require.Equal(t, 60*time.Millisecond, Cost{1000, 200_000}.cooldown(20*time.Millisecond))
+	turns := New()
 	release, err := turns.take(t.Context(), "a", "form")
 	require.NoError(t, err)
 	release(time.Hour)
 	requireWaits(t, turns, "a", "form", "the form is in its cooldown")
 	requireTurn(t, turns, "a", "other")
-	requireTurn(t, turns, "a", OwnQueue)
+	requireTurn(t, turns, "a", Own)
 	release, err = turns.take(t.Context(), "a", "other")
 	require.NoError(t, err)
 	release(time.Nanosecond)
@@ -69,7 +69,7 @@ func TestTurns_Cooldown(t *testing.T) {
 // Waiting posts to one intake are one of the account's queues, so a post to another intake waits for one of them.
 func TestTurns_ConcurrentQueuesAlternate(t *testing.T) {
 	t.Parallel()
-	turns := newTurns()
+	turns := New()
 	release, err := turns.take(t.Context(), "a", "form")
 	require.NoError(t, err)
 	order := make(chan string, 11)
@@ -80,19 +80,19 @@ func TestTurns_ConcurrentQueuesAlternate(t *testing.T) {
 			entered(0)
 		}
 	}
-	users := func(holder turnHolder, n int) {
+	users := func(of holder, n int) {
 		require.Eventually(t, func() bool {
 			turns.mu.Lock()
 			defer turns.mu.Unlock()
-			return turns.own[holder].users == n
+			return turns.own[of].users == n
 		}, time.Minute, time.Millisecond)
 	}
 	for range 10 {
 		go wait("form")
 	}
-	users(turnHolder{"a", "form"}, 11)
+	users(holder{"a", "form"}, 11)
 	go wait("other")
-	users(turnHolder{account: "a"}, 2)
+	users(holder{account: "a"}, 2)
 	release(0)
 	for i := range 3 {
 		if <-order == "other" {

@@ -1,4 +1,5 @@
-package command
+// Package turns limits how many posts are mapped concurrently.
+package turns
 
 import (
 	"context"
@@ -11,54 +12,55 @@ import (
 	"github.com/leadlog/leadlog/command/expression"
 )
 
-// turns bounds how many posts are mapped concurrently: one of each queue of an account, one of each account, and half as many as there are
+// Turns bounds how many posts are mapped concurrently: one of each queue of an account, one of each account, and half as many as there are
 // processors in all. The most costly mapping of the most costly body takes tens of milliseconds of a processor. Captures by the API do not
 // wait for turns.
-type turns struct {
+type Turns struct {
 	all *semaphore.Weighted
 
 	mu  sync.Mutex
-	own map[turnHolder]*turn // of accounts and queues that map, or wait to
+	own map[holder]*turn // of accounts and queues that map, or wait to
 }
 
-// turnHolder is a queue of an account or, without a queue, the account.
-type turnHolder struct{ account, queue string }
+// holder is a queue of an account or, without a queue, the account.
+type holder struct{ account, queue string }
 
 type turn struct {
 	*semaphore.Weighted
 	users int
 }
 
-func newTurns() *turns {
-	return &turns{all: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))), own: map[turnHolder]*turn{}}
+// New returns turns for the processors of this process.
+func New() *Turns {
+	return &Turns{all: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))), own: map[holder]*turn{}}
 }
 
-// OwnQueue is the queue of what an account requests itself, such as previews. Each intake has a queue for the posts to it, by its id.
-const OwnQueue = "own"
+// Own is the queue of what an account requests itself, such as previews. Each intake has a queue for the posts to it, by its id.
+const Own = "own"
 
-// MapCost is the cost of mapping a post, apart from its time.
-type MapCost struct {
+// Cost is the cost of mapping a post, apart from its time.
+type Cost struct {
 	Bytes int    // of the body
 	Steps uint64 // of the mapping
 }
 
-// Map calls do in a turn of a queue of the account. After a costly post, the queue's next turn begins later. The error is that of the
+// Do calls do in a turn of a queue of the account. After a costly post, the queue's next turn begins later. The error is that of the
 // context.
-func (h *Handlers) Map(ctx context.Context, account, queue string, do func() MapCost) error {
-	release, err := h.turns.take(ctx, account, queue)
+func (t *Turns) Do(ctx context.Context, account, queue string, do func() Cost) error {
+	release, err := t.take(ctx, account, queue)
 	if err != nil {
 		return err
 	}
-	begun := time.Now() // for a duration, so not the configured clock
-	var cost MapCost
+	begun := time.Now() // for a duration, so not a configured clock
+	var cost Cost
 	defer func() { release(cost.cooldown(time.Since(begun))) }()
 	cost = do()
 	return nil
 }
 
-// Turn waits for a turn of an account's own queue, which end ends. The error is that of the context.
-func (h *Handlers) Turn(ctx context.Context, account string) (end func(), err error) {
-	release, err := h.turns.take(ctx, account, OwnQueue)
+// Take waits for a turn of an account's own queue, which end ends. The error is that of the context.
+func (t *Turns) Take(ctx context.Context, account string) (end func(), err error) {
+	release, err := t.take(ctx, account, Own)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +69,7 @@ func (h *Handlers) Turn(ctx context.Context, account string) (end func(), err er
 
 // cooldown returns the pause of a queue after a post: costly posts to an intake together take at most a quarter of a processor. After other
 // posts there is no pause, however long they took on a busy machine.
-func (c MapCost) cooldown(took time.Duration) time.Duration {
+func (c Cost) cooldown(took time.Duration) time.Duration {
 	if c.Bytes < 64<<10 && c.Steps < expression.CostLimit/10 {
 		return 0
 	}
@@ -76,12 +78,12 @@ func (c MapCost) cooldown(took time.Duration) time.Duration {
 
 // take waits for a turn of a queue, which release ends. The queue's next turn begins a cooldown after that. The error is that of the
 // context.
-func (t *turns) take(ctx context.Context, account, queue string) (release func(cooldown time.Duration), err error) {
-	leaveQueue, err := t.enter(ctx, turnHolder{account, queue})
+func (t *Turns) take(ctx context.Context, account, queue string) (release func(cooldown time.Duration), err error) {
+	leaveQueue, err := t.enter(ctx, holder{account, queue})
 	if err != nil {
 		return nil, err
 	}
-	leaveAccount, err := t.enter(ctx, turnHolder{account: account})
+	leaveAccount, err := t.enter(ctx, holder{account: account})
 	if err != nil {
 		leaveQueue()
 		return nil, err
@@ -103,12 +105,12 @@ func (t *turns) take(ctx context.Context, account, queue string) (release func(c
 }
 
 // enter waits for the turn of a holder, until leave is called.
-func (t *turns) enter(ctx context.Context, holder turnHolder) (leave func(), err error) {
+func (t *Turns) enter(ctx context.Context, of holder) (leave func(), err error) {
 	t.mu.Lock()
-	own := t.own[holder]
+	own := t.own[of]
 	if own == nil {
 		own = &turn{Weighted: semaphore.NewWeighted(1)}
-		t.own[holder] = own
+		t.own[of] = own
 	}
 	own.users++
 	t.mu.Unlock()
@@ -116,7 +118,7 @@ func (t *turns) enter(ctx context.Context, holder turnHolder) (leave func(), err
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if own.users--; own.users == 0 {
-			delete(t.own, holder)
+			delete(t.own, of)
 		}
 	}
 	if err := own.Acquire(ctx, 1); err != nil {
