@@ -12,9 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
-	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -51,8 +49,13 @@ func (s *service) captureLarge(i int, text string) reply {
 	return s.capture(fmt.Sprintf(`{"phone":"98765%05d","customFields":{%s}}`, i, strings.Join(fields, ",")))
 }
 
-func (s *service) storageLow() int {
-	return len(storetest.Events(s.t, s.store, eventstore.Filter{Types: event.Types(event.StorageLow{})}))
+func (s *service) storageLow() (n int) {
+	for _, e := range s.written() {
+		if e.Type == (event.StorageLow{}).EventType() {
+			n++
+		}
+	}
+	return n
 }
 
 func TestStorage_LimitPerDay(t *testing.T) {
