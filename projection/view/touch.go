@@ -285,7 +285,8 @@ func (t *touches) erase(ctx context.Context, tx pgx.Tx) (err error) {
 	case t.erased != nil:
 		_, err = tx.Exec(ctx, fmt.Sprintf(statement, `lead_id = ANY ($1)`), t.erased)
 	case t.visitor != "":
-		_, err = tx.Exec(ctx, fmt.Sprintf(statement, `kind = 'visit' AND visitor = $1`+sealedBy), t.visitor, len(t.forgotten.Keys) == 0, t.forgotten.KeyIDs())
+		_, err = tx.Exec(ctx, fmt.Sprintf(statement, `kind = 'visit' AND visitor = $1`+sealedBy),
+			t.visitor, len(t.forgotten.Keys) == 0, t.forgotten.KeyIDs())
 	}
 	return err
 }
