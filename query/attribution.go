@@ -210,7 +210,7 @@ func (q *conversionQuery) wonLeads(ctx context.Context, tx pgx.Tx) (leads []stri
 		(SELECT lead_id FROM views.lead_change WHERE account = $1 AND stage <> '' AND stage = ANY ($2) LIMIT $3)
 		 UNION ALL
 		(SELECT CASE WHEN kind = 'created' AND stage = ANY ($2) THEN lead_id ELSE '' END FROM views.touch
-		  WHERE account = $1 AND EXISTS (SELECT FROM views.won_stages WHERE account = $1 AND first = ANY ($2)) LIMIT $3)`,
+		  WHERE account = $1 AND kind <> 'visit' AND EXISTS (SELECT FROM views.won_stages WHERE account = $1 AND first = ANY ($2)) LIMIT $3)`,
 		pgx.QueryExecModeCacheDescribe, q.account, q.won, q.atOnce+1)
 	if err != nil {
 		return nil, false, err

@@ -184,6 +184,8 @@ type selection struct {
 	then  string // SELECT … FROM page …: reads further columns of the found rows; empty: there are none
 	args  []any
 	none  bool // no row can match
+	// halves are conditions of which each row meets one, each with an index of its own in the order. Empty: one index has all rows.
+	halves []string
 
 	// table and narrow are of a list with a filter that no index answers: FROM …, and what adds the conditions of that filter. A page
 	// then goes through scannedRows rows at most.
@@ -230,7 +232,16 @@ func (s *selection) upTo(limit string) string {
 	if s.none {
 		limit = "0"
 	}
-	found := s.from + " WHERE " + strings.Join(s.where, " AND ") + " ORDER BY " + s.order + " LIMIT " + limit
+	ordered := " ORDER BY " + s.order + " LIMIT " + limit
+	found := s.from + " WHERE " + strings.Join(s.where, " AND ")
+	if len(s.halves) > 0 {
+		var parts []string
+		for _, half := range s.halves {
+			parts = append(parts, "("+found+" AND "+half+ordered+")")
+		}
+		found = "SELECT * FROM (" + strings.Join(parts, " UNION ALL ") + ") AS t"
+	}
+	found += ordered
 	if s.then == "" {
 		return found
 	}
@@ -341,8 +352,8 @@ func (s *selection) scan(ctx context.Context, r *Reader, columns string) (end []
 	if s.narrow == nil || s.none {
 		return nil, nil
 	}
-	through := selection{from: `SELECT ` + columns + ` FROM ` + s.table, where: s.where, order: s.order}
-	rows, err := r.pool.Query(ctx, through.sql(1)+` OFFSET `+strconv.Itoa(r.scannedRows-1), s.args...)
+	through := selection{from: `SELECT ` + columns + ` FROM ` + s.table, where: s.where, order: s.order, halves: s.halves}
+	rows, err := r.pool.Query(ctx, `SELECT * FROM (`+through.sql(r.scannedRows)+`) AS through OFFSET `+strconv.Itoa(r.scannedRows-1), s.args...)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}

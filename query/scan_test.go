@@ -41,6 +41,8 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 	} {
 		pgtest.Exec(t, w.Pool, rows, projectiontest.Start)
 	}
+	pgtest.Exec(t, w.Pool, `INSERT INTO views.refused SELECT i, 'acme', $1::timestamptz + i * interval '1 minute', (ARRAY['api', 'website'])[1 + i / 20 % 2], 'C' || i % 9,
+		'l' || i, '', '', '' FROM generate_series(1, 100) AS i`, projectiontest.Start)
 	since, until := projectiontest.Start.Add(10*time.Minute), projectiontest.Start.Add(70*time.Minute)
 	arrivals := func(f query.ArrivalFilter) func(query.Page) (query.List[query.Arrival], error) {
 		return func(p query.Page) (query.List[query.Arrival], error) {
@@ -87,6 +89,19 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 			items, pages := pagesOf(t, touches(f))
 			for _, touch := range items {
 				ids = append(ids, touch.TouchID)
+			}
+			return ids, pages
+		}
+	}
+	for name, f := range map[string]query.RefusedFilter{
+		"source": {Source: "website"}, "code": {Code: "C4"}, "none": {Source: "website", Code: "x"}, "both in a span": {Source: "website", Code: "C4", Since: since, Until: until},
+	} {
+		lists["refused by "+name] = func() (ids []string, pages int) {
+			items, pages := pagesOf(t, func(p query.Page) (query.List[query.RefusedArrival], error) {
+				return reader.Refused(t.Context(), "acme", f, p)
+			})
+			for _, refused := range items {
+				ids = append(ids, refused.LeadID)
 			}
 			return ids, pages
 		}

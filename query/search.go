@@ -50,6 +50,12 @@ type found struct {
 // in one snapshot: leads get into the index meanwhile.
 func (r *Reader) search(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, leads selection, before time.Time, limit int) (page found, err error) {
 	page.limit = limit
+	// A scan follows an index and ends, whatever PostgreSQL knows of the table.
+	_, err = tx.Exec(ctx, `
+		SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`)
+	if err != nil {
+		return page, err
+	}
 	by, few, err := r.moreSelectiveIndex(ctx, tx, account, filter, before)
 	if err != nil {
 		return page, err
@@ -72,6 +78,9 @@ func (r *Reader) search(ctx context.Context, tx pgx.Tx, account string, filter L
 				return page, err
 			}
 			if answers {
+				if _, err := tx.Exec(ctx, `SET LOCAL enable_bitmapscan TO on`); err != nil { // the only way to read a trigram index
+					return page, err
+				}
 				return page, page.read(ctx, tx, indexed(leads, account, filter, reach, limit))
 			}
 		}
@@ -123,11 +132,13 @@ func (filter LeadFilter) only(by string) LeadFilter {
 }
 
 // indexAnswers reports whether the trigram index is used for the leads that were created before a scan. It is if it has all of them, and
-// if those with the text are not many, or need no look at the lead.
+// if those with the text are not many, or need no look at the lead. Of leads that are not in it yet, only so many are looked at.
 func (r *Reader) indexAnswers(ctx context.Context, tx pgx.Tx, account string, filter LeadFilter, reach, before time.Time) (answers bool, err error) {
 	err = tx.QueryRow(ctx, `
-		SELECT coalesce(min(created_at) >= $1, true) FROM views.lead WHERE lead_id > (SELECT coalesce(max(lead_id), '') FROM views.lead_search)`,
-		reach).Scan(&answers)
+		SELECT coalesce(min(created_at) >= $1, true) AND count(*) <= $2
+		  FROM (SELECT created_at FROM views.lead
+		         WHERE lead_id > (SELECT coalesce(max(lead_id), '') FROM views.lead_search) ORDER BY lead_id LIMIT $2 + 1) AS missing`,
+		reach, scansOfPage*r.scannedLeads).Scan(&answers)
 	if err != nil || !answers || filter.textAlone() {
 		return answers, err
 	}
@@ -159,10 +170,12 @@ func (r *Reader) afterScan(ctx context.Context, tx pgx.Tx, account string, filte
 // scanned selects leads by an index, back to a time. An index-only scan finds when matching leads were created; then the leads are
 // read. Further leads may have the same time as the last one of the previous page.
 func scanned(leads selection, account string, filter LeadFilter, by string, reach, before time.Time, limit int) selection {
-	moments := selection{from: `SELECT DISTINCT created_at FROM views.lead`, order: `created_at DESC`, args: leads.args}
+	moments := selection{from: `SELECT DISTINCT created_at AS moment FROM views.lead`, order: `moment DESC`, args: leads.args}
 	filter.addConditions(&moments, account, by)
 	moments.within(`created_at`, reach, before)
-	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+2) + `) AS moments JOIN views.lead USING (created_at)`
+	// The first argument is the account. OFFSET 0 keeps PostgreSQL from reading all leads to join them.
+	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+2) + `) AS moments
+		CROSS JOIN LATERAL (SELECT * FROM views.lead WHERE account = $1 AND created_at = moment OFFSET 0) AS lead`
 	leads.args = moments.args
 	return leads
 }

@@ -119,7 +119,7 @@ func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilte
 func (f SourceFilter) selection(account, order string) selection {
 	s := selection{from: firstTouches, order: order}
 	s.and(`account = ?`, account)
-	s.and(`source <> ''`)
+	s.and(`kind <> 'visit' AND source <> ''`) // those of indexes
 	s.and(`first AND NOT erased`)
 	s.equal(`source`, f.Source)
 	s.within(`at`, f.Since, f.Until)
@@ -311,11 +311,15 @@ type RefusedFilter struct {
 func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilter, p Page) (List[RefusedArrival], error) {
 	s := selection{
 		from:  `SELECT position, at, source, code, lead_id, nullif(other_lead_id, ''), credential, request_id FROM views.refused`,
-		order: `position`,
+		order: `position`, table: `views.refused`,
 	}
 	s.and(`account = ?`, account)
-	s.equal(`source`, filter.Source)
-	s.equal(`code`, filter.Code)
+	if filter.Source+filter.Code != "" {
+		s.narrow = func(s *selection) {
+			s.equal(`source`, filter.Source)
+			s.equal(`code`, filter.Code)
+		}
+	}
 	if err := r.arrived(ctx, &s, account, filter.Since, filter.Until); err != nil {
 		return List[RefusedArrival]{}, err
 	}

@@ -43,12 +43,12 @@ type TouchFilter struct {
 	AsOf                     eventstore.Position
 }
 
-// touchList reads touches with the lead that each belongs to. A visit belongs to the lead that was linked with its visitor first, and
-// is not erased. $1 is the position that it is as of, and $2 whether personal data are read.
+// touchList reads the touches of a page with the lead that each belongs to. A visit belongs to the lead that was linked with its visitor
+// first, and is not erased. $1 is the position that it is as of, and $2 whether personal data are read.
 const touchList = `
 	SELECT t.touch_id, coalesce(j.into_id, o.lead_id), t.at, t.source, t.kind, t.utm_source, t.utm_medium, t.utm_campaign, t.utm_id,
 	       t.credential, t.intake_id, coalesce(p.request_id, ''), t.position, t.erased, coalesce(p.metadata, '{}')
-	  FROM views.touch t
+	  FROM page t
 	  LEFT JOIN views.touch_personal p ON p.position = t.position AND $2
 	 CROSS JOIN LATERAL (
 	       SELECT CASE WHEN t.erased THEN '' WHEN t.kind <> 'visit' THEN t.lead_id ELSE coalesce((
@@ -56,32 +56,50 @@ const touchList = `
 	               WHERE a.visitor = t.visitor AND a.visitor <> '' AND a.kind <> 'visit' AND NOT a.erased AND a.position <= $1
 	               ORDER BY a.position LIMIT 1), '') END) AS o (lead_id)
 	  LEFT JOIN LATERAL (
-	       SELECT into_id FROM views.touch_join WHERE lead_id = o.lead_id AND position <= $1 ORDER BY position DESC LIMIT 1) AS j ON true`
+	       SELECT into_id FROM views.touch_join WHERE lead_id = o.lead_id AND position <= $1 ORDER BY position DESC LIMIT 1) AS j ON true
+	 ORDER BY t.at, t.position`
+
+// Arrivals and visits are in indexes of their own, so that a list of arrivals does not read the visits between them.
+const (
+	isArrival = `t.kind <> 'visit'`
+	isVisit   = `t.kind = 'visit'`
+)
+
+// leadTouches are the touches of leads $3 and visitors $4. In the order of the list, PostgreSQL might read all touches of the account.
+const leadTouches = `(
+	SELECT a.* FROM unnest($3::text[]) AS id CROSS JOIN LATERAL (SELECT * FROM views.touch WHERE lead_id = id AND lead_id <> '' OFFSET 0) AS a
+	 UNION ALL
+	SELECT v.* FROM unnest($4::text[]) AS id
+	 CROSS JOIN LATERAL (SELECT * FROM views.touch WHERE visitor = id AND visitor <> '' AND kind = 'visit' OFFSET 0) AS v) AS t`
 
 // Touches lists an account's touches as of a position that the view has reached, by time and then by position, the oldest first. The
 // error is ErrCursor for a cursor of another list.
 func (r *Reader) Touches(ctx context.Context, account string, filter TouchFilter, p Page) (List[Touch], error) {
 	kind := cursorOf(touchCursor, account)
-	s := selection{from: touchList, order: `t.at, t.position`, table: `views.touch t`}
+	s := selection{order: `t.at, t.position`, table: `views.touch t`, then: touchList}
 	s.and(`t.position <= ?`, int64(filter.AsOf))
 	s.and(`?::boolean IS NOT NULL`, !filter.Masked)
+	if filter.LeadID != "" {
+		leads, visitors, err := r.partsOf(ctx, account, filter.LeadID, filter.AsOf)
+		if err != nil {
+			return List[Touch]{}, err
+		}
+		s.table = leadTouches
+		s.and(`?::text[] IS NOT NULL AND ?::text[] IS NOT NULL AND NOT t.erased`, leads, visitors)
+	}
+	s.from = `SELECT t.* FROM ` + s.table
+	switch {
+	case !filter.Visits:
+		s.and(isArrival)
+	case filter.LeadID == "":
+		s.halves = []string{isArrival, isVisit}
+	}
 	s.and(`t.account = ?`, account)
 	s.equal(`t.source`, filter.Source)
 	s.within(`t.at`, filter.Since, filter.Until)
 	narrow := func(s *selection) {
 		s.equal(`t.utm_medium`, filter.Medium)
 		s.equal(`t.utm_campaign`, filter.Campaign)
-		if !filter.Visits {
-			s.and(`t.kind <> 'visit'`)
-		}
-	}
-	if filter.LeadID != "" {
-		leads, visitors, err := r.partsOf(ctx, account, filter.LeadID, filter.AsOf)
-		if err != nil {
-			return List[Touch]{}, err
-		}
-		s.and(`NOT t.erased`)
-		s.and(`(t.lead_id <> '' AND t.lead_id = ANY (?) OR t.visitor <> '' AND t.visitor = ANY (?) AND t.kind = 'visit')`, leads, visitors)
 	}
 	if p.Cursor != "" {
 		last, err := decodeTimeCursor(kind, p.Cursor)
@@ -135,7 +153,8 @@ func (r *Reader) partsOf(ctx context.Context, account, id string, asOf eventstor
 		)
 		SELECT p.lead_id, coalesce(t.visitor, '')
 		  FROM part p
-		  LEFT JOIN views.touch t ON t.lead_id = p.lead_id AND t.lead_id <> '' AND t.account = $1 AND t.position <= $3 AND t.visitor <> ''`,
+		  LEFT JOIN LATERAL (SELECT * FROM views.touch WHERE lead_id = p.lead_id AND lead_id <> '' OFFSET 0) AS t
+		       ON t.account = $1 AND t.position <= $3 AND t.visitor <> ''`,
 		account, id, int64(asOf))
 	if err != nil {
 		return nil, nil, schema.Unavailable(err)

@@ -644,9 +644,10 @@ CREATE TABLE views.touch (
     key_id bigint NOT NULL DEFAULT 0,
     CONSTRAINT touch_position PRIMARY KEY ("position")
 );
-CREATE INDEX touch_at ON views.touch USING btree (account, at, "position");
+CREATE INDEX touch_at ON views.touch USING btree (account, at, "position") WHERE (kind <> 'visit'::text);
 CREATE INDEX touch_lead ON views.touch USING btree (lead_id) WHERE (lead_id <> ''::text);
 CREATE INDEX touch_source ON views.touch USING btree (account, source, at, "position") WHERE (source <> ''::text);
+CREATE INDEX touch_visit_at ON views.touch USING btree (account, at, "position") WHERE (kind = 'visit'::text);
 CREATE INDEX touch_visitor ON views.touch USING btree (visitor, "position") WHERE (visitor <> ''::text);
 COMMENT ON TABLE views.touch IS 'One row for each arrival of a lead, and for each visit by a campaign. Nothing in it is personal.';
 COMMENT ON COLUMN views.touch.touch_id IS 'The event. It begins with the time at which it was recorded.';

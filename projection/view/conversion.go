@@ -176,7 +176,7 @@ func sweepConversions(ctx context.Context, tx pgx.Tx) (swept bool, err error) {
 	return true, err
 }
 
-// touchCursor is a place in an account's touches, in the order of the index touch_at.
+// touchCursor is a place in an account's arrivals, in the order of the index touch_at.
 type touchCursor struct {
 	at       pgtype.Timestamptz
 	position int64
@@ -185,7 +185,7 @@ type touchCursor struct {
 // beforeTouches is before all touches.
 var beforeTouches = touchCursor{at: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
 
-// leadPage has the leads that some touches of an account created.
+// leadPage has the leads that some arrivals of an account created.
 type leadPage struct {
 	created int64
 	won     []string // those that were ever at a stage that counts as a conversion, or did
@@ -193,7 +193,7 @@ type leadPage struct {
 	end     bool // there are no touches after last
 }
 
-// readLeads reads the leads that the sweptTouches touches after a cursor created.
+// readLeads reads the leads that the sweptTouches arrivals after a cursor created.
 func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touchCursor) (p leadPage, err error) {
 	settings, err := schema.WonStages(ctx, tx, place, account)
 	if err != nil {
@@ -206,7 +206,7 @@ func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touc
 	rows, err := tx.Query(ctx, `
 		WITH page AS MATERIALIZED (
 		     SELECT lead_id, kind, stage, at, position FROM `+place+`touch
-		      WHERE account = $1 AND (at, position) > ($2, $3) ORDER BY at, position LIMIT $4)
+		      WHERE account = $1 AND kind <> 'visit' AND (at, position) > ($2, $3) ORDER BY at, position LIMIT $4)
 		SELECT lead_id, at, position, kind = 'created', stage = ANY ($5) OR EXISTS (
 		       SELECT FROM `+place+`lead_change c WHERE c.lead_id = page.lead_id AND c.stage = ANY ($5) OFFSET 0)
 		  FROM page ORDER BY at, position`, account, after.at, after.position, sweptTouches, won)
@@ -357,7 +357,7 @@ func buildAllConversions(ctx context.Context, tx pgx.Tx, place string) error {
 	}
 	for account := ""; ; {
 		var next *string
-		err := tx.QueryRow(ctx, `SELECT min(account) FROM `+place+`touch WHERE account > $1`, account).Scan(&next)
+		err := tx.QueryRow(ctx, `SELECT min(account) FROM `+place+`touch WHERE kind <> 'visit' AND account > $1`, account).Scan(&next)
 		if err != nil {
 			return err
 		}

@@ -220,8 +220,9 @@ CREATE TABLE views.touch (
     CONSTRAINT touch_position PRIMARY KEY (position)
 );
 
--- By time, of all sources and of one. The position orders rows of the same millisecond.
-CREATE INDEX touch_at ON views.touch (account, at, position);
+-- By time, of all sources and of one. The position orders rows of the same millisecond. There may be many visits between two arrivals.
+CREATE INDEX touch_at ON views.touch (account, at, position) WHERE kind <> 'visit';
+CREATE INDEX touch_visit_at ON views.touch (account, at, position) WHERE kind = 'visit';
 CREATE INDEX touch_source ON views.touch (account, source, at, position) WHERE source <> '';
 CREATE INDEX touch_lead ON views.touch (lead_id) WHERE lead_id <> '';
 CREATE INDEX touch_visitor ON views.touch (visitor, position) WHERE visitor <> '';
