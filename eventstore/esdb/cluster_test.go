@@ -1,9 +1,9 @@
-//go:build !race
-
 package esdb_test
 
 import (
 	"fmt"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,11 +32,14 @@ func TestCluster_ReadsFromLeader(t *testing.T) {
 	require.Equal(t, position, head)
 }
 
-// This test runs without the race detector because of a race in the client library: after a failed send it reads the headers of the
-// call while gRPC writes them, because the client closes the connection to switch to the new leader. The store retries the error in
-// either case.
+// The client library has a race, which the race detector reports in a few of a thousand leader changes: after a failed send it reads the
+// headers of the call while gRPC writes them, because it closes the connection to switch to the new leader. The store retries the error
+// in either case.
 func TestCluster_LeaderChanges(t *testing.T) {
 	t.Parallel()
+	if built, ok := debug.ReadBuildInfo(); ok && slices.Contains(built.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("a race in the client library")
+	}
 	first := esdbtest.Start(t)
 	second := first.Follower(t)
 	for name, url := range map[string]string{

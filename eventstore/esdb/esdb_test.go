@@ -44,12 +44,15 @@ func start(stream string, events ...eventstore.Event) eventstore.Write {
 	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events}
 }
 
-// The number of events is reduced, because the race detector makes ten thousand take minutes. TestStore_ConformanceOnSharedServer
-// appends all of them and runs the rest of the suite.
-func TestStore_ConcurrentConformance(t *testing.T) {
+// Each store shares its server with another log and with system events. The number of events is reduced, because with the race detector ten
+// thousand take minutes.
+func TestStore_Conformance(t *testing.T) {
 	t.Parallel()
-	storetest.RunConcurrent(t, func(t testing.TB) eventstore.Store { return open(t, esdb.Options{URL: esdbtest.Empty(t)}) },
-		storetest.Capabilities{Events: 2_000})
+	storetest.Run(t, func(t testing.TB) eventstore.Store {
+		server := esdbtest.Start(t)
+		server.NoiseAfterAppends("another/s")
+		return open(t, namespaced(server.URL()))
+	}, storetest.Capabilities{Events: 2_000})
 }
 
 // TestStore_ConformanceOnRealServer runs the suite on the server at esdbtest.URLVariable, if it is set.

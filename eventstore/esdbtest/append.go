@@ -44,9 +44,7 @@ func (s *Server) Append(stream streams.Streams_AppendServer) error {
 		return status.Error(codes.InvalidArgument, "the stream has no name")
 	}
 	decided := s.log.append(name, expected, events)
-	if s.faults.noisy.Load() {
-		s.Noise(1)
-	}
+	s.noise()
 	return s.reply(stream, options, expected, decided)
 }
 

@@ -25,8 +25,8 @@ type faults struct {
 	unknownReplies budget
 	farCheckpoints budget
 	dropEvery      fuse
-	frozen         atomic.Int64 // number of visible events of a node, plus 1; 0: all
-	noisy          atomic.Bool
+	frozen         atomic.Int64             // number of visible events of a node, plus 1; 0: all
+	noise          atomic.Pointer[[]string] // streams; nil: no noise after appends
 	calls          atomic.Int64
 	following      atomic.Int64
 	appends        tally
@@ -115,8 +115,21 @@ func (s *Server) Noise(n int) {
 	}
 }
 
-// NoiseAfterAppends writes system events after every further append.
-func (s *Server) NoiseAfterAppends() { s.faults.noisy.Store(true) }
+// NoiseAfterAppends writes system events, and an event to each of the given streams, after every further append.
+func (s *Server) NoiseAfterAppends(streams ...string) { s.faults.noise.Store(&streams) }
+
+func (s *Server) noise() {
+	streams := s.faults.noise.Load()
+	if streams == nil {
+		return
+	}
+	s.Noise(1)
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	for _, stream := range *streams {
+		s.log.put(stream, []proposal{{id: uuid.New(), kind: "test.happened.v1", json: true, data: []byte(`{}`)}})
+	}
+}
 
 // Calls returns how many stream calls the node has received.
 func (s *Server) Calls() int { return int(s.faults.calls.Load()) }

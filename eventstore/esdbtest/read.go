@@ -2,6 +2,7 @@ package esdbtest
 
 import (
 	"encoding/binary"
+	"iter"
 	"slices"
 	"strconv"
 
@@ -60,7 +61,7 @@ func (s *Server) readStream(o *streams.ReadReq_Options, out streams.Streams_Read
 			from = min(from, len(events)-1)
 		}
 	}
-	chosen := events[from:]
+	chosen := slices.Values(events[from:])
 	if backwards(o) {
 		chosen = reversed(events[:from+1])
 	}
@@ -83,7 +84,7 @@ func (s *Server) readAll(o *streams.ReadReq_Options, out streams.Streams_ReadSer
 		}
 		from = v.from(at.Position.GetCommitPosition())
 	}
-	chosen := v.all[from:]
+	chosen := slices.Values(v.all[from:])
 	if backwards(o) {
 		chosen = reversed(v.all[:from]) // a position is before its event
 	}
@@ -98,15 +99,19 @@ func valid(v view, p *streams.ReadReq_Options_Position) error {
 	return nil
 }
 
-func reversed(records []*record) []*record {
-	records = slices.Clone(records)
-	slices.Reverse(records)
-	return records
+func reversed(records []*record) iter.Seq[*record] {
+	return func(yield func(*record) bool) {
+		for _, r := range slices.Backward(records) {
+			if !yield(r) {
+				return
+			}
+		}
+	}
 }
 
 // send sends the first count matching records.
-func send(out streams.Streams_ReadServer, records []*record, count uint64, matches func(*record) bool) error {
-	for _, r := range records {
+func send(out streams.Streams_ReadServer, records iter.Seq[*record], count uint64, matches func(*record) bool) error {
+	for r := range records {
 		if count == 0 {
 			return nil
 		}

@@ -11,7 +11,7 @@ import (
 func rangeTests() []test {
 	return []test{
 		{"every part", func(t *testing.T, l log) {
-			for i := range 12 {
+			for i := range 8 {
 				e := newEvent([]string{"made.v1", "changed.v1"}[i%2])
 				e.Metadata.Account = []string{"acme", "globex", `a"b`}[i%3]
 				l.append(t, write(newStream(), eventstore.NoStream, e))

@@ -6,8 +6,8 @@
 //		storetest.Run(t, open, storetest.Capabilities{GapFree: true})
 //	}
 //
-// Tests of one group share a store and use their own streams, which also tests that callers on one log do not disturb each other. Tests of
-// the whole log have their own stores. No test sleeps: an event that a subscription skips is detected when a later one arrives.
+// Most tests share a store and use their own streams, which also tests that callers on one log do not disturb each other. Tests of the
+// whole log have their own stores. No test sleeps: an event that a subscription skips is detected when a later one arrives.
 //
 // The suite itself is tested with [Memory], an in-memory store, and with faults injected into it.
 package storetest
@@ -35,12 +35,6 @@ func Run(t *testing.T, open func(t testing.TB) eventstore.Store, can Capabilitie
 	suite{open: open, can: can, timeout: timeout}.run(t)
 }
 
-// RunConcurrent runs the tests of Run with concurrent callers, which need the race detector.
-func RunConcurrent(t *testing.T, open func(t testing.TB) eventstore.Store, can Capabilities) {
-	t.Helper()
-	suite{open: open, can: can, timeout: timeout}.runConcurrent(t)
-}
-
 type suite struct {
 	open    func(testing.TB) eventstore.Store
 	can     Capabilities
@@ -54,33 +48,30 @@ type test struct {
 }
 
 func (s suite) run(t *testing.T) {
-	s.together(t, "expectations", expectationTests())
-	s.together(t, "streams", severalStreamsTests())
-	s.together(t, "checks", checkTests())
-	s.together(t, "retries", retryTests())
-	s.together(t, "invalid", invalidTests())
-	s.together(t, "reads", readTests())
-	s.together(t, "round trip", roundTripTests())
-	s.together(t, "names", nameTests())
+	shared := s.openLog(t)
+	together(t, shared, "expectations", expectationTests())
+	together(t, shared, "streams", severalStreamsTests())
+	together(t, shared, "checks", checkTests())
+	together(t, shared, "retries", retryTests())
+	together(t, shared, "invalid", invalidTests())
+	together(t, shared, "round trip", roundTripTests())
+	together(t, shared, "names", nameTests())
+	together(t, shared, "filters", filterTests())
+	long := s.openLog(t)
+	together(t, long, "reads", readTests())
+	together(t, long, "races", raceTests())
+	together(t, long, "interruptions", interruptionTests())
 	s.apart(t, "log", wholeLogTests())
-	s.together(t, "filters", filterTests())
 	s.apart(t, "ranges", rangeTests())
 	s.apart(t, "model", modelTests())
-	s.runConcurrent(t)
-}
-
-func (s suite) runConcurrent(t *testing.T) {
 	s.apart(t, "subscriptions", subscriptionTests())
-	s.together(t, "races", raceTests())
 	s.apart(t, "many writers", manyWritersTests())
-	s.together(t, "interruptions", interruptionTests())
 }
 
-// together runs tests in parallel on one store.
-func (s suite) together(t *testing.T, group string, tests []test) {
+// together runs tests in parallel on a store.
+func together(t *testing.T, shared log, group string, tests []test) {
 	t.Run(group, func(t *testing.T) {
 		t.Parallel()
-		shared := s.openLog(t)
 		for _, test := range tests {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()

@@ -147,16 +147,29 @@ func subscriptionTests() []test {
 			}
 			requireEvents(t, matching, l.follow(t, 0, eventstore.Filter{Types: []string{"test.rare.v1"}}, l.head(t)))
 		}},
+		{"subscriber stops early", func(t *testing.T, l log) {
+			events := l.fill(t, 30)
+			for range rounds(often) {
+				for page, err := range l.Subscribe(l.context(t), 0, everything) {
+					require.NoError(t, err)
+					if len(page.Events) > 0 {
+						require.Equal(t, events[0].ID, page.Events[0].ID)
+						break
+					}
+				}
+			}
+			requireEvents(t, events, l.follow(t, 0, everything, l.head(t)))
+		}},
 		{"long log", func(t *testing.T, l log) {
 			var events []eventstore.Event
-			for range 13 {
+			for range 5 { // pages have up to 2000 events
 				more := newEvents(1000)
 				l.append(t, write(newStream(), eventstore.NoStream, more...))
 				events = append(events, more...)
 			}
 			got := l.follow(t, 0, everything, l.head(t))
 			requireEvents(t, events, got)
-			require.Equal(t, got[4999:], l.follow(t, got[4998].Position, everything, l.head(t)))
+			require.Equal(t, got[1001:], l.follow(t, got[1000].Position, everything, l.head(t)))
 		}},
 		{"many at once", func(t *testing.T, l log) {
 			const readers = 12
