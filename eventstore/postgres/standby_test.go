@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -81,8 +80,8 @@ func TestDiverged_LostEvents(t *testing.T) {
 func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 	t.Parallel()
 	for name, show := range map[string]func(testing.TB, *pgtest.Pair){
-		"wait cancelled":     func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, p, "pg_cancel_backend") },
-		"backend terminated": func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, p, "pg_terminate_backend") },
+		"wait cancelled":     func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, admin(t, p), "pg_cancel_backend") },
+		"backend terminated": func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, admin(t, p), "pg_terminate_backend") },
 		"primary restarted":  func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, false) },
 		"primary crashed":    func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, true) },
 	} {
@@ -99,9 +98,10 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 			_, err := store.Append(t.Context(), lead)
 			require.ErrorIs(t, err, eventstore.ErrUnavailable)
 			pair.AwaitWait(t)
-			require.Empty(t, visible(t, pair))
+			require.Empty(t, visible(t, admin(t, pair)))
 			show(t, pair)
-			require.Eventually(t, func() bool { return len(visible(t, pair)) == 1 }, testTimeout, 10*time.Millisecond)
+			conn := admin(t, pair)
+			require.Eventually(t, func() bool { return len(visible(t, conn)) == 1 }, testTimeout, 10*time.Millisecond)
 
 			again := lead
 			again.Expect = eventstore.Any
@@ -119,7 +119,7 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 					"subscription":         func() error { return subscribedTo(t, s, 1) },
 				} {
 					require.ErrorIs(t, result(), eventstore.ErrUnavailable, name)
-					signalWaiting(t, pair, "pg_terminate_backend") // it may hold a lock that the next call needs
+					signalWaiting(t, conn, "pg_terminate_backend") // it may hold a lock that the next call needs
 				}
 			}
 			require.NoError(t, readError(t, store, "first"), "replicated events can be read")
@@ -154,7 +154,7 @@ func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
 	for range 2 { // the append is retried and waits again
 		pair.AwaitWait(t)
 		require.Empty(t, appended)
-		signalWaiting(t, pair, "pg_cancel_backend")
+		signalWaiting(t, admin(t, pair), "pg_cancel_backend")
 	}
 	pair.AwaitWait(t)
 	read := make(chan error, 1)
@@ -186,7 +186,7 @@ func TestStandby_RetrySucceedsAfterReturn(t *testing.T) {
 			require.ErrorIs(t, err, eventstore.ErrUnavailable)
 			pair.AwaitWait(t)
 			if cancel {
-				signalWaiting(t, pair, "pg_cancel_backend")
+				signalWaiting(t, admin(t, pair), "pg_cancel_backend")
 			} else { // reads do not wait
 				for _, s := range []*postgres.Store{store, other} {
 					head, err := s.Head(t.Context())
@@ -244,11 +244,15 @@ func migratedPair(t *testing.T) *pgtest.Pair {
 	return pair
 }
 
-// signalWaiting cancels or terminates all sessions that wait for the standby, and waits until they do not.
-func signalWaiting(t testing.TB, pair *pgtest.Pair, function string) {
+// admin opens a superuser's session at the primary.
+func admin(t testing.TB, pair *pgtest.Pair) *pgx.Conn {
 	t.Helper()
-	conn := pgtest.Connect(t, pair.Primary.AdminURL())
-	defer conn.Close(context.Background())
+	return pgtest.Connect(t, pair.Primary.AdminURL())
+}
+
+// signalWaiting cancels or terminates all sessions that wait for the standby, and waits until they do not.
+func signalWaiting(t testing.TB, conn *pgx.Conn, function string) {
+	t.Helper()
 	const waiting = `SELECT (pid, query_start)::text FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 	were := pgtest.Rows[string](t, conn, waiting)
 	pgtest.Exec(t, conn, `SELECT `+function+`(pid) FROM pg_stat_activity WHERE (pid, query_start)::text = ANY ($1)`, were)
@@ -258,11 +262,8 @@ func signalWaiting(t testing.TB, pair *pgtest.Pair, function string) {
 }
 
 // visible returns the positions of the stream lead that are visible on the primary.
-func visible(t testing.TB, pair *pgtest.Pair) []int64 {
+func visible(t testing.TB, conn *pgx.Conn) []int64 {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), pair.Primary.AdminURL())
-	require.NoError(t, err)
-	defer conn.Close(context.Background())
 	return pgtest.Rows[int64](t, conn, `SELECT position FROM log.event WHERE stream = 'lead'`)
 }
 

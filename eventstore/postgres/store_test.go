@@ -99,13 +99,22 @@ func execute(t testing.TB, url, statement string, arguments ...any) int64 {
 	return tag.RowsAffected()
 }
 
+// awaitRows repeats a statement in one session until it affects or returns rows.
+func awaitRows(t testing.TB, url, statement string, arguments ...any) {
+	t.Helper()
+	conn := pgtest.Connect(t, url)
+	require.Eventually(t, func() bool {
+		tag, err := conn.Exec(t.Context(), statement, arguments...)
+		return err == nil && tag.RowsAffected() > 0
+	}, testTimeout, 2*time.Millisecond)
+	require.NoError(t, conn.Close(t.Context()))
+}
+
 // terminate terminates the sessions of a task. It waits for one, because stores connect on demand.
 func terminate(t testing.TB, url, task string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		return execute(t, url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE datname = current_database() AND application_name = $1`, "leadlog "+task) > 0
-	}, testTimeout, time.Millisecond)
+	awaitRows(t, url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = $1`, "leadlog "+task)
 }
 
 // The pool has a timeout for connecting, but none for the checks of a new connection.

@@ -19,9 +19,7 @@ import (
 // awaitListener waits until the connection of a subscription listens.
 func awaitListener(t *testing.T, url string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`) > 0
-	}, testTimeout, time.Millisecond)
+	awaitRows(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`)
 }
 
 func TestSubscribe_Polls(t *testing.T) {

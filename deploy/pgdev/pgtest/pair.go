@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,11 +21,26 @@ type Pair struct {
 // ofPair are settings with the durability of production.
 var ofPair = map[string]string{"synchronous_commit": "on", "shared_buffers": "16MB", "max_connections": "60"}
 
+// origin is a server that all primaries are copies of, since a copy takes a fraction of the processor time of a new cluster. It is stopped by
+// Run.
+var origin struct {
+	sync.Mutex
+	*pgdev.Server
+}
+
 // NewPair starts a pair, which ends with the test.
 func NewPair(t testing.TB) *Pair {
 	t.Helper()
-	p := &Pair{Primary: startServer(t, nil)}
+	origin.Lock()
+	if origin.Server == nil {
+		origin.Server = startServer(t, nil)
+	}
+	origin.Unlock()
+	p := &Pair{Primary: startServer(t, origin.Server)}
+	t.Cleanup(func() { stop(p.Primary) })
+	must(t, p.Primary.Promote(t.Context()))
 	p.Standby = startServer(t, p.Primary)
+	t.Cleanup(func() { stop(p.Standby) })
 	p.Admin(t, `ALTER SYSTEM SET synchronous_standby_names = '`+pgdev.StandbyName+`'`, `SELECT pg_reload_conf()`)
 	p.AwaitStandby(t)
 	return p
@@ -38,8 +54,13 @@ func startServer(t testing.TB, standbyOf *pgdev.Server) *pgdev.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(server) })
 	return server
+}
+
+func stopOrigin() {
+	if origin.Server != nil {
+		stop(origin.Server)
+	}
 }
 
 // URL is the database's address at the current primary.

@@ -64,6 +64,7 @@ func Run(m interface{ Run() int }) int {
 		}
 	}
 	code := m.Run()
+	stopOrigin()
 	dropTemplates()
 	return code
 }
