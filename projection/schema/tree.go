@@ -20,8 +20,9 @@ type Rows interface {
 func TreeHashes(ctx context.Context, db Rows, table, account string) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		rows, err := db.Query(ctx, `
-			SELECT t.hash FROM unnest($2::bigint[]) WITH ORDINALITY AS wanted (ordinal, place) JOIN `+table+` t USING (ordinal)
-			 WHERE t.account = $1 ORDER BY wanted.place`, account, indexes)
+			SELECT t.hash FROM unnest($2::bigint[]) WITH ORDINALITY AS wanted (ordinal, place)
+			 CROSS JOIN LATERAL (SELECT hash FROM `+table+` WHERE account = $1 AND ordinal = wanted.ordinal OFFSET 0) AS t
+			 ORDER BY wanted.place`, account, indexes)
 		if err != nil {
 			return nil, err
 		}
@@ -34,15 +35,17 @@ func TreeHashes(ctx context.Context, db Rows, table, account string) tlog.HashRe
 	})
 }
 
-// Tiles reads tiles of the tree of the log with this origin. Tiles that were never written are left out.
+// Tiles reads tiles of the tree of the log with this origin, each by its key. Tiles that were never written are left out.
 func Tiles(ctx context.Context, db Rows, origin string, wanted []tlog.Tile) ([]audit.Tile, error) {
 	levels, numbers := make([]int16, len(wanted)), make([]int64, len(wanted))
 	for i, tile := range wanted {
 		levels[i], numbers[i] = int16(tile.L), tile.N
 	}
 	rows, err := db.Query(ctx, `
-		SELECT level, number, hashes FROM audit.tile
-		 WHERE origin = $1 AND (level, number) IN (SELECT * FROM unnest($2::smallint[], $3::bigint[]))`, origin, levels, numbers)
+		SELECT t.level, t.number, t.hashes
+		  FROM (SELECT DISTINCT level, number FROM unnest($2::smallint[], $3::bigint[]) AS wanted (level, number)) AS w
+		 CROSS JOIN LATERAL (SELECT * FROM audit.tile WHERE origin = $1 AND level = w.level AND number = w.number OFFSET 0) AS t`,
+		origin, levels, numbers)
 	if err != nil {
 		return nil, err
 	}
