@@ -511,6 +511,10 @@ func (s *service) fanOut() {
 		})
 		require.NoError(s.t, err)
 		inBackground(s.owner, runner.Run)
+		leases := schema.NewLeases(s.pool.Config().ConnConfig)
+		s.owner.Cleanup(leases.Close)
+		worker := delivery.FilterWorker{Pool: s.pool, Leases: leases, Filters: delivery.NewFilters(s.store, nil), Log: slog.New(slog.DiscardHandler)}
+		inBackground(s.owner, worker.Run) // on a busy machine, the fan-out defers what has a filter
 	})
 }
 

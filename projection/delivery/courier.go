@@ -121,8 +121,8 @@ const (
 	notifiedInterval = 5 * time.Millisecond   // least time between claims after notifications, which any role can send
 	minBackoff       = 200 * time.Millisecond // after an error of the database; it doubles
 	maxBackoff       = 2 * time.Second
-	saveBatch        = 512             // results saved together
-	saveGrace        = 3 * time.Second // for saving results after the attempts have ended
+	saveBatch        = 512              // results saved together
+	saveGrace        = 10 * time.Second // for saving results after the attempts have ended
 )
 
 // Run sends until the context is done. Then it claims no more rows and lets the attempts in flight finish. Attempts that take longer than

@@ -148,14 +148,22 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	failures := func(account string) int {
 		return pgtest.Value[int](t, w.Pool, `SELECT coalesce(sum(failed), 0) FROM delivery.filter_count JOIN delivery.endpoint USING (webhook_id) WHERE account = $1`, account)
 	}
-	const inTurn = 5 // accountSteps allow
-	require.Equal(t, []int{inTurn, inTurn}, []int{failures("acme"), failures("hooli")})
+	// accountSteps allow five in a turn, and fewer on a machine so busy that they take longer than they cost.
+	between := func(least, most int, account string) int {
+		n := failures(account)
+		require.LessOrEqual(t, least, n, account)
+		require.LessOrEqual(t, n, most, account)
+		return n
+	}
+	const inTurn = 5
+	acme, hooli := between(1, inTurn, "acme"), between(1, inTurn, "hooli")
 
 	worker := filterWorker(t, w)
 	worked, err := worker.Turn(t.Context())
 	require.NoError(t, err)
 	require.True(t, worked)
-	require.Equal(t, []int{2 * inTurn, 2 * inTurn}, []int{failures("acme"), failures("hooli")}, "each has a turn")
+	between(acme+1, acme+inTurn, "acme") // each has a turn
+	between(hooli+1, hooli+inTurn, "hooli")
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Bea")) // cheap, but behind the others
 	spread(t, w)
 	require.Equal(t, []string{"acme 4", "hooli 3"}, deferred())
