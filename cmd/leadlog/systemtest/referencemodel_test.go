@@ -100,8 +100,8 @@ type refActivity struct {
 type refRefusal struct{ source, code, lead, other, credential string }
 
 type refToken struct {
-	id, name, value, old string
-	deleted              bool
+	id, name, value string
+	deleted         bool
 }
 
 // refKey is an idempotency key.
