@@ -11,6 +11,13 @@ func (r *Runner) ShortenIntervals() {
 	}
 }
 
+// AnalyzeAfter sets the number of events after which a runner analyzes tables.
+func (r *Runner) AnalyzeAfter(events int) {
+	for _, w := range r.workers {
+		w.pace.bulk = events
+	}
+}
+
 // DisableRetries makes a runner's backoff endless.
 func (r *Runner) DisableRetries() {
 	for _, w := range r.workers {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -584,13 +586,13 @@ func (b *builder) finishCopy(ctx context.Context) error {
 	return b.finishTables(ctx, derived)
 }
 
-// finishTables creates statistics and indexes of tables. Tables are analyzed first, because ANALYZE and CREATE INDEX block each other.
+// finishTables creates statistics and indexes of tables. Tables are analyzed first, because that and CREATE INDEX block each other.
 func (b *builder) finishTables(ctx context.Context, tables []string) error {
+	if err := schema.Analyze(ctx, b.conn, slog.Default(), b.schema, tables, math.MaxInt64); err != nil {
+		return err
+	}
 	var indexes []string
 	for _, table := range tables {
-		if _, err := b.conn.Exec(ctx, `ANALYZE `+pgx.Identifier{b.schema, table}.Sanitize()); err != nil {
-			return err
-		}
 		more, err := generateStatements(ctx, b.conn, copyIndexes, b.Live, b.schema, table)
 		if err != nil {
 			return err

@@ -46,7 +46,7 @@ type Options struct {
 // Runner runs projectors independently of each other: a failing projector does not delay the others.
 type Runner struct {
 	store   eventstore.Store
-	config  *pgxpool.Config
+	config  *pgxpool.Config // of the sessions that write views
 	leases  *schema.Leases
 	shared  bool // leases are closed by the caller
 	workers []*worker
@@ -65,6 +65,7 @@ type pace struct {
 	maxRetry    time.Duration // longest pause after failures
 	stall       time.Duration // how long a view may lag without progress
 	stale       time.Duration // pause before a stale view is checked again, short because an operator waits for it after a replay
+	bulk        int           // events after which the tables are analyzed
 }
 
 // New prepares a runner. It connects in Run.
@@ -88,8 +89,9 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema.Bound(config.ConnConfig)
 	config.ConnConfig.RuntimeParams["application_name"] = "leadlog projectors"
+	analyzing := &analyzer{config: config.ConnConfig.Copy(), schema: o.Schema, turn: make(chan struct{}, 1)} // its statements take long
+	schema.Bound(config.ConnConfig)
 	config.MinConns, config.MaxConns = 0, int32(min(len(o.Projectors), max(maxSessions, runtime.GOMAXPROCS(0))))
 	r := &Runner{store: o.Store, config: config, leases: o.Leases, shared: o.Leases != nil}
 	if !r.shared {
@@ -97,11 +99,11 @@ func New(o Options) (*Runner, error) {
 	}
 	for _, p := range o.Projectors {
 		r.workers = append(r.workers, &worker{
-			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, leases: r.leases,
+			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, leases: r.leases, analyzer: analyzing,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
 			pace: pace{
 				batch: o.Batch, minInterval: o.MinInterval, checkpoints: 100 * time.Millisecond, takeover: time.Second,
-				retry: 100 * time.Millisecond, maxRetry: 30 * time.Second, stall: time.Minute, stale: 3 * time.Second,
+				retry: 100 * time.Millisecond, maxRetry: 30 * time.Second, stall: time.Minute, stale: 3 * time.Second, bulk: 10_000,
 			},
 			status: Status{Name: p.Name(), State: Standby},
 		})
@@ -196,6 +198,7 @@ type worker struct {
 	tail      *Tail
 	schema    string
 	leases    *schema.Leases
+	analyzer  *analyzer
 	log       *slog.Logger
 	watch     func(Applied) // may be nil
 	pace      pace
@@ -316,7 +319,9 @@ type session struct {
 	chosen      func(Event) bool // whether the projector needs an event; nil: it needs all
 	maintenance Maintenance      // nil: the projector has none
 	maintainAt  time.Time        // maintenance is due no earlier
-	events      []Event          // of the latest batch; the next one uses the same memory
+	written     int              // events since the tables were last analyzed
+	analyzing   sync.WaitGroup
+	events      []Event // of the latest batch; the next one uses the same memory
 }
 
 // serve waits for the lease and runs one session, which always ends with an error.
@@ -367,6 +372,9 @@ func (s *session) run(ctx context.Context) (err error) {
 		}
 	}
 	s.opened(s.checkpoint.position, head)
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.analyzing.Wait()
+	defer cancel()
 	return s.follow(ctx)
 }
 
@@ -382,6 +390,7 @@ func (s *session) follow(ctx context.Context) error {
 		if err := s.maintain(ctx, f, behind); err != nil {
 			return err
 		}
+		s.analyze(ctx, f)
 		batch, err := s.collect(ctx, f, written.Add(s.pace.checkpoints))
 		if err != nil {
 			return err
@@ -398,7 +407,7 @@ func (s *session) follow(ctx context.Context) error {
 			s.watch(Applied{s.projector.Name(), batch.events, began, written})
 		}
 		s.applied(batch.position)
-		if s.maintenance != nil {
+		if s.written += len(batch.events); s.maintenance != nil {
 			s.maintenance.Note(batch.events)
 		}
 		if behind = len(batch.events) >= s.limit; !behind {
@@ -459,6 +468,40 @@ func (s *session) maintain(ctx context.Context, f *follower, behind bool) error 
 		}
 	}
 	return nil
+}
+
+// analyzer analyzes tables of views, those of one view at a time.
+type analyzer struct {
+	config *pgx.ConnConfig
+	schema string
+	turn   chan struct{} // of capacity 1
+}
+
+// analyze analyzes the view's tables in the background after many events, as an import writes them, once the view has caught up.
+func (s *session) analyze(ctx context.Context, f *follower) {
+	if s.written < s.pace.bulk || !f.idle() || s.maintenance != nil && s.maintenance.Pending() {
+		return
+	}
+	written := s.written
+	s.written = 0
+	s.analyzing.Go(func() {
+		if err := s.analyzer.run(ctx, s.log, s.projector.Tables(), written); err != nil && ctx.Err() == nil {
+			s.log.Warn("tables not analyzed", slog.Any("error", err))
+		}
+	})
+}
+
+func (a *analyzer) run(ctx context.Context, log *slog.Logger, tables []string, written int) error {
+	if err := send(ctx, struct{}{}, a.turn); err != nil {
+		return err
+	}
+	defer func() { <-a.turn }()
+	conn, err := pgx.ConnectConfig(ctx, a.config)
+	if err != nil {
+		return err
+	}
+	defer closeConn(ctx, conn)
+	return schema.Analyze(ctx, conn, log, a.schema, tables, int64(written))
 }
 
 // maintenanceTimer returns a channel that fires when maintenance is due before the next event; nil when none is pending.

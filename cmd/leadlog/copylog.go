@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/move"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 type copyLogCommand struct {
@@ -91,11 +93,15 @@ func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, l
 		return err
 	}
 	fmt.Fprintf(c.Out, "both logs: %d events, tree root %s\n", same.Size, same.Root)
+	if !esdb.Understands(m.To) {
+		service.Analyze(ctx, m.To, "log", same.Size, log)
+	}
 	if moved == 0 {
 		fmt.Fprintln(c.Out, "no view had to be moved")
 		return nil
 	}
 	fmt.Fprintf(c.Out, "moved the checkpoints of %d views; serve from the target now\n", moved)
+	service.Analyze(ctx, views, schema.Views, math.MaxInt64, log) // all rows have new positions
 	return nil
 }
 

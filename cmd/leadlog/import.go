@@ -41,11 +41,11 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 		return cli.Usagef("--outcome=%q: must be another file than the one to import, which it would overwrite", outcome)
 	}
 	source.Describe(c.Err)
-	handlers, directory, release, err := i.wire(ctx, c)
+	handlers, directory, stores, err := i.wire(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer stores.Close()
 	caller := command.Caller{
 		Account: i.Account, Actor: "system:import", Credential: "system:import", RequestID: ulid.Make().String(), ReadsLeads: true,
 	}
@@ -70,11 +70,15 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	err = importer.Run(ctx, c.Err, handlers, source, admission, outcomes)
+	stores.AnalyzeLog(ctx, eventsOfRow*int64(outcomes.Rows()))
 	return errors.Join(err, outcomes.Close())
 }
 
+// eventsOfRow is how many events a row that creates a lead with phone and email appends, with its claims.
+const eventsOfRow = 4
+
 // wire opens the stores and builds the handlers. A dry run works on a draft of the log.
-func (i *importCommand) wire(ctx context.Context, c cli.Output) (*command.Handlers, *command.Directory, func(), error) {
+func (i *importCommand) wire(ctx context.Context, c cli.Output) (*command.Handlers, *command.Directory, *service.Stores, error) {
 	var check cli.Checker
 	key, err := i.ReadClaimKey(&check, i.ClaimKey)
 	if err = errors.Join(err, check.Err()); err != nil {
@@ -99,5 +103,5 @@ func (i *importCommand) wire(ctx context.Context, c cli.Output) (*command.Handle
 	directory := command.NewDirectory(target, time.Now)
 	return command.NewHandlers(command.Options{
 		Store: target, Claims: claim.NewNames(key), Directory: directory, Log: h.Log,
-	}), directory, h.Close, nil
+	}), directory, h, nil
 }

@@ -1,12 +1,14 @@
 package schema_test
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -151,4 +153,37 @@ func TestUnavailable_Errors(t *testing.T) {
 func jsonThatEndsEarly() error {
 	var into map[string]int
 	return json.Unmarshal([]byte(`{"a"`), &into)
+}
+
+func TestAnalyze_GrownTablesOfOwnRole(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	pool := open(t, url)
+	pgtest.Exec(t, pool, `
+		CREATE SCHEMA many;
+		CREATE TABLE many.mine AS SELECT i FROM generate_series(1, 100) AS i;
+		CREATE TABLE many.others (LIKE many.mine)`)
+	var lines bytes.Buffer
+	analyze := func(written int64) (known []float32) {
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+		require.NoError(t, schema.Analyze(t.Context(), conn.Conn(), slog.New(slog.NewTextHandler(&lines, nil)), "many", nil, written))
+		return pgtest.Rows[float32](t, pool, `SELECT reltuples FROM pg_class WHERE relnamespace = 'many'::regnamespace AND relkind = 'r' ORDER BY relname`)
+	}
+	require.Equal(t, []float32{100, 0}, analyze(100))
+	require.Empty(t, lines.String())
+
+	pgtest.Exec(t, pool, `INSERT INTO many.mine SELECT i FROM generate_series(1, 20) AS i`)
+	require.Equal(t, []float32{100, 0}, analyze(20), "a table that has grown by less than a quarter")
+	superuser, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	superuser.User = "postgres"
+	conn, err := pgx.ConnectConfig(t.Context(), superuser)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	pgtest.Exec(t, conn, `ALTER TABLE many.others OWNER TO postgres; INSERT INTO many.others VALUES (1)`)
+	require.Equal(t, []float32{120, 0}, analyze(100))
+	require.Contains(t, lines.String(), "table=many.others owner=postgres")
 }

@@ -134,6 +134,9 @@ func (t *tally) finished() event.ImportFinished {
 
 func (t *tally) rows() *tally { return t }
 
+// Rows returns the number of rows.
+func (t *tally) Rows() uint64 { return t.total() }
+
 func (t *tally) String() string {
 	text := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an earlier import",
 		t.total(), t.created, t.merged, t.refused, t.bad, t.before)

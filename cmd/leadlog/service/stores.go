@@ -34,6 +34,7 @@ type Stores struct {
 	Pool     *pgxpool.Pool
 	SealKeys [][]byte // the current one first; nil if there is none
 	Log      *slog.Logger
+	events   string        // address of the log
 	private  *pgdev.Server // nil: the database is another
 }
 
@@ -61,7 +62,7 @@ func (d SealedDatabase) OpenStores(ctx context.Context, c cli.Output) (_ *Stores
 	if err != nil {
 		return nil, err
 	}
-	h := &Stores{URL: views, Sparse: esdb.Understands(events), SealKeys: keys, Log: log, private: private}
+	h := &Stores{URL: views, Sparse: esdb.Understands(events), SealKeys: keys, Log: log, events: events, private: private}
 	defer func() {
 		if err != nil {
 			h.Close()
@@ -74,6 +75,25 @@ func (d SealedDatabase) OpenStores(ctx context.Context, c cli.Output) (_ *Stores
 		return nil, err
 	}
 	return h, schema.Current(ctx, h.Pool)
+}
+
+// AnalyzeLog tells PostgreSQL, if it has the log, of so many new events.
+func (h *Stores) AnalyzeLog(ctx context.Context, events int64) {
+	if !h.Sparse {
+		Analyze(ctx, h.events, "log", events, h.Log)
+	}
+}
+
+// Analyze is schema.Analyze for all tables of a schema in the database at an address. What prevents it is logged, and ends no command.
+func Analyze(ctx context.Context, address, place string, written int64, log *slog.Logger) {
+	pool, err := OpenLong(ctx, address)
+	if err == nil {
+		defer pool.Close()
+		err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return schema.Analyze(ctx, conn.Conn(), log, place, nil, written) })
+	}
+	if err != nil {
+		log.Warn("tables not analyzed", slog.String("schema", place), slog.Any("error", err))
+	}
 }
 
 // Close closes both, and leaves the private PostgreSQL.

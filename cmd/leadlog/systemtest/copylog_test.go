@@ -158,6 +158,8 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 
 		moving := launch(t, settings, "copy-log", "--from", move.from, "--to", move.to).exits(t, 0)
 		require.Regexp(t, `both logs: \d+ events, tree root [0-9A-Za-z+/]{43}=\nmoved the checkpoints of \d+ views`, moving.out.String())
+		require.Zero(t, pgtest.Value[int](t, pgtest.Pool(t, original), `
+			SELECT count(*) FROM pg_class WHERE relnamespace = 'views'::regnamespace AND relkind = 'r' AND reltuples < 0`), "PostgreSQL knows of the rows")
 		again := launch(t, settings, "copy-log", "--from", move.from, "--to", move.to).exits(t, 0)
 		require.Contains(t, again.out.String(), "no view had to be moved")
 
@@ -216,6 +218,7 @@ func TestCopyLog_FromPrivatePostgres(t *testing.T) {
 	to := pgtest.Database(t)
 	moving := launch(t, settings, "copy-log", "--to", to).exits(t, 0)
 	require.Contains(t, moving.out.String(), "both logs: 1 events")
+	require.Equal(t, 1, pgtest.Value[int](t, pgtest.Pool(t, to), `SELECT reltuples FROM pg_class WHERE oid = 'log.event'::regclass`), "PostgreSQL knows of the rows")
 	settings["LEADLOG_EVENTSTORE_URL"] = to
 	launch(t, settings, "verify").exits(t, 0)
 }

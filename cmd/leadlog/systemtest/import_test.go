@@ -69,6 +69,8 @@ func TestImport_CSV(t *testing.T) {
 		"7 409 DUPLICATE_LEAD_SOURCE", "8 400 row has 9 cells under 7 columns",
 	}
 	require.Equal(t, want, readOutcomes(t, path+".outcome.csv"))
+	pool := pgtest.Pool(t, settings["LEADLOG_DATABASE_URL"])
+	require.Positive(t, pgtest.Value[int](t, pool, `SELECT reltuples FROM pg_class WHERE oid = 'log.event'::regclass`), "PostgreSQL knows of the rows")
 
 	_, base := serve(t, settings)
 	find := func(phone string) map[string]any {
