@@ -115,12 +115,19 @@ func (m *memory) Last(ctx context.Context, stream string) (eventstore.Recorded, 
 	return m.behaviour.read(events[len(events)-1]), nil
 }
 
+// pageEvents bounds the events that a page is made of.
+const pageEvents = 500
+
 func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		for last := after; ; {
 			m.mu.Lock()
-			events, head, grown := m.model.after(last, everything), m.model.head(), m.grown
+			events, head, grown := m.model.after(last), m.model.head(), m.grown
 			m.mu.Unlock()
+			if len(events) > pageEvents {
+				events = events[:pageEvents]
+				head = events[pageEvents-1].Position
+			}
 			for _, page := range m.behaviour.pages(events, last, head, filter) {
 				if ctx.Err() != nil {
 					break
@@ -130,6 +137,9 @@ func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filte
 				}
 			}
 			last = head
+			if len(events) == pageEvents && ctx.Err() == nil {
+				continue
+			}
 			select {
 			case <-ctx.Done():
 				yield(eventstore.Page{}, ctx.Err())
