@@ -25,6 +25,12 @@ func (r *Runner) DisableRetries() {
 	}
 }
 
+// TakeLeaseOnce makes a replay fail at once while another one runs.
+func (r Replay) TakeLeaseOnce() Replay {
+	r.leaseAttempts = 1
+	return r
+}
+
 // TerminateReadersAtOnce makes a replay terminate the sessions that read a view at its first attempt to replace it.
 func (r Replay) TerminateReadersAtOnce() Replay {
 	r.terminateAfter = 1

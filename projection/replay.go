@@ -76,6 +76,7 @@ type Replay struct {
 
 	indexing       *pgxpool.Pool // builds indexes, of all copies
 	terminateAfter int           // attempts to replace a view before sessions that read it are terminated; 0: swapTerminateAfter
+	leaseAttempts  int           // to take the lease of a copy; 0: 20
 }
 
 // Run builds the views. When the context is done, the returned error wraps its error, whichever statement it cancelled.
@@ -137,7 +138,7 @@ func (r Replay) withDefaults() Replay {
 	if r.Built == nil {
 		r.Built = func(Projector, eventstore.Position) {}
 	}
-	r.terminateAfter = cmp.Or(r.terminateAfter, swapTerminateAfter)
+	r.terminateAfter, r.leaseAttempts = cmp.Or(r.terminateAfter, swapTerminateAfter), cmp.Or(r.leaseAttempts, 20)
 	return r
 }
 
@@ -323,8 +324,8 @@ func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 // lease takes the lease that excludes other replays of the view until the connection is closed. It retries, because the session of a killed
 // replay may outlive its process for a moment.
 func (b *builder) lease(ctx context.Context) error {
-	const attempts, pause = 20, 250 * time.Millisecond
-	for range attempts {
+	const pause = 250 * time.Millisecond
+	for range b.leaseAttempts {
 		taken, err := schema.TakeLease(ctx, b.conn, schema.ReplayLease(b.schema, b.projector.Name()))
 		if err != nil || taken {
 			return err

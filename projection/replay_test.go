@@ -62,6 +62,15 @@ func afresh(t *testing.T, w *projectiontest.World) map[string][]string {
 	return w.Dump(t)
 }
 
+// laggingHead is a log whose head is old when it is returned: the live views have passed it.
+type laggingHead struct{ eventstore.Store }
+
+func (l laggingHead) Head(ctx context.Context) (eventstore.Position, error) {
+	head, err := l.Store.Head(ctx)
+	time.Sleep(50 * time.Millisecond)
+	return head, err
+}
+
 func TestReplay_WhileEventsArrive(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -76,16 +85,17 @@ func TestReplay_WhileEventsArrive(t *testing.T) {
 	defer writing.Wait()
 	defer cancel()
 	writing.Go(func() {
-		for ; ctx.Err() == nil; written++ {
+		for pace := time.NewTicker(time.Millisecond); ctx.Err() == nil; written++ {
+			<-pace.C
 			id := w.NewID()
 			w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new", Phone: fmt.Sprint("+", written)}, Source: "api"})
 			w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: "website"})
 			w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: "C", LeadID: id})
 		}
 	})
-	for range 3 {
-		require.NoError(t, w.Replay(view.All()...).Run(t.Context()))
-	}
+	r := w.Replay(view.All()...)
+	r.Store = laggingHead{w.Store}
+	require.NoError(t, r.Run(t.Context()))
 	cancel()
 	writing.Wait()
 	require.NotZero(t, written)
@@ -113,15 +123,15 @@ func TestReplay_ClearsStaleState(t *testing.T) {
 			t.Parallel()
 			w := projectiontest.New(t)
 			last := configure(t, w, 3)
-			w.Project(t)
-			want := w.Dump(t)
+			projectiontest.CatchUp(t, w.Runner(t, view.Account{}))
+			want := w.DumpTable(t, "views", "account")
 			pgtest.Exec(t, w.Pool, spoil)
 			var position eventstore.Position
 			r := w.Replay(view.Account{})
 			r.Built = func(_ projection.Projector, at eventstore.Position) { position = at }
 			require.NoError(t, r.Run(t.Context()))
 			require.Equal(t, last, position)
-			require.Equal(t, want, w.Dump(t))
+			require.Equal(t, want, w.DumpTable(t, "views", "account"))
 			runner := hastened(t, w, view.Account{})
 			projectiontest.Run(t, runner)
 			configure(t, w, 1)
@@ -151,10 +161,11 @@ func TestReplay_CopyAsOf(t *testing.T) {
 	late := w.Dump(t)
 	require.NotEqual(t, early, late)
 	for place, until := range map[string]projection.Until{"by_time": {Time: moment}, "by_position": {Position: head}, "now": {}} {
-		for range 2 { // the second run changes nothing
-			r := w.Replay(view.All()...)
-			r.Into, r.Until = place, until
-			require.NoError(t, r.Run(t.Context()))
+		r := w.Replay(view.All()...)
+		r.Into, r.Until = place, until
+		require.NoError(t, r.Run(t.Context()))
+		if place == "by_time" {
+			require.NoError(t, r.Run(t.Context()), "again, which changes nothing")
 		}
 		want := early
 		if place == "now" {
@@ -313,7 +324,7 @@ func TestReplay_KeepsGrants(t *testing.T) {
 func TestReplay_NamesDependentObjects(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	w.Project(t)
+	projectiontest.CatchUp(t, w.Runner(t, view.Lead{}))
 	pgtest.Exec(t, w.Pool, `CREATE SCHEMA reporting; CREATE VIEW reporting.hot AS SELECT lead_id FROM views.lead WHERE temperature = 'hot'`)
 	err := w.Replay(view.Lead{}).Run(t.Context())
 	require.ErrorIs(t, err, projection.ErrHasDependents)
@@ -326,11 +337,11 @@ func TestReplay_NamesDependentObjects(t *testing.T) {
 // same positions was taken for the same log.
 func TestReplay_KeepsNewestEvent(t *testing.T) {
 	t.Parallel()
-	w := projectiontest.New(t)
+	w := projectiontest.NewOnPostgres(t)
 	created := event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "website"}
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
-	w.Project(t)
+	projectiontest.CatchUp(t, w.Runner(t, view.Lead{}))
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 
 	// A backup of the log alone, from before the second lead, is restored. The log then grows beyond it while no service runs.
@@ -384,7 +395,7 @@ func long(t *testing.T) (w *projectiontest.World, want map[string][]string) {
 	t.Helper()
 	w = projectiontest.New(t)
 	w.WriteHistory(t, 12, 200)
-	for range 8 {
+	for range 5 {
 		var facts []event.Data
 		for range 1000 {
 			facts = append(facts, event.LeadMerged{Source: "website"})
@@ -447,7 +458,7 @@ func TestReplay_ReturnsContextError(t *testing.T) {
 func TestReplay_FinishesUnevenCopies(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)
-	interrupted(t, w, 3000, view.SourceDay{})
+	interrupted(t, w, 1500, view.SourceDay{})
 	both := []projection.Projector{view.Token{}, view.SourceDay{}} // whose filters select different events
 	interrupted(t, w, 0, both...)
 	require.NoError(t, w.Replay(both...).Run(t.Context()))
@@ -467,7 +478,7 @@ func TestReplay_RestartsUnusableCopy(t *testing.T) {
 		pgtest.Exec(t, w.Pool, `UPDATE replay_source_day.source_day SET created = created + 1000`)
 		pgtest.Exec(t, w.Pool, spoil)
 		require.NoError(t, w.Replay(view.SourceDay{}).Run(t.Context()))
-		require.Equal(t, want, w.Dump(t), what)
+		require.Equal(t, want["source_day"], w.DumpTable(t, "views", "source_day"), what)
 	}
 }
 
@@ -479,7 +490,7 @@ func TestReplay_OneAtATime(t *testing.T) {
 	r := w.Replay(view.Account{})
 	r.Progress = func(done, end eventstore.Position) {
 		if done < end {
-			during = w.Replay(view.Account{}).Run(t.Context())
+			during = w.Replay(view.Account{}).TakeLeaseOnce().Run(t.Context())
 		}
 	}
 	require.NoError(t, r.Run(t.Context()))

@@ -58,11 +58,11 @@ func owners(t *testing.T, w *projectiontest.World, url string, accounts, each in
 	return handlers, endpoints
 }
 
-// TestCourier_DeletedEndpoint races three hundred deletions with deliveries to receivers that
+// TestCourier_DeletedEndpoint races a hundred deletions with deliveries to receivers that
 // always fail, so that without the deletion each would be retried.
 func TestCourier_DeletedEndpoint(t *testing.T) {
 	t.Parallel()
-	const accounts, each, leads = 60, 5, 2
+	const accounts, each, leads = 20, 5, 2
 	const timeout = 15 * time.Second
 	w := begun(t)
 	failing := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })

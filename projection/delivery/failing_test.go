@@ -126,7 +126,7 @@ func TestCourier_HungEndpointDoesNotDelayOthers(t *testing.T) {
 	w := begun(t)
 	release := make(chan struct{})
 	hung := receive(t, func(int, http.ResponseWriter) { <-release })
-	t.Cleanup(func() { close(release) })
+	defer close(release) // before the courier ends, which waits for attempts
 	healthy := receive(t, good)
 	target(t, w, hung.URL)
 	id := target(t, w, healthy.URL)
@@ -147,7 +147,8 @@ func TestCourier_KilledConnections(t *testing.T) {
 	send(t, w)
 	for i := range leads {
 		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead(fmt.Sprint(i)))
-		if i%100 == 50 {
+		if i%100 == 50 { // while the last of these are being sent
+			require.Eventually(t, func() bool { return len(r.got()) > i-50 }, projectiontest.Soon, time.Millisecond)
 			conn, err := pgx.Connect(t.Context(), w.URL)
 			require.NoError(t, err)
 			pgtest.Exec(t, conn, `

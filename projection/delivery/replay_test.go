@@ -302,7 +302,8 @@ func (s *startingPoints) Subscribe(ctx context.Context, after eventstore.Positio
 
 func TestReplay_FailureDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := projectiontest.NewOnPostgres(t)
+	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
 	broken, sound := register(t, w, "acme", "https://a.example", "*"), register(t, w, "globex", "https://b.example", "*")
 	unreadable := w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	w.Append(t, "globex", event.LeadStream(w.NewID()), newLead("Ben"))
@@ -378,10 +379,10 @@ func TestReplay_DisabledEndpoint(t *testing.T) {
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is requested again, or not carried out")
 }
 
-// TestReplay_ResumesAfterKill kills the connection before each of five steps queues deliveries, and lets two processes continue.
+// TestReplay_ResumesAfterKill kills the connection before each of three steps queues deliveries, and lets two processes continue.
 func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
-	const events = 12_000
+	const events = 9000 // two transactions
 	w := begun(t)
 	leads(t, w, "acme", events)
 	id := register(t, w, "acme", "https://a.example", "*")
@@ -395,7 +396,7 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	conn := pgtest.Connect(t, w.URL)
-	for range 5 {
+	for range 3 {
 		blocking, err := conn.Begin(t.Context())
 		require.NoError(t, err)
 		pgtest.Exec(t, blocking, `LOCK TABLE delivery.queue IN SHARE MODE`)
@@ -406,7 +407,7 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 				SELECT count(pg_terminate_backend(pid)), (SELECT coalesce(reached = requested, false) FROM delivery.replay)
 				  FROM pg_locks WHERE relation = 'delivery.queue'::regclass AND NOT granted`).Scan(&killed, &done)
 			return err == nil && (killed > 0 || done)
-		}, projectiontest.Soon, time.Millisecond)
+		}, projectiontest.Soon, 10*time.Millisecond)
 		require.False(t, done, "it was killed before it could queue")
 		require.NoError(t, blocking.Rollback(t.Context()))
 	}
@@ -414,7 +415,7 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 		var done bool
 		err := conn.QueryRow(t.Context(), `SELECT reached = requested FROM delivery.replay`).Scan(&done)
 		return err == nil && done
-	}, projectiontest.Soon, 5*time.Millisecond)
+	}, projectiontest.Soon, 10*time.Millisecond)
 	require.Equal(t, map[int]int{1: events}, generations(t, w, id))
 	queued := pgtest.Value[int](t, conn, `SELECT queued FROM delivery.replay`)
 	require.Equal(t, events, queued)

@@ -226,7 +226,7 @@ func TestFetcher_Failures(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}
 	}
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		answer func(int, http.ResponseWriter, *http.Request)
 		asked  int
 		wrong  string
@@ -242,11 +242,16 @@ func TestFetcher_Failures(t *testing.T) {
 		"hangs up": {func(_ int, w http.ResponseWriter, _ *http.Request) {
 			panic(http.ErrAbortHandler)
 		}, 3, "EOF"},
-	} {
-		g := serve(t, c.answer)
-		intakeID := s.intake(t, g.URL)
-		id := s.arrival(t, intakeID, "21")
-		got := s.await(t, id)
+	}
+	servers, intakes, arrivals := map[string]*graph{}, map[string]string{}, map[string]string{}
+	for name, c := range cases {
+		servers[name] = serve(t, c.answer)
+		intakes[name] = s.intake(t, servers[name].URL)
+		arrivals[name] = s.arrival(t, intakes[name], "21")
+	}
+	for name, c := range cases {
+		g, intakeID := servers[name], intakes[name]
+		got := s.await(t, arrivals[name])
 		require.Len(t, got.Wrong, 1, name)
 		require.Equal(t, "body", got.Wrong[0].Field, name)
 		require.Equal(t, "was not fetched: "+c.wrong, got.Wrong[0].Message, name)

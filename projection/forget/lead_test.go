@@ -42,7 +42,7 @@ func (k killedKeys) Destroy(ctx context.Context, streams ...string) error {
 // The fact of an erasure names the first thousand visitors of a lead. The others were once not erased.
 func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 	t.Parallel()
-	w := projectiontest.New(t)
+	w := projectiontest.NewOnPostgres(t)
 	log := slog.New(slog.DiscardHandler)
 	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)

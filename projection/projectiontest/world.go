@@ -1,4 +1,4 @@
-// Package projectiontest sets up tests of read models: a database with a log and views, histories on the log, and running projectors.
+// Package projectiontest sets up tests of read models: a log and a database with views, histories on the log, and running projectors.
 package projectiontest
 
 import (
@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/view"
@@ -28,7 +29,7 @@ const Soon = 2 * time.Minute
 // Start is the time of the first event of a World. Each later event is a millisecond later.
 var Start = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 
-// World is a database of the test's own with a log and views.
+// World is a log, and a database of the test's own with views.
 type World struct {
 	URL   string
 	Store eventstore.Store
@@ -38,8 +39,15 @@ type World struct {
 	events int
 }
 
-// New makes a World that ends with the test.
+// New makes a World that ends with the test. Its log is in memory.
 func New(t testing.TB) *World {
+	t.Helper()
+	url := pgtest.DatabaseFrom(t, "views", schema.Migrate)
+	return &World{URL: url, Store: storetest.Memory(), Pool: pgtest.Pool(t, url)}
+}
+
+// NewOnPostgres makes a World whose log is in its database, for tests that change the log behind the service's back or kill connections.
+func NewOnPostgres(t testing.TB) *World {
 	t.Helper()
 	url := pgtest.DatabaseFrom(t, "log and views", func(ctx context.Context, url string) error {
 		if err := postgres.Migrate(ctx, url); err != nil {
@@ -47,13 +55,10 @@ func New(t testing.TB) *World {
 		}
 		return schema.Migrate(ctx, url)
 	})
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 4, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	return &World{URL: url, Store: store, Pool: pool}
+	return &World{URL: url, Store: store, Pool: pgtest.Pool(t, url)}
 }
 
 // NewID returns an id that sorts after all earlier ones.

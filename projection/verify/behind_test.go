@@ -7,7 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -62,7 +65,7 @@ func TestVerify_ViewsBehind(t *testing.T) {
 			t.Run(fmt.Sprint(what, ", of which they have seen ", seen), func(t *testing.T) {
 				t.Parallel()
 				w, first, second := sound(t, ofLog...)
-				claim := pgtest.Value[string](t, w.Pool, `SELECT stream FROM log.event WHERE position = 4`)
+				claim := storetest.Events(t, w.Store, eventstore.Filter{})[3].Stream
 				facts := happen(first, second, claim, w.NewID())
 				for i, f := range facts {
 					if i == seen {
@@ -81,21 +84,24 @@ func TestVerify_ViewsBehind(t *testing.T) {
 
 func TestVerify_ViewsAtDifferentPositions(t *testing.T) {
 	t.Parallel()
-	w, first, _ := sound(t)
+	projectors := []projection.Projector{view.Lead{}, view.TokenEvent{}, view.Touch{}}
+	w, first, _ := sound(t, projectors...)
 	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "M"}})
 	projectiontest.CatchUp(t, w.Runner(t, view.Touch{}))
-	require.Empty(t, run(t, w))
+	require.Empty(t, run(t, w, projectors...))
 }
 
 // PostgreSQL cannot store the NUL of the last event, so views that need its name are stuck before it.
 func TestVerify_StuckView(t *testing.T) {
 	t.Parallel()
-	w, first, _ := sound(t)
+	projectors := []projection.Projector{view.Lead{}, view.TokenEvent{}, view.Account{}}
+	w := projectiontest.NewOnPostgres(t)
+	first, _ := writeSound(t, w, projectors...)
 	position := w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "M"}})
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
 	pgtest.Exec(t, w.Pool, `UPDATE log.event SET data = convert_to(replace(convert_from(data, 'UTF8'), '"M"', '"\u0000"'), 'UTF8') WHERE position = $1`, position)
 	pgtest.Exec(t, w.Pool, `UPDATE views.lead SET status = 'won' WHERE phone = '+911'`)
-	found := run(t, w)
+	found := run(t, w, projectors...)
 	stuck := fmt.Sprintf("view lead: the view cannot apply the events after its checkpoint, which is at position %d: ", position-1)
 	require.True(t, anyContains(found, stuck), "%q", found)
 	require.Contains(t, found, "view lead, row "+first+": differs from the log", "its rows are compared nevertheless")

@@ -16,7 +16,7 @@ import (
 
 func TestVerify_NamesDamagedEvents(t *testing.T) {
 	t.Parallel()
-	w := newPeople(t, 6)
+	w := newPeople(t, 6, ofLog...)
 	streams := w.leads
 	found := func() []string {
 		findings, _ := w.verify(t)
@@ -32,7 +32,7 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 	says := func(n int) string { return damaged(n, streams[n]) }
 	findings, err := verify.Verification{
 		URL: w.URL, Pool: w.Pool, Store: w.open().Forensic(), Limit: 3, Progress: func(_, _ eventstore.Position) {},
-	}.Run(t.Context())
+	}.Only(ofLog...).Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{says(0), says(3)}, findings[:2])
 	require.Contains(t, findings, "view lead, row "+event.LeadID(streams[5])+": differs from the log")
@@ -57,14 +57,14 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 // This is the state after the restore of keys from before the log's last leads.
 func TestVerify_LeadWithoutKey(t *testing.T) {
 	t.Parallel()
-	p := newPeople(t, 2)
+	p := newPeople(t, 2, ofLog...)
 	pgtest.Exec(t, p.Pool, `DELETE FROM person.key WHERE stream = $1`, p.leads[1])
 	pgtest.Exec(t, p.Pool, `DELETE FROM views.lead`)
 	p.store = p.open()
-	p.project(t)
+	p.project(t, ofLog...)
 	findings, err := verify.Verification{
 		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Limit: 3, Progress: func(_, _ eventstore.Position) {},
-	}.Run(t.Context())
+	}.Only(ofLog...).Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " of account acme cannot be read: its key is missing, and it was not erased"}, findings)
 }

@@ -1,8 +1,18 @@
 package verify
 
-import "context"
+import (
+	"context"
 
-// RunLog is Run without comparing views and deliveries. Each comparison builds a copy of its tables, which takes most of the time.
+	"github.com/leadlog/leadlog/projection"
+)
+
+// Only makes Run compare only the views of the projectors. Each comparison builds a copy of its tables, which takes most of the time.
+func (v Verification) Only(projectors ...projection.Projector) Verification {
+	v.projectors = projectors
+	return v
+}
+
+// RunLog is Run without comparing views and deliveries.
 func (v Verification) RunLog(ctx context.Context) ([]string, error) {
 	_, findings, err := v.log(ctx, v.Progress)
 	return findings, err

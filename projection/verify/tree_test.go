@@ -15,13 +15,14 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // trail returns a log with the token events of two accounts, and its views: all, or those of the projectors. The token of the account acme
 // has its events at positions 1, 3, 5 and 7.
 func trail(t *testing.T, projectors ...projection.Projector) (w *projectiontest.World, id string) {
 	t.Helper()
-	w = projectiontest.New(t)
+	w = projectiontest.NewOnPostgres(t)
 	id, other := w.NewID(), w.NewID()
 	expires := projectiontest.Start.AddDate(0, 0, 30)
 	for _, fact := range []event.Data{
@@ -39,8 +40,21 @@ func trail(t *testing.T, projectors ...projection.Projector) (w *projectiontest.
 	return w, id
 }
 
+// changed changes an event directly in the database, until restore is called.
+func changed(t *testing.T, w *projectiontest.World, change string, position int) (restore func()) {
+	t.Helper()
+	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL; CREATE TABLE public.before AS TABLE log.event`)
+	tag, err := w.Pool.Exec(t.Context(), `UPDATE log.event SET `+change+` WHERE position = $1`, position)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+	return func() {
+		pgtest.Exec(t, w.Pool, `DELETE FROM log.event; INSERT INTO log.event TABLE public.before; DROP TABLE public.before`)
+	}
+}
+
 func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 	t.Parallel()
+	w, id := trail(t, ofLog...)
 	for name, c := range map[string]struct {
 		change   string
 		position int
@@ -57,12 +71,7 @@ func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 		"of its id":                          {`event_id = 'ffffffff-ffff-ffff-ffff-ffffffffffff'`, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, id := trail(t, ofLog...)
-			pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
-			tag, err := w.Pool.Exec(t.Context(), `UPDATE log.event SET `+c.change+` WHERE position = $1`, c.position)
-			require.NoError(t, err)
-			require.EqualValues(t, 1, tag.RowsAffected())
+			defer changed(t, w, c.change, c.position)()
 			stream := event.TokenStream(id)
 			if c.position == 5 {
 				stream = event.TokenUseStream(id, projectiontest.Start)
@@ -92,23 +101,24 @@ func TestVerifyTree_UnreadableEvent(t *testing.T) {
 
 func TestVerifyTree_DetectsChangedTree(t *testing.T) {
 	t.Parallel()
-	w, _ := trail(t)
+	w, _ := trail(t, ofLog...)
 	pgtest.Exec(t, w.Pool, `UPDATE views.token_tree SET hash = sha256(hash) WHERE account = 'acme' AND ordinal IN (0, 2)`)
-	found := strings.Join(run(t, w), "\n")
+	found := strings.Join(run(t, w, ofLog...), "\n")
 	require.Contains(t, found, "audit tree of account acme: event at position 1 of")
 	require.Contains(t, found, "view token_event, table token_tree, row acme 2: differs from the log", "a whole subtree, which is no event")
 }
 
 func TestVerifyTree_SameAfterReplay(t *testing.T) {
 	t.Parallel()
-	w, _ := trail(t)
-	require.Empty(t, run(t, w))
+	projectors := []projection.Projector{view.Lead{}, view.TokenEvent{}, view.Token{}}
+	w, _ := trail(t, projectors...)
+	require.Empty(t, run(t, w, projectors...))
 	var first, again string
 	tree := `SELECT string_agg(account || ordinal || encode(hash, 'hex'), ' ' ORDER BY account, ordinal) FROM views.token_tree`
 	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&first))
 	require.Equal(t, 7+3, strings.Count(first, " ")+1, "four leaves of one, and two of the other")
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
-	w.Project(t)
+	projectiontest.CatchUp(t, w.Runner(t, projectors...))
 	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&again))
 	require.Equal(t, first, again)
 	used := pgtest.Value[time.Time](t, w.Pool, `SELECT last_used_at FROM views.token WHERE account = 'acme'`)
@@ -117,7 +127,7 @@ func TestVerifyTree_SameAfterReplay(t *testing.T) {
 
 func TestVerifyTree_DetectsRewrittenLog(t *testing.T) {
 	t.Parallel()
-	w, _ := trail(t)
+	w, _ := trail(t, ofLog...)
 	reader := schema.TreeHashes(t.Context(), w.Pool, "views.token_tree", "acme")
 	kept := audit.Head{Account: "acme", Size: 3}
 	var err error
@@ -127,8 +137,8 @@ func TestVerifyTree_DetectsRewrittenLog(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea WHERE position = 1;
 		DELETE FROM views.checkpoint`)
-	w.Project(t)
-	require.Empty(t, run(t, w), "log and views agree")
+	project(t, w)
+	require.Empty(t, run(t, w, ofLog...), "log and views agree")
 	require.Equal(t, []string{"audit tree of account acme: its first 3 leaves are not those of the head that was signed"}, runLog(t, w, kept))
 	kept.Size = 9
 	require.Equal(t, []string{"audit tree of account acme: has lost leaves: a head of size 9 was signed"}, runLog(t, w, kept))

@@ -52,6 +52,8 @@ type Verification struct {
 	// BrokenIntakes, if not nil, returns the intakes whose secrets are missing or cannot be opened, with the reason. Some of them may have been
 	// changed or deleted since the view was updated.
 	BrokenIntakes func(ctx context.Context) (map[string]error, error)
+
+	projectors []projection.Projector // of the views to compare; nil: all
 }
 
 // UnfinishedErasure is an unfinished erasure, or one that was undone by restoring keys from a backup: of a lead or an arrival, by id, or of a
@@ -110,7 +112,11 @@ func (p *progress) finish(part int) { p.of(part)(math.MaxInt64, 0) }
 
 // views verifies that each view equals a fresh fold of the log.
 func (v Verification) views(ctx context.Context, report func(done, end eventstore.Position)) (findings []string, err error) {
-	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: view.All(), Progress: report}.Compare(ctx, v.Limit)
+	projectors := v.projectors
+	if projectors == nil {
+		projectors = view.All()
+	}
+	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: projectors, Progress: report}.Compare(ctx, v.Limit)
 	for _, c := range compared {
 		if c.Err != nil { // the view is stale, or the log cannot be folded into it
 			findings = append(findings, fmt.Sprintf("view %s: %v", c.View, c.Err))

@@ -61,7 +61,7 @@ func announcements(t *testing.T, w *projectiontest.World, ids ...string) map[str
 
 func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	t.Parallel()
-	w := projectiontest.New(t)
+	w := projectiontest.NewOnPostgres(t)
 	const day = 24 * time.Hour
 	now := projectiontest.Start.Add(100 * day)
 	create := func(remaining time.Duration, days int, events ...event.Data) string {
@@ -107,7 +107,7 @@ func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 
 func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
 	t.Parallel()
-	w := projectiontest.New(t)
+	w := projectiontest.NewOnPostgres(t)
 	id, created := w.NewID(), w.NewID()
 	w.Append(t, "acme", event.TokenStream(id), event.TokenCreated{Name: "short", Days: 7, ExpiresAt: projectiontest.Start.Add(token.Notice), Slot: 1})
 	w.Append(t, "acme", event.TokenStream(created), event.TokenCreated{Name: "longer", Days: 8, ExpiresAt: projectiontest.Start.Add(token.Notice + 24*time.Hour), Slot: 2})
@@ -121,7 +121,7 @@ func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
 // ones.
 func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	t.Parallel()
-	w := projectiontest.New(t)
+	w := projectiontest.NewOnPostgres(t)
 	log := slog.New(slog.DiscardHandler)
 	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
@@ -205,7 +205,7 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 
 func TestArrivalExpiry_DeletesContent(t *testing.T) {
 	t.Parallel()
-	w := projectiontest.New(t)
+	w := projectiontest.NewOnPostgres(t)
 	log := slog.New(slog.DiscardHandler)
 	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
