@@ -116,7 +116,7 @@ func (s *scanned) ReadRange(ctx context.Context, r eventstore.Range) ([]eventsto
 
 func TestFeed_QuietAccountScansFewEvents(t *testing.T) {
 	t.Parallel()
-	w := projectiontest.New(t)
+	w := projectiontest.NewOnPostgres(t)
 	busyLog(t, w)
 	projectiontest.CatchUp(t, w.Runner(t, view.Place{}))
 	store := &scanned{Store: w.Store}

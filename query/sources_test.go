@@ -159,7 +159,7 @@ func TestSources_FilterBySource(t *testing.T) {
 			}
 			require.Equal(t, source == "api" || source == "landing", want != nil, source)
 			bounds.Source = source
-			require.Equal(t, want, list(bounds, 3), source)
+			require.Equal(t, want, list(bounds, 7), source)
 			require.Equal(t, want, list(bounds, 200), source)
 		}
 	}

@@ -141,10 +141,10 @@ func TestParquet_BoundedMemory(t *testing.T) {
 		rows  int
 		sheet Sheet[int]
 	}{
-		{200_000, Sheet[int]{"numbers", []Column[int]{
+		{50_000, Sheet[int]{"numbers", []Column[int]{
 			Text("text", func(n int) string { return fmt.Sprintf("%0512d", n) }), Category("term", func(n int) string { return strings.Repeat("x", n%7) }),
 		}}},
-		{16_000, Sheet[int]{"objects", []Column[int]{
+		{10_000, Sheet[int]{"objects", []Column[int]{
 			Object("object", func(int) map[string]jsontext.Value { return map[string]jsontext.Value{"note": note} }),
 		}}},
 	} {
@@ -165,7 +165,7 @@ func TestParquet_BoundedMemory(t *testing.T) {
 		n, err := c.sheet.Write(io.Discard, Parquet, items, func() {})
 		require.NoError(t, err)
 		require.Equal(t, c.rows, n)
-		require.Less(t, peak, uint64(40<<20), c.sheet.Name)
+		require.Less(t, peak, uint64(30<<20), c.sheet.Name)
 	}
 }
 
