@@ -21,8 +21,8 @@ import (
 
 func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	here, elsewhere := start(t, url), start(t, url)
+	on := inMemory()
+	here, elsewhere := start(t, on), start(t, on)
 	here.provision(t)
 	here.captured(t, `{"phone":"9876543210"}`)
 
@@ -38,8 +38,8 @@ func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 
 func TestAdmission_SettingsChangedElsewhere(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	here, elsewhere := start(t, url), start(t, url)
+	on := inMemory()
+	here, elsewhere := start(t, on), start(t, on)
 	here.provision(t)
 	here.captured(t, `{"phone":"9876543210"}`)
 
@@ -60,8 +60,8 @@ func TestAdmission_SettingsChangedElsewhere(t *testing.T) {
 
 func TestAdmission_RevokedToken(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	here, elsewhere := start(t, url), start(t, url)
+	on := inMemory()
+	here, elsewhere := start(t, on), start(t, on)
 	here.provision(t)
 	issued := elsewhere.issue(t)
 	err := here.captureByToken(t.Context(), issued, `{"phone":"9876543210"}`)
@@ -85,8 +85,8 @@ func TestAdmission_RevokedToken(t *testing.T) {
 // The holder of a revoked token learns nothing about the account, whichever of the two an append finds changed.
 func TestAdmission_RevokedTokenOfChangedAccount(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	here, elsewhere := start(t, url), start(t, url)
+	on := inMemory()
+	here, elsewhere := start(t, on), start(t, on)
 	here.provision(t)
 	issued := elsewhere.issue(t)
 	require.NoError(t, here.captureByToken(t.Context(), issued, `{"phone":"9876543210"}`))
@@ -101,8 +101,8 @@ func TestAdmission_RevokedTokenOfChangedAccount(t *testing.T) {
 // The lines of a batch share the admission of the request.
 func TestAdmission_RevokedDuringBatch(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	here, elsewhere := start(t, url), start(t, url)
+	on := inMemory()
+	here, elsewhere := start(t, on), start(t, on)
 	here.provision(t)
 	issued := elsewhere.issue(t)
 	admission, err := here.admit(t.Context(), owner, &issued)
@@ -119,7 +119,7 @@ func TestAdmission_RevokedDuringBatch(t *testing.T) {
 // Reading a batch may take longer than its credential is valid.
 func TestAdmission_ExpiresDuringBatch(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.provision(t)
 	now := time.Now()
 	directory := command.NewDirectory(p.store, func() time.Time { return now })
@@ -154,7 +154,7 @@ func TestAdmission_ExpiresDuringBatch(t *testing.T) {
 
 func TestCapture_RefusalIsAppended(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.provision(t)
 	first := p.captured(t, `{"phone":"9876543210","name":"Asha"}`)
 	_, err := p.capture(t.Context(), `{"phone":"9876543210","name":"Other name"}`)
@@ -181,7 +181,7 @@ func TestCapture_RefusalIsAppended(t *testing.T) {
 
 func TestConfigureAccount_InvalidatesCache(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.provision(t)
 	p.captured(t, `{"phone":"9876543210"}`)
 	rate := 7.0

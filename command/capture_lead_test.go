@@ -13,7 +13,7 @@ import (
 
 func TestCapture_RemovedStageStaysValid(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"New", "Sold"}})
 	p.captured(t, `{"phone":"9876543210","status":"Sold"}`)
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"New"}})
@@ -27,7 +27,7 @@ func TestCapture_RemovedStageStaysValid(t *testing.T) {
 
 func TestCapture_CustomFieldsTooLarge(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.provision(t)
 	// A Hangul syllable of three code points of three bytes counts as one character: fifty of the longest fields exceed any event.
 	syllables := strings.Repeat("\u1112\u1161\u11ab", 2000)
@@ -44,7 +44,7 @@ func TestCapture_CustomFieldsTooLarge(t *testing.T) {
 
 func TestCapture_LargestArrival(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, database(t)) // sealed
 	p.provision(t)
 	syllables := strings.Repeat("\u1112\u1161\u11ab", 2000) // nine bytes per character
 	fields := make([]string, 39)

@@ -68,7 +68,7 @@ func describer() func(command.LeadCaptured, error) string {
 
 func TestCaptureLeads_EqualsSequential(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	accounts := 0
 	caller := func(t require.TestingT) command.Caller {
 		accounts++
@@ -117,7 +117,7 @@ func TestCaptureLeads_EqualsSequential(t *testing.T) {
 
 func TestCaptureLeads_ConsumerStops(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.provision(t)
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
@@ -175,10 +175,10 @@ func (s *blockingStore) Append(ctx context.Context, writes ...eventstore.Write) 
 // A store rejects appends beyond its queue. Batches must not fill it, or single captures would be rejected.
 func TestCaptureLeads_TotalLimit(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	start(t, url).provision(t)
+	on := inMemory()
+	start(t, on).provision(t)
 	store := &blockingStore{open: make(chan struct{})}
-	p := startOn(t, url, func(below eventstore.Store) eventstore.Store {
+	p := startOn(t, on, func(below eventstore.Store) eventstore.Store {
 		store.Store = below
 		return store
 	})
@@ -208,7 +208,7 @@ func TestCaptureLeads_TotalLimit(t *testing.T) {
 
 func TestCaptureLeads_Panic(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.provision(t)
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)

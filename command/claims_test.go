@@ -57,9 +57,9 @@ func (s *tracedStore) callsDuring(do func()) []string {
 
 func TestHolderCache_SavesReads(t *testing.T) {
 	t.Parallel()
-	url := database(t)
+	on := inMemory()
 	var log *tracedStore
-	p := startOn(t, url, func(below eventstore.Store) eventstore.Store {
+	p := startOn(t, on, func(below eventstore.Store) eventstore.Store {
 		log = &tracedStore{Store: below}
 		return log
 	})
@@ -81,7 +81,7 @@ func TestHolderCache_SavesReads(t *testing.T) {
 	}), "a cached holder and a new email")
 	require.Equal(t, []string{"lead", "append"}, log.callsDuring(func() { arrive(p, `{"email":"second@example.com","metadata":{"source":"website"}}`) }))
 
-	other := startOn(t, url, func(below eventstore.Store) eventstore.Store {
+	other := startOn(t, on, func(below eventstore.Store) eventstore.Store {
 		log = &tracedStore{Store: below}
 		return log
 	})
@@ -136,14 +136,14 @@ func TestHolderCache_StaleEntries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := database(t)
-			cached, other := start(t, url), start(t, url)
+			on := inMemory()
+			cached, other := start(t, on), start(t, on)
 			cached.provision(t)
 			first := capture(t, cached, both).Lead.ID
 			want := change(t, other, first)
 			admission, err := other.directory.Admit(t.Context(), owner)
 			require.NoError(t, err)
-			dryRun, err := start(t, url).CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(both), DryRun: true})
+			dryRun, err := start(t, on).CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(both), DryRun: true})
 			require.NoError(t, err)
 
 			captured := capture(t, cached, both)
@@ -165,8 +165,8 @@ func TestHolderCache_StaleEntries(t *testing.T) {
 
 func TestFixClaimKey_RefusesOtherKey(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	one, same := start(t, url), start(t, url)
+	on := inMemory()
+	one, same := start(t, on), start(t, on)
 	for _, err := range concurrently(8, func(i int) error { return []process{one, same}[i%2].FixClaimKey(t.Context()) }) {
 		require.NoError(t, err)
 	}

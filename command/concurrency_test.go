@@ -17,8 +17,8 @@ import (
 
 func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
+	on := database(t)
+	processes := []process{start(t, on), start(t, on)}
 	processes[0].provision(t)
 	for name, body := range map[string]string{
 		"same phone":  `{"phone":"9876543210","metadata":{"source":"website"}}`,
@@ -54,8 +54,8 @@ func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
 
 func TestCapture_CrossingContacts(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
+	on := database(t)
+	processes := []process{start(t, on), start(t, on)}
 	processes[0].provision(t)
 	for round := range 10 {
 		phone, email := fmt.Sprintf("98765432%02d", round), fmt.Sprintf("p%d@example.com", round)
@@ -79,8 +79,8 @@ func TestCapture_CrossingContacts(t *testing.T) {
 
 func TestCreateToken_ConcurrentLimit(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
+	on := database(t)
+	processes := []process{start(t, on), start(t, on)}
 	issued := make([]command.TokenIssued, 24)
 	errs := concurrently(24, func(i int) (err error) {
 		create := command.CreateToken{Caller: owner, Name: fmt.Sprint("token ", i), ExpiresInDays: 30}
@@ -114,8 +114,8 @@ func TestCreateToken_ConcurrentLimit(t *testing.T) {
 
 func TestRegisterWebhook_ConcurrentLimit(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
+	on := database(t)
+	processes := []process{start(t, on), start(t, on)}
 	var made atomic.Int64
 	register := func(i int) error {
 		_, err := processes[i%2].RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
@@ -136,8 +136,8 @@ func TestRegisterWebhook_ConcurrentLimit(t *testing.T) {
 
 func TestCapture_AfterJWTRevocation(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	one, other := start(t, url), start(t, url)
+	on := database(t)
+	one, other := start(t, on), start(t, on)
 	one.provision(t)
 	for _, revoke := range []struct {
 		name string

@@ -12,9 +12,10 @@ import (
 // A process is killed before each step in turn, and another one completes the deletion.
 func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 	t.Parallel()
+	keys := keyDatabase(t)
 	for stops, finished := 0, false; !finished; stops++ {
-		url := database(t)
-		other := start(t, url)
+		on := keys.withNewLog(t)
+		other := start(t, on)
 		other.provision(t)
 		var withdrawn []int64
 		for range 2 {
@@ -22,7 +23,7 @@ func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 			require.NoError(t, err)
 		}
 		remaining := stops
-		_, err := visitorEraser(start(t, url), func() error {
+		_, err := visitorEraser(start(t, on), func() error {
 			if remaining--; remaining < 0 {
 				return errKilled
 			}
@@ -32,16 +33,16 @@ func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 			require.ErrorIs(t, err, errKilled)
 		}
 		withdrawn = nil
-		_, err = visitorEraser(start(t, url), noFault, &withdrawn).deleteVisitor(t.Context(), owner, "v")
+		_, err = visitorEraser(start(t, on), noFault, &withdrawn).deleteVisitor(t.Context(), owner, "v")
 		require.NoError(t, err, "stop %d", stops)
 		require.Equal(t, []int64{other.activities(t, "v")[0].KeyID}, withdrawn)
-		facts, readable := start(t, url).facts(t, "v")
+		facts, readable := start(t, on).facts(t, "v")
 		require.Equal(t, []event.VisitorForgotten{{}}, facts, "stop %d", stops)
 		require.Zero(t, readable)
 
 		_, err = other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
-		_, readable = start(t, url).facts(t, "v")
+		_, readable = start(t, on).facts(t, "v")
 		require.Equal(t, 1, readable, "later activity is sealed with a new key")
 	}
 }
@@ -49,15 +50,16 @@ func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 // The visitor is active before each step of the deletion.
 func TestDeleteVisitor_ConcurrentActivity(t *testing.T) {
 	t.Parallel()
+	keys := keyDatabase(t)
 	for at, reached := 0, true; reached; at++ {
-		url := database(t)
-		other := start(t, url)
+		on := keys.withNewLog(t)
+		other := start(t, on)
 		other.provision(t)
 		_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 		var withdrawn []int64
 		passed := 0
-		_, err = visitorEraser(start(t, url), func() (err error) {
+		_, err = visitorEraser(start(t, on), func() (err error) {
 			if passed == at {
 				_, err = other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 			}
@@ -66,9 +68,9 @@ func TestDeleteVisitor_ConcurrentActivity(t *testing.T) {
 		}, &withdrawn).deleteVisitor(t.Context(), owner, "v")
 		require.NoError(t, err, "step %d", at)
 		reached = passed > at
-		all := start(t, url).activities(t, "v")
+		all := start(t, on).activities(t, "v")
 		require.True(t, all[0].Erased)
-		facts, readable := start(t, url).facts(t, "v")
+		facts, readable := start(t, on).facts(t, "v")
 		require.Len(t, facts, 1)
 		require.LessOrEqual(t, readable, 1)
 		for _, r := range all { // the views keep readable activity
@@ -81,7 +83,7 @@ func TestDeleteVisitor_ConcurrentActivity(t *testing.T) {
 
 func TestDeleteVisitor_Unknown(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, keyDatabase(t))
 	p.provision(t)
 	_, err := p.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)

@@ -68,9 +68,9 @@ func visitorEraser(of process, step func() error, withdrawn *[]int64) eraser {
 func noFault() error { return nil }
 
 // deleteAllKeys deletes the keys of all persons.
-func deleteAllKeys(t *testing.T, url string) {
+func deleteAllKeys(t *testing.T, on backend) {
 	t.Helper()
-	pgtest.Exec(t, pgtest.Pool(t, url), `DELETE FROM person.key`)
+	pgtest.Exec(t, pgtest.Connect(t, on.url), `DELETE FROM person.key`)
 }
 
 // facts returns the VisitorForgotten facts of a visitor's stream and the number of its readable activities.
@@ -90,7 +90,7 @@ func (p process) facts(t *testing.T, visitor string) (facts []event.VisitorForgo
 
 func TestForgetVisitor_Readable(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, keyDatabase(t))
 	p.provision(t)
 	_, err := p.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
@@ -112,13 +112,13 @@ func TestForgetVisitor_Readable(t *testing.T) {
 // The visitor is active before each append of the fact that its activity is lost.
 func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	other := start(t, url)
+	on := database(t)
+	other := start(t, on)
 	other.provision(t)
 	_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	deleteAllKeys(t, url)
-	p, remaining := start(t, url), 6 // steps of reads and appends
+	deleteAllKeys(t, on)
+	p, remaining := start(t, on), 6 // steps of reads and appends
 	done, withdrawn, err := forgetVisitor(t.Context(), p, "acme", "v", func() error {
 		if remaining--; remaining >= 0 {
 			_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
@@ -129,7 +129,7 @@ func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, done.Remaining)
 	require.Equal(t, []int64{other.activities(t, "v")[0].KeyID}, withdrawn)
-	facts, readable := start(t, url).facts(t, "v")
+	facts, readable := start(t, on).facts(t, "v")
 	require.Len(t, facts, 1)
 	require.Len(t, facts[0].Keys, 1)
 	require.Equal(t, 6, readable)
@@ -138,14 +138,15 @@ func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 // A process is killed before each step in turn, and another one completes the command.
 func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
+	keys := keyDatabase(t)
 	for stops, finished := 0, false; !finished; stops++ {
-		url := database(t)
-		other := start(t, url)
+		on := keys.withNewLog(t)
+		other := start(t, on)
 		other.provision(t)
 		_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
-		deleteAllKeys(t, url)
-		p, remaining := start(t, url), stops
+		deleteAllKeys(t, on)
+		p, remaining := start(t, on), stops
 		_, _, err = forgetVisitor(t.Context(), p, "acme", "v", func() error {
 			if remaining--; remaining < 0 {
 				return errKilled
@@ -155,7 +156,7 @@ func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 		if finished = err == nil; !finished {
 			require.ErrorIs(t, err, errKilled)
 		}
-		_, withdrawn, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", noFault)
+		_, withdrawn, err := forgetVisitor(t.Context(), start(t, on), "acme", "v", noFault)
 		require.NoError(t, err)
 		require.Equal(t, []int64{other.activities(t, "v")[0].KeyID}, withdrawn)
 		facts, readable := p.facts(t, "v")
@@ -168,32 +169,32 @@ func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 // declare the next key lost.
 func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	p := start(t, url)
+	on := keyDatabase(t)
+	p := start(t, on)
 	p.provision(t)
-	pool := pgtest.Pool(t, url)
+	pool := pgtest.Pool(t, on.url)
 	_, err := p.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
-	deleteAllKeys(t, url)
-	first, _, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", noFault)
+	deleteAllKeys(t, on)
+	first, _, err := forgetVisitor(t.Context(), start(t, on), "acme", "v", noFault)
 	require.NoError(t, err)
-	_, err = start(t, url).recordActivity(t.Context(), "v", `{"type":"click"}`)
+	_, err = start(t, on).recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	deleteAllKeys(t, url)
+	deleteAllKeys(t, on)
 	pgtest.Exec(t, pool, `INSERT INTO person.key TABLE person.backup`)
 
-	last, withdrawn := start(t, url), []int64(nil)
+	last, withdrawn := start(t, on), []int64(nil)
 	e := visitorEraser(last, noFault, &withdrawn)
 	done, err := e.ForgetVisitor(t.Context(), e.Erasure(owner), claim.NewNames(claimKey()).Visitor("acme", "v"), true)
 	require.NoError(t, err)
 	require.True(t, done.Again)
 	require.Equal(t, first.Position, done.Position)
 	require.Equal(t, []int64{p.activities(t, "v")[0].KeyID}, withdrawn, "later activity is not withdrawn")
-	facts, readable := start(t, url).facts(t, "v")
+	facts, readable := start(t, on).facts(t, "v")
 	require.Equal(t, []event.VisitorForgotten{{}}, facts)
 	require.Zero(t, readable, "the restored key is destroyed")
-	_, _, err = forgetVisitor(t.Context(), start(t, url), "acme", "v", noFault)
+	_, _, err = forgetVisitor(t.Context(), start(t, on), "acme", "v", noFault)
 	require.NoError(t, err)
 	facts, _ = p.facts(t, "v")
 	require.Equal(t, []event.VisitorForgotten{{}, {}}, facts)
@@ -201,15 +202,15 @@ func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 
 func TestForgetVisitor_TwoProcesses(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	one, other := start(t, url), start(t, url)
+	on := database(t)
+	one, other := start(t, on), start(t, on)
 	one.provision(t)
 	_, err := one.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	deleteAllKeys(t, url)
+	deleteAllKeys(t, on)
 	var racing sync.WaitGroup
 	var failed [2]error
-	for i, p := range []process{start(t, url), other} {
+	for i, p := range []process{start(t, on), other} {
 		racing.Go(func() { _, _, failed[i] = forgetVisitor(t.Context(), p, "acme", "v", noFault) })
 	}
 	racing.Wait()

@@ -146,8 +146,8 @@ func TestReceiveArrival_LeadNamesArrival(t *testing.T) {
 
 func TestReceiveArrival_ConcurrentDeliveries(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
+	on := database(t)
+	processes := []process{start(t, on), start(t, on)}
 	processes[0].provision(t)
 	(&world{t: t, log: processes[0].store}).append(event.IntakeStream(intakeID), event.IntakeCreated{IntakeSettings: settings, Slot: 1})
 	const each = 8

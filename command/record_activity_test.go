@@ -56,7 +56,7 @@ func (p process) activities(t *testing.T, visitor string) []eventstore.Recorded 
 
 func TestRecordActivity_Stream(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.provision(t)
 	before := time.Now().Add(-time.Second)
 	recorded, err := p.recordActivity(t.Context(), "ann@example.com", `{"type":"page_view","url":"https://example.com"}`)
@@ -75,8 +75,8 @@ func TestRecordActivity_Stream(t *testing.T) {
 
 func TestRecordActivity_Concurrent(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
+	on := database(t)
+	processes := []process{start(t, on), start(t, on)}
 	processes[0].provision(t)
 	const each = 8
 	for _, err := range concurrently(32, func(i int) error {
@@ -103,8 +103,8 @@ func TestRecordActivity_Concurrent(t *testing.T) {
 
 func TestRecordActivity_Authorization(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	one, other := start(t, url), start(t, url)
+	on := inMemory()
+	one, other := start(t, on), start(t, on)
 	one.provision(t)
 	issued := one.issue(t)
 	admission := other.admitToken(t, issued)
@@ -129,7 +129,7 @@ func TestRecordActivity_Authorization(t *testing.T) {
 
 func TestRecordActivity_Invalid(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	p.provision(t)
 	_, err := p.recordActivity(t.Context(), "v", `{"type":"nope","url":"x"}`)
 	var wrong field.Errors
@@ -141,8 +141,8 @@ func TestRecordActivity_Invalid(t *testing.T) {
 // One process destroys the key of a visitor while another one, which has cached the key, records activity.
 func TestRecordActivity_AfterForgetting(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	p, other := start(t, url), start(t, url)
+	on := keyDatabase(t)
+	p, other := start(t, on), start(t, on)
 	p.provision(t)
 	for range 2 { // from the second on the key is cached
 		_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
@@ -186,8 +186,8 @@ func (hookedKeyStore) DeleteFromCopies(context.Context, forget.Forgotten) error 
 
 func TestRecordActivity_DuringForgetting(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	p, other := start(t, url), start(t, url)
+	on := keyDatabase(t)
+	p, other := start(t, on), start(t, on)
 	p.provision(t)
 	_, err := other.recordActivity(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
@@ -201,7 +201,7 @@ func TestRecordActivity_DuringForgetting(t *testing.T) {
 	}})
 	_, err = e.eraseLead(t.Context(), owner, captured.Lead.ID)
 	require.NoError(t, err)
-	all := start(t, url).activities(t, "v")
+	all := start(t, on).activities(t, "v")
 	require.Equal(t, event.VisitorForgotten{}.EventType(), all[len(all)-1].Type)
 	for _, r := range all[:len(all)-1] {
 		require.True(t, r.Erased, "revision %d", r.Revision)

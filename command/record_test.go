@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
-	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
@@ -36,12 +35,11 @@ func (s *gatedStore) Append(ctx context.Context, writes ...eventstore.Write) (ev
 
 func TestReading_RecordedOncePerMinute(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	pool := pgtest.Pool(t, url)
+	on := inMemory()
 	now := noon
 	var processes []*command.Handlers
 	for range 2 {
-		store := start(t, url).store
+		store := start(t, on).store
 		processes = append(processes, command.NewHandlers(command.Options{Store: store, Log: quiet(), Now: func() time.Time { return now }}))
 	}
 	lead, other := ulid.Make().String(), ulid.Make().String()
@@ -55,7 +53,7 @@ func TestReading_RecordedOncePerMinute(t *testing.T) {
 		}
 	}
 	recorded := func() int {
-		return pgtest.Value[int](t, pool, `SELECT count(*)::int FROM log.event WHERE type = 'data.revealed.v1'`)
+		return len(storetest.Events(t, on.log, eventstore.Filter{Types: []string{"data.revealed.v1"}}))
 	}
 	read("user:ann", lead)
 	require.Equal(t, 1, recorded())
@@ -70,16 +68,16 @@ func TestReading_RecordedOncePerMinute(t *testing.T) {
 // A search is answered while the log is down, and recorded later. A reveal or an export fails.
 func TestReading_WhileLogIsDown(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	pool := pgtest.Pool(t, url)
-	store := &gatedStore{Store: start(t, url).store, pass: make(chan struct{})}
+	log := storetest.Memory()
+	store := &gatedStore{Store: log, pass: make(chan struct{})}
+	recorded := func(kind string) int {
+		return len(storetest.Events(t, log, eventstore.Filter{Types: []string{kind}}))
+	}
 	handlers := command.NewHandlers(command.Options{Store: store, Log: quiet(), Now: func() time.Time { return noon }})
 	caller := command.Caller{Account: "acme", Actor: "user:ann", RequestID: "r"}
 	handlers.Search(t.Context(), caller, "leads", "phone") // returns
 	close(store.pass)
-	require.Eventually(t, func() bool {
-		return pgtest.Value[int](t, pool, `SELECT count(*)::int FROM log.event WHERE type = 'data.searched.v1'`) == 1
-	}, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return recorded("data.searched.v1") == 1 }, time.Minute, time.Millisecond)
 
 	store.down.Store(true)
 	handlers.Search(t.Context(), caller, "leads", "email")
@@ -89,7 +87,7 @@ func TestReading_WhileLogIsDown(t *testing.T) {
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	store.down.Store(false)
 	require.NoError(t, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}), "a failed record is retried")
-	require.Equal(t, 1, pgtest.Value[int](t, pool, `SELECT count(*)::int FROM log.event WHERE type = 'data.revealed.v1'`))
+	require.Equal(t, 1, recorded("data.revealed.v1"))
 }
 
 // A read that must be recorded first fails with ErrNotRecorded while the log is down.

@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection/forget"
 )
 
@@ -38,39 +39,60 @@ func (p process) eraseLead(ctx context.Context, id string) (forget.LeadErased, e
 	return p.eraser.EraseLead(ctx, p.Erasure(owner), id)
 }
 
-// database returns the URL of a migrated database for this test.
-func database(t *testing.T) string {
-	return pgtest.DatabaseFrom(t, "log", postgres.Migrate)
+// backend is where the processes of a test store.
+type backend struct {
+	log eventstore.Store // in memory; nil: in the database
+	url string           // of the database with the keys of persons; empty: personal data are not sealed
 }
 
-func start(t *testing.T, url string) process {
+// inMemory returns a backend without a database.
+func inMemory() backend { return backend{log: storetest.Memory()} }
+
+// keyDatabase returns a backend whose log is in memory and whose keys of persons are in a database.
+func keyDatabase(t *testing.T) backend {
+	return backend{log: storetest.Memory(), url: database(t).url}
+}
+
+// withNewLog returns a backend with another log, and the same database without keys.
+func (b backend) withNewLog(t *testing.T) backend {
 	t.Helper()
-	return startOn(t, url, func(store eventstore.Store) eventstore.Store { return store })
+	deleteAllKeys(t, b)
+	return backend{log: storetest.Memory(), url: b.url}
+}
+
+// database returns a backend in a database, for tests of concurrent processes.
+func database(t *testing.T) backend {
+	return backend{url: pgtest.DatabaseFrom(t, "log", postgres.Migrate)}
+}
+
+func start(t *testing.T, on backend) process {
+	t.Helper()
+	return startOn(t, on, func(store eventstore.Store) eventstore.Store { return store })
 }
 
 // startOn starts a process on a store that wrap returns.
-func startOn(t *testing.T, url string, wrap func(eventstore.Store) eventstore.Store) process {
+func startOn(t *testing.T, on backend, wrap func(eventstore.Store) eventstore.Store) process {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: quiet()})
-	require.NoError(t, err)
-	t.Cleanup(store.Close)
-	pool := pgtest.Pool(t, url)
-	box, err := sealbox.New(claimKey())
-	require.NoError(t, err)
-	vault := sealed.NewVault(pool, box)
-	return startSealed(t, sealed.Wrap(wrap(store), vault, true, quiet()))
-}
-
-// startSealed starts a process on a sealed store.
-func startSealed(t *testing.T, store *sealed.Store) process {
-	t.Helper()
-	directory := command.NewDirectory(store, time.Now)
+	log := on.log
+	if log == nil {
+		store, err := postgres.Open(t.Context(), postgres.Options{URL: on.url, MaxReaders: 8, Log: quiet()})
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		log = store
+	}
+	log = wrap(log)
+	if on.url != "" {
+		box, err := sealbox.New(claimKey())
+		require.NoError(t, err)
+		log = sealed.Wrap(log, sealed.NewVault(pgtest.Pool(t, on.url), box), on.log == nil, quiet())
+	}
+	directory := command.NewDirectory(log, time.Now)
 	return process{
 		Handlers: command.NewHandlers(command.Options{
-			Store: store, Claims: claim.NewNames(claimKey()), Directory: directory,
+			Store: log, Claims: claim.NewNames(claimKey()), Directory: directory,
 			Secrets: &secrets{}, Log: quiet(),
 		}),
-		store: store, directory: directory,
+		store: log, directory: directory,
 	}
 }
 

@@ -39,8 +39,8 @@ func (s *barrierStore) Read(ctx context.Context, stream string, from eventstore.
 // creations timed out with 503.
 func TestCreateToken_ReadsSlotsConcurrently(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	one := start(t, url)
+	on := inMemory()
+	one := start(t, on)
 	one.provision(t)
 	create := func(p process, name string) error {
 		_, err := p.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: name, ExpiresInDays: 1})
@@ -51,7 +51,7 @@ func TestCreateToken_ReadsSlotsConcurrently(t *testing.T) {
 	}
 	store := &barrierStore{all: make(chan struct{})}
 	store.missing.Store(token.MaxPerAccount)
-	p := startOn(t, url, func(below eventstore.Store) eventstore.Store {
+	p := startOn(t, on, func(below eventstore.Store) eventstore.Store {
 		store.Store = below
 		return store
 	})

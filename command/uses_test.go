@@ -66,9 +66,9 @@ var rotated = &command.RefusedUse{Account: "acme", TokenID: "T", Prefix: "leadlo
 
 func TestUses_OncePerMinute(t *testing.T) {
 	t.Parallel()
-	url := database(t)
+	on := inMemory()
 	caller := command.Caller{IP: "198.51.100.9", RequestID: "r-9", UserAgent: "curl"}
-	processes := []*sampler{newSampler(t, start(t, url).store), newSampler(t, start(t, url).store)}
+	processes := []*sampler{newSampler(t, start(t, on).store), newSampler(t, start(t, on).store)}
 	for minute := range 3 {
 		var racing sync.WaitGroup
 		for _, p := range processes {
@@ -81,7 +81,7 @@ func TestUses_OncePerMinute(t *testing.T) {
 		}
 		racing.Wait()
 	}
-	late := newSampler(t, start(t, url).store) // a process that starts later, with an empty cache
+	late := newSampler(t, start(t, on).store) // a process that starts later, with an empty cache
 	late.now = noon.Add(2 * time.Minute).Add(time.Second)
 	late.Used("acme", "T")
 	late.flush()
@@ -90,14 +90,14 @@ func TestUses_OncePerMinute(t *testing.T) {
 		`token.used 12:00:00 acme token:T   {}`, `token.refused 12:00:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
 		`token.used 12:01:00 acme token:T   {}`, `token.refused 12:01:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
 		`token.used 12:02:00 acme token:T   {}`, `token.refused 12:02:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
-	}, facts(t, start(t, url).store, "tokenuse-T-2026-03-01"))
+	}, facts(t, start(t, on).store, "tokenuse-T-2026-03-01"))
 }
 
 // A process that checks whether its sample is recorded also reads the samples of other processes, and has more samples to record.
 func TestUses_OtherProcess(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	one, other := newSampler(t, start(t, url).store), newSampler(t, start(t, url).store)
+	on := inMemory()
+	one, other := newSampler(t, start(t, on).store), newSampler(t, start(t, on).store)
 	for range 3 {
 		for _, s := range []*sampler{one, other} {
 			samples := []func(){func() { s.Used("acme", "T") }, func() { s.Refused(command.Caller{}, rotated) }}
@@ -111,12 +111,12 @@ func TestUses_OtherProcess(t *testing.T) {
 			s.now = s.now.Add(time.Minute)
 		}
 	}
-	require.Len(t, facts(t, start(t, url).store, "tokenuse-T-2026-03-01"), 6)
+	require.Len(t, facts(t, start(t, on).store, "tokenuse-T-2026-03-01"), 6)
 }
 
 func TestUses_StreamPerDay(t *testing.T) {
 	t.Parallel()
-	store := start(t, database(t)).store
+	store := start(t, inMemory()).store
 	s := newSampler(t, store)
 	s.Used("acme", "T")
 	s.flush()
@@ -130,7 +130,7 @@ func TestUses_StreamPerDay(t *testing.T) {
 
 func TestUses_DropsAndCounts(t *testing.T) {
 	t.Parallel()
-	s := newSampler(t, start(t, database(t)).store)
+	s := newSampler(t, start(t, inMemory()).store)
 	for i := range 1500 { // without a flush
 		s.Used("acme", fmt.Sprint(i))
 	}
@@ -157,7 +157,7 @@ func (f *unavailableStore) Append(ctx context.Context, writes ...eventstore.Writ
 
 func TestUses_ResamplesAfterDrop(t *testing.T) {
 	t.Parallel()
-	store := &unavailableStore{Store: start(t, database(t)).store, down: true}
+	store := &unavailableStore{Store: start(t, inMemory()).store, down: true}
 	s := newSampler(t, store)
 	s.Used("acme", "T")
 	s.flush()
@@ -172,7 +172,7 @@ func TestUses_ResamplesAfterDrop(t *testing.T) {
 
 func TestConfirmToken_RefusalReason(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	issued := p.issue(t)
 	forged, err := token.NewValue(issued.ID, zeros{})
 	require.NoError(t, err)

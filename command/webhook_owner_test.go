@@ -38,8 +38,8 @@ func (p process) history(t *testing.T, id string) (types []string) {
 
 func TestDisableWebhook_Once(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
+	on := inMemory()
+	processes := []process{start(t, on), start(t, on)}
 	id := processes[0].register(t)
 	for _, err := range concurrently(16, func(i int) error {
 		return processes[i%2].DisableWebhookEndpoint(t.Context(), command.DisableWebhookEndpoint{
@@ -65,8 +65,8 @@ func TestDisableWebhook_Once(t *testing.T) {
 
 func TestReplay_TwoProcessesAtOnce(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
+	on := inMemory()
+	processes := []process{start(t, on), start(t, on)}
 	id := processes[0].register(t)
 	for generation := 1; generation <= 3; generation++ {
 		accepted := 0
@@ -92,7 +92,7 @@ func TestReplay_TwoProcessesAtOnce(t *testing.T) {
 
 func TestRotateSecret_ReplacesCurrent(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	id := p.register(t)
 	rotate := command.RotateWebhookSecret{Caller: owner, WebhookID: id}
 	rotated, err := p.RotateWebhookSecret(t.Context(), rotate)
@@ -173,7 +173,7 @@ func TestWebhookSecrets_HaveRevisions(t *testing.T) {
 
 func TestUpdateWebhook_NoChange(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	id := p.register(t)
 	updated, err := p.UpdateWebhookEndpoint(t.Context(), command.UpdateWebhookEndpoint{
 		Caller: owner, WebhookID: id, Change: webhook.Change{URL: new("https://hooks.example.com/in"), Enabled: new(true)},
@@ -201,7 +201,7 @@ func (s *failingSecrets) Destroy(ctx context.Context, id string) error {
 
 func TestDeleteWebhook_RetriesSecret(t *testing.T) {
 	t.Parallel()
-	p := start(t, database(t))
+	p := start(t, inMemory())
 	kept := &failingSecrets{}
 	handlers := command.NewHandlers(command.Options{
 		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: kept, Log: quiet(),
