@@ -205,7 +205,7 @@ func TestCommands_OneAppend(t *testing.T) {
 }
 
 // Reports as of a time select touches by their ids. So an event's id begins with its time, whatever the clock does while a command runs, and a
-// touch that nobody dated has the time of its event.
+// touch without a date of its own has the time of its event.
 func TestCommands_OneTimeForEachEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
