@@ -295,10 +295,19 @@ func fields(t *testing.T, err error) []string {
 	return names
 }
 
+// parameters returns the unescaped text of a query.
+func parameters(t *testing.T, query string) string {
+	t.Helper()
+	text, err := url.PathUnescape(query)
+	require.NoError(t, err)
+	return text
+}
+
 func FuzzRegisterURL(f *testing.F) {
 	for _, seed := range []string{
 		"https://example.com/a?b=c", "https://[::1]/", "https://[fe80::1%25eth0]/", "https://0x7f.1/", "https://127.0.0.1../",
 		"https://①②⑦.⓪.⓪.①/", "http://user:pw@host:99999/#", "https://bücher.example:8443/", "HTTPS://LOCALHOST.",
+		"https://example.com/?b\"", "https://example.com/?q=é+%22",
 	} {
 		f.Add(seed)
 	}
@@ -310,7 +319,13 @@ func FuzzRegisterURL(f *testing.F) {
 			return
 		}
 		require.NoError(t, errPrivate, "a public URL is also accepted with private targets")
-		require.Equal(t, raw, registered.URL)
+		path, query, _ := strings.Cut(raw, "?")
+		sentPath, sentQuery, _ := strings.Cut(registered.URL, "?")
+		require.Equal(t, path, sentPath)
+		require.Equal(t, parameters(t, query), parameters(t, sentQuery), "escaping keeps what a query says")
+		again, _, err := Registration{URL: registered.URL}.Register(false)
+		require.NoError(t, err)
+		require.Equal(t, registered.URL, again.URL, "a URL is escaped once")
 		u, err := url.Parse(raw)
 		require.NoError(t, err)
 		require.Equal(t, "https", u.Scheme)
