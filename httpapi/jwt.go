@@ -127,6 +127,9 @@ func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Iden
 	if len(text) > maxJWT {
 		return Identity{}, fmt.Errorf("%w: longer than 8 KiB", errForged)
 	}
+	if strings.ContainsAny(text, "\r\n") { // encoding/base64 skips line breaks
+		return Identity{}, fmt.Errorf("%w: it has a line break", errForged)
+	}
 	claims := jwt.MapClaims{}
 	parser := jwt.NewParser(v.parserOptions(now)...)
 	_, err := parser.ParseWithClaims(text, claims, func(t *jwt.Token) (any, error) {
