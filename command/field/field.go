@@ -59,5 +59,35 @@ type Warning struct {
 	Message string `json:"message"`
 }
 
-// SecretRemoved is the code of a warning about a secret that was removed, because the target that it is sent to has changed.
-const SecretRemoved = "SECRET_REMOVED"
+// Codes of warnings.
+const (
+	// SecretRemoved: a secret was removed, because the target that it is sent to has changed.
+	SecretRemoved = "SECRET_REMOVED"
+
+	// Of captures, arrivals and rows of a file.
+	UnknownSource        = "UNKNOWN_SOURCE"          // stored as api
+	ContactInCustomField = "CONTACT_IN_CUSTOM_FIELD" // a custom field looks like the phone or email that is missing
+	IgnoredContact       = "IGNORED_CONTACT"         // on the account's list, and taken as absent
+	SharedContact        = "SHARED_CONTACT"          // of too many persons to identify one
+	NotAName             = "NOT_A_NAME"              // left behind by a template, and taken as absent
+
+	// Of arrivals at intakes and rows of a file, whose sender cannot correct them.
+	PlaceholderContact = "PLACEHOLDER_CONTACT" // of no person, and taken as absent
+	StatusUnknown      = "STATUS_UNKNOWN"      // kept as a custom field, like the next two
+	TemperatureUnknown = "TEMPERATURE_UNKNOWN"
+	ValueUnreadable    = "VALUE_UNREADABLE"
+	ValueShortened     = "VALUE_SHORTENED"
+	FieldDropped       = "FIELD_DROPPED"
+	ContactByValue     = "CONTACT_BY_VALUE" // the value, and not its name, tells that it is one
+	ConsentUnreadable  = "CONSENT_UNREADABLE"
+)
+
+// Warnings are all warnings about one request, arrival or row.
+type Warnings []Warning
+
+// Add adds a warning, unless there are very many already.
+func (w *Warnings) Add(field, code, message string) {
+	if len(*w) < most {
+		*w = append(*w, Warning{field, code, message})
+	}
+}
