@@ -1,0 +1,281 @@
+package contact
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Field is what the name of a column or of a form's field means: a field of a capture, metadata.KEY, or one of those below that a
+// capture has in another form.
+type Field string
+
+// Fields that a name can mean, beside metadata.KEY.
+const (
+	FieldName         Field = "name"
+	FieldFirstName    Field = "firstName"
+	FieldLastName     Field = "lastName"
+	FieldEmail        Field = "email"
+	FieldOtherEmail   Field = "otherEmail"   // a further one
+	FieldMobile       Field = "mobile"       // a phone that a person carries
+	FieldPhone        Field = "phone"        // beside a mobile often that of an office
+	FieldOtherPhone   Field = "otherPhone"   // a further one
+	FieldPhoneCountry Field = "phoneCountry" // of the phone, by RegionOf
+	FieldCountry      Field = "country"      // of the person, by RegionOf
+	FieldStatus       Field = "status"
+	FieldTemperature  Field = "leadTemperature"
+	FieldValue        Field = "opportunityValue"
+	FieldReceivedAt   Field = "receivedAt" // when the person came
+	FieldConsent      Field = "consent"
+	FieldVisitorID    Field = "visitorId"
+	FieldSource       Field = "metadata.source"
+	// FieldNotPerson is a contact, or a name, of something else than the person: a fax, a company, an owner. It is a custom field.
+	FieldNotPerson Field = "notPerson"
+
+	nameOrFirst Field = "nameOrFirst" // the first name beside a last name, else the name: Nombre
+	nameOrLast  Field = "nameOrLast"  // the last name beside a first name, else the name: Nom
+)
+
+// Kind returns the kind of contact that a field has, FieldEmail or FieldPhone; empty if it has none.
+func (f Field) Kind() Field {
+	switch f {
+	case FieldEmail, FieldOtherEmail:
+		return FieldEmail
+	case FieldMobile, FieldPhone, FieldOtherPhone:
+		return FieldPhone
+	}
+	return ""
+}
+
+// Rank orders the fields that have one kind of contact, or a country: of several in one arrival, the lowest counts first.
+func (f Field) Rank() int {
+	switch f {
+	case FieldPhone, FieldCountry:
+		return 1
+	case FieldOtherPhone, FieldOtherEmail:
+		return 2
+	}
+	return 0
+}
+
+// FieldsOf returns what each of the names of one table or form means, empty for a name that is not known. Some names are told by the
+// others: Nom is the last name beside Prénom, else the whole one.
+func FieldsOf(names []string) []Field {
+	fields := make([]Field, len(names))
+	for i, name := range names {
+		fields[i] = find(name)
+	}
+	hasFirst, hasLast := slices.Contains(fields, FieldFirstName), slices.Contains(fields, FieldLastName)
+	for i, field := range fields {
+		switch {
+		case field == "" && nameKey(names[i]) == "work" && slices.Contains(fields, FieldMobile): // of Freshsales
+			fields[i] = FieldPhone
+		case field == nameOrFirst && hasLast:
+			fields[i] = FieldFirstName
+		case field == nameOrLast && hasFirst:
+			fields[i] = FieldLastName
+		default:
+			fields[i] = alone(field)
+		}
+	}
+	return fields
+}
+
+func alone(field Field) Field {
+	if field == nameOrFirst || field == nameOrLast {
+		return FieldName
+	}
+	return field
+}
+
+// FieldOf returns what the name of a column, or of a form's field, means: in English, German, French, Spanish, Portuguese, Italian, Dutch
+// and Hindi, as CRMs, advertising platforms and address books export it, and as form plugins nest it (form_fields[email],
+// fields[name][value], q3_email, your-phone). It ignores case, marks, spaces, punctuation and remarks in brackets.
+func FieldOf(name string) (Field, bool) {
+	field := alone(find(name))
+	return field, field != ""
+}
+
+func find(name string) Field {
+	const maxName = 300 // bytes; a longer one is a question
+	if len(name) > maxName {
+		return ""
+	}
+	outer, inner := cutBrackets(name)
+	if len(inner) > 0 {
+		// q3_name[first] is a first name, form_fields[email] an email, and Phone [required] a phone.
+		if field := fieldOfKey(nameKey(outer + strings.Join(inner, ""))); field != "" {
+			return field
+		}
+		for _, part := range slices.Backward(inner) {
+			if key := nameKey(part); key != "value" && key != "rawvalue" {
+				if field := fieldOfKey(key); field != "" {
+					return field
+				}
+			}
+		}
+	}
+	return fieldOfKey(nameKey(outer))
+}
+
+// cutBrackets removes remarks in round brackets, and splits a name like fields[name][value].
+func cutBrackets(name string) (outer string, inner []string) {
+	name = withoutRemarks(name)
+	outer, rest, nested := strings.Cut(name, "[")
+	for nested {
+		var part string
+		part, rest, _ = strings.Cut(rest, "]")
+		inner = append(inner, part)
+		_, rest, nested = strings.Cut(rest, "[")
+	}
+	return outer, inner
+}
+
+// withoutRemarks removes round brackets and what follows in them, unless nothing else is left.
+func withoutRemarks(name string) string {
+	if !strings.ContainsAny(name, "(（") {
+		return name
+	}
+	depth := 0
+	short := strings.Map(func(r rune) rune {
+		switch r {
+		case '(', '（':
+			depth++
+			return -1
+		case ')', '）':
+			depth = max(depth-1, 0)
+			return -1
+		}
+		if depth > 0 {
+			return -1
+		}
+		return r
+	}, name)
+	if IsBlank(short) {
+		return name
+	}
+	return short
+}
+
+// nameKey reduces a name to lower-case letters without marks, and digits, so that spellings of one name are equal.
+func nameKey(name string) string {
+	if !IsASCII(name) {
+		name = norm.NFKD.String(name)
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r + 'a' - 'A'
+		case r < 0x80:
+			return -1
+		case unicode.IsLetter(r), unicode.Is(unicode.Mc, r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, name)
+}
+
+func fieldOfKey(key string) Field {
+	if field := namedBy.field(key); field != "" {
+		return field
+	}
+	for _, short := range withoutPrefix(key) {
+		switch field := namedBy.field(short); {
+		case field.Kind() != "":
+			return field
+		case slices.Contains(ofPerson, field):
+			return field
+		}
+	}
+	return ""
+}
+
+// ofPerson are the fields, beside contacts, whose names other words may precede.
+var ofPerson = []Field{FieldName, FieldFirstName, FieldLastName, nameOrFirst, nameOrLast, FieldCountry, FieldPhoneCountry, FieldConsent}
+
+// field returns the field that a key names. Of contacts a digit may follow: email2 is a further one, and phone1 the first.
+func (n names) field(key string) Field {
+	if field, known := n.fields[key]; known {
+		return field
+	}
+	base := strings.TrimRight(key, "0123456789")
+	field := n.fields[base]
+	switch digit := key[len(base):]; {
+	case len(digit) != 1, field.Kind() == "":
+		return ""
+	case digit <= "1":
+		return field
+	case field.Kind() == FieldEmail:
+		return FieldOtherEmail
+	}
+	return FieldOtherPhone
+}
+
+// withoutPrefix returns a key without words that may precede a name, and without a number of JotForm (q3_email) or HubSpot (0-1/email).
+func withoutPrefix(key string) (short []string) {
+	if rest, found := strings.CutPrefix(key, "q"); found {
+		if number := strings.TrimLeft(rest, "0123456789"); number != "" && len(number) < len(rest) {
+			short = append(short, number)
+		}
+	}
+	if rest, found := strings.CutPrefix(key, "01"); found {
+		short = append(short, rest)
+	}
+	for _, word := range namedBy.before {
+		if rest, found := strings.CutPrefix(key, word); found && rest != "" {
+			short = append(short, rest)
+		}
+	}
+	return short
+}
+
+//go:embed dictionary.tsv
+var dictionaryTable string
+
+// names are the lines of the dictionary, by nameKey.
+type names struct {
+	fields map[string]Field
+	before []string
+}
+
+var namedBy = func() names {
+	parsed, err := parseDictionary(dictionaryTable)
+	if err != nil {
+		panic(err)
+	}
+	return parsed
+}()
+
+func parseDictionary(table string) (names, error) {
+	parsed := names{fields: make(map[string]Field, 1024)}
+	number := 0
+	for line := range strings.Lines(table) {
+		number++
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		columns := strings.Split(line, "\t")
+		if len(columns) != 3 {
+			return parsed, fmt.Errorf("dictionary.tsv: line %d: has %d columns, not 3", number, len(columns))
+		}
+		for name := range strings.SplitSeq(columns[2], ",") {
+			key := nameKey(name)
+			if columns[0] == "before" {
+				parsed.before = append(parsed.before, key)
+				continue
+			}
+			if other, known := parsed.fields[key]; key == "" || known && other != Field(columns[0]) {
+				return parsed, fmt.Errorf("dictionary.tsv: line %d: %q is blank, or %s too", number, strings.TrimSpace(name), other)
+			}
+			parsed.fields[key] = Field(columns[0])
+		}
+	}
+	return parsed, nil
+}
