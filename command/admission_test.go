@@ -10,10 +10,10 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
-	"github.com/leadlog/leadlog/projection/forget"
 )
 
 // Two processes share a database. A capture makes the first one cache the account and the token, and the second one changes them.

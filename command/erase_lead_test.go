@@ -12,9 +12,10 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection"
 )
 
 func (e eraser) deleteVisitor(ctx context.Context, caller command.Caller, id string) (forget.VisitorForgotten, error) {
@@ -120,7 +121,7 @@ func (f fakeKeysAndViews) Arrivals(_ context.Context, _ string, leads []string) 
 	})
 }
 
-func (f fakeKeysAndViews) DeleteFromCopies(_ context.Context, forgotten forget.Forgotten) error {
+func (f fakeKeysAndViews) DeleteFromCopies(_ context.Context, forgotten projection.Forgotten) error {
 	return f.do(func() {
 		for _, id := range slices.AppendSeq(slices.Clone(forgotten.Leads), maps.Keys(forgotten.Visitors)) {
 			delete(f.copied, id)

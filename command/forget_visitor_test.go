@@ -9,11 +9,12 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
-	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection"
 )
 
 // faultyKeyStore calls step before each operation, and fails with its error.
@@ -40,7 +41,7 @@ func (k faultyKeyStore) DestroyReturned(ctx context.Context, streams ...string) 
 
 func (k faultyKeyStore) Await(context.Context, eventstore.Position) error { return k.step() }
 
-func (k faultyKeyStore) DeleteFromCopies(_ context.Context, gone forget.Forgotten) error {
+func (k faultyKeyStore) DeleteFromCopies(_ context.Context, gone projection.Forgotten) error {
 	if err := k.step(); err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ const module = "github.com/leadlog/leadlog"
 
 // pure are the packages of deciders, which depend on facts but not on stores, networks or clocks.
 var pure = []string{
-	"command/account", "command/arrival", "command/claim", "command/contact", "command/expression", "command/field", "command/intake", "command/lead",
-	"command/token", "command/visitor", "command/webhook", "query/attribution",
+	"command/account", "command/arrival", "command/attribution", "command/claim", "command/contact", "command/expression", "command/field", "command/intake", "command/lead",
+	"command/token", "command/visitor", "command/webhook",
 }
 
 // dependency is one import of one file. Tests are not included.
@@ -127,6 +127,7 @@ func TestImports_Layers(t *testing.T) {
 		{[]string{"command"}, slices.Concat(readers, []string{"command/turns", "eventstore/draft"})},
 		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/migration", "eventstore/sealbox", "projection/..."})},
 		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "query/...", "projection/schema"})},
+		{[]string{"command/worker/..."}, slices.Concat(readers, []string{"command", "command/worker/...", "projection/...", "query"})},
 	} {
 		found := 0
 		for _, pkg := range slices.Sorted(maps.Keys(packages)) {
@@ -153,6 +154,7 @@ func TestImports_Forbidden(t *testing.T) {
 	}{
 		{"a program", []string{"cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "cmd/...") }},
 		{"a helper of tests", nil, func(path string) bool { to, ok := local(path); return ok && testHelper(to) }},
+		{"a worker", []string{"command/worker/...", "httpapi/...", "cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "command/worker/...") }},
 		{"a network adapter", []string{"httpapi/...", "cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "httpapi/...") }},
 		{
 			"a store by its name", []string{"cmd/...", "eventstore/..."},

@@ -12,10 +12,11 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
-	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection"
 )
 
 // act records an activity as the owner, by JWT.
@@ -182,7 +183,7 @@ func (hookedKeyStore) Linked(_ context.Context, _ string, streams []string, _ ev
 
 func (hookedKeyStore) Arrivals(context.Context, string, []string) ([]string, error) { return nil, nil }
 
-func (hookedKeyStore) DeleteFromCopies(context.Context, forget.Forgotten) error { return nil }
+func (hookedKeyStore) DeleteFromCopies(context.Context, projection.Forgotten) error { return nil }
 
 func TestRecordActivity_DuringForgetting(t *testing.T) {
 	t.Parallel()

@@ -18,10 +18,10 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
-	"github.com/leadlog/leadlog/projection/forget"
 )
 
 // errKilled is the error of every call of a process that was killed during a command.

@@ -16,10 +16,10 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/resubmit"
 )
 
 const arrivalsPath = "/api/v1/crm/arrivals"

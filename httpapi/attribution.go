@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // attribution divides conversions among their touches.

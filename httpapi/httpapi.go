@@ -20,13 +20,13 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/worker/forget"
+	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi/challenge"
 	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/oidc"
 	"github.com/leadlog/leadlog/httpapi/quota"
-	"github.com/leadlog/leadlog/projection/forget"
-	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/logtree"
 )

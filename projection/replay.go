@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -122,7 +121,7 @@ func (r Replay) run(ctx context.Context) error {
 	if err != nil || r.Into == "" || len(builders) == 0 {
 		return err
 	}
-	if err := forget.DeleteErasedFromCopies(ctx, r.Store, builders[0].conn); err != nil {
+	if err := DeleteErasedFromCopies(ctx, r.Store, builders[0].conn); err != nil {
 		return err
 	}
 	return grantSchema(ctx, builders[0].conn, r.Live, r.Into)

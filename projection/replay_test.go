@@ -25,7 +25,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -268,8 +267,10 @@ func TestReplay_VisitorDeletedMeanwhile(t *testing.T) {
 				act()
 				add(event.VisitorForgotten{Keys: []string{strconv.FormatInt(lost.KeyID, 10)}})
 				w.Project(t)
-				gone := forget.Forgotten{Keys: map[string][]int64{visitor: {lost.KeyID}}}
-				require.NoError(t, forget.Database{Pool: w.Pool}.DeleteFromCopies(t.Context(), gone))
+				gone := projection.Forgotten{Keys: map[string][]int64{visitor: {lost.KeyID}}}
+				require.NoError(t, pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
+					return projection.DeleteFromCopies(t.Context(), tx, gone)
+				}))
 			})}
 			remaining := []int64{2}
 			if place != "views" {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // Attribution is a report that divides conversions among touches.

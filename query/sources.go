@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/projection/schema"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // SourceEntry is one entry of a source history.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/cmd/leadlog/service"
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
-	"github.com/leadlog/leadlog/query/attribution"
 	"github.com/leadlog/leadlog/query/report"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/verify"
 	"github.com/leadlog/leadlog/query/report"
 )
@@ -286,7 +286,7 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 		return nil
 	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: delivery.NewSecrets(h.Pool, h.Store.Box), Log: h.Log,
+		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: secret.NewEndpoints(h.Pool, h.Store.Box), Log: h.Log,
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
-	"github.com/leadlog/leadlog/projection/resubmit"
+	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/query"
 )
 

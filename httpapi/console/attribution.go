@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/query"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // attributionPage shows conversions of a span of time, divided among their touches.

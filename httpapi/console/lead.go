@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // leadPage is one lead, as it is or was, and its story.

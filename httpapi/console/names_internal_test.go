@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/webhook"
@@ -24,7 +25,6 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 func TestNames_CoverCatalogue(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/secret"
 )
 
 // The claimed rows of a slow endpoint wait while its owner disables it or changes its URL.
@@ -25,7 +26,7 @@ func TestAttempt_RefreshesOldClaim(t *testing.T) {
 	t.Cleanup(receiver.Close)
 	box, err := sealbox.New(make([]byte, sealbox.KeySize))
 	require.NoError(t, err)
-	secrets := NewSecrets(w.Pool, box)
+	secrets := secret.NewEndpoints(w.Pool, box)
 	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
 	bodies := NewBodies()
 	bodies.recent.Add(eventKey{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
@@ -75,7 +76,7 @@ func TestAttempt_SuccessAtShutdown(t *testing.T) {
 		})
 		done := courier.attempt(ctx, row{
 			id: "d", webhookID: "w", stream: "lead-1", url: "https://example.com/", claimed: time.Now(),
-			signing: signing{secrets: []string{"whsec_c2VjcmV0"}},
+			signing: secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}},
 		})
 		require.Equal(t, want, done.state)
 		require.Equal(t, want == delivered, done.attempted, "else it was broken off, and is no failure of the endpoint")
@@ -93,12 +94,12 @@ func TestAttempt_NotPreparedIsNotCounted(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, $1, 9, now())`, epoch)
 	for name, c := range map[string]struct {
-		signing signing
+		signing secret.Signing
 		stream  string
 		want    result
 	}{
-		"the lead is erased, which the fan-out has not read yet": {signing{secrets: []string{"whsec_c2VjcmV0"}}, erased, result{state: cancelled, forgotten: true}},
-		"the key of its endpoint's secret is missing":            {signing{err: sealbox.ErrUnknownKey}, arrived, result{state: queued, wait: time.Hour}},
+		"the lead is erased, which the fan-out has not read yet": {secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}}, erased, result{state: cancelled, forgotten: true}},
+		"the key of its endpoint's secret is missing":            {secret.Signing{Err: sealbox.ErrUnknownKey}, arrived, result{state: queued, wait: time.Hour}},
 	} {
 		courier := NewCourier(CourierOptions{
 			Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Hour},

@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/secret"
 )
 
 // row is a delivery that a courier has claimed.
@@ -36,7 +37,7 @@ type row struct {
 	rateLimit                   float64           // of the endpoint, in attempts per second; 0: none
 	headerNames                 []string          // of the endpoint's custom headers
 	headers                     map[string]string // to send; their values are secret
-	signing                     signing
+	signing                     secret.Signing
 	dead                        bool // the endpoint is deleted or disabled
 	generation                  int  // 0: live
 	claimed                     time.Time
@@ -46,7 +47,7 @@ type row struct {
 type CourierOptions struct {
 	Pool    *pgxpool.Pool
 	Store   eventstore.Store
-	Secrets *Secrets
+	Secrets *secret.Endpoints
 	Log     *slog.Logger
 	Bodies  *Bodies // shared with the fan-out in this process; nil: none
 	Watcher Watcher
@@ -68,7 +69,7 @@ type Courier struct {
 	pool     *pgxpool.Pool
 	config   *pgx.ConnConfig
 	store    eventstore.Store
-	secrets  *Secrets
+	secrets  *secret.Endpoints
 	bodies   *Bodies
 	disable  func(context.Context, EndpointFailure) error
 	pace     func(ctx context.Context, webhookID string, rate float64, wanted int) (int, error)
@@ -348,7 +349,7 @@ func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 		ids = append(ids, r.webhookID)
 	}
 	slices.Sort(ids)
-	signing, err := c.secrets.getAll(ctx, slices.Compact(ids))
+	signing, err := c.secrets.GetAll(ctx, slices.Compact(ids))
 	if err != nil {
 		return nil, err // the session ends and releases the rows
 	}
@@ -457,7 +458,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	}
 	body, err := c.body(ctx, r)
 	if err == nil {
-		err = r.signing.err
+		err = r.signing.Err
 	}
 	if err == nil {
 		r.headers, err = c.headersOf(ctx, r)
@@ -490,7 +491,7 @@ func (c *Courier) refresh(ctx context.Context, r *row) error {
 	if err != nil {
 		return fmt.Errorf("read an endpoint: %w", err)
 	}
-	signing, err := c.secrets.getAll(ctx, []string{r.webhookID})
+	signing, err := c.secrets.GetAll(ctx, []string{r.webhookID})
 	r.signing = signing[r.webhookID]
 	return err
 }
@@ -508,7 +509,7 @@ var errURLChanging = errors.New("the URL of the endpoint is changing")
 // stored them, or an older backup was restored. Those of another URL are not sent: the error is errURLChanging while they are of the next
 // one.
 func (c *Courier) headersOf(ctx context.Context, r row) (map[string]string, error) {
-	stored, names := r.signing.headers, r.signing.headers.names()
+	stored, names := r.signing.Headers, r.signing.Headers.Names()
 	here := len(names) == 0 || stored.URL == r.url
 	switch {
 	case slices.Equal(r.headerNames, names) && here:
@@ -539,7 +540,7 @@ func (c *Courier) secretLost(ctx context.Context, r row) error {
 
 // notPrepared returns the result of a row without a body or a secret to sign it with.
 func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
-	if errors.Is(err, ErrNoSecret) {
+	if errors.Is(err, secret.ErrNoSecret) {
 		if err = c.secretLost(ctx, r); err == nil { // the endpoint is deleted; the fan-out has not read that yet
 			return result{row: r, state: cancelled}
 		}

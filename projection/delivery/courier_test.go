@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -15,15 +16,35 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/query"
 )
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const (
+	first  = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	second = "whsec_c2Vjb25kc2Vjb25kc2Vjb25kc2Vjb25k"
+)
+
+func key(fill byte) []byte { return bytes.Repeat([]byte{fill}, sealbox.KeySize) }
+
+func secrets(t *testing.T, pool *pgxpool.Pool, current []byte) *secret.Endpoints {
+	t.Helper()
+	box, err := sealbox.New(current)
+	require.NoError(t, err)
+	return secret.NewEndpoints(pool, box)
+}
 
 // receiver is an endpoint's server that records requests.
 type receiver struct {
@@ -93,7 +114,7 @@ func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.Courie
 func target(t *testing.T, w *projectiontest.World, url string) (id string) {
 	t.Helper()
 	id = register(t, w, "acme", url, "*")
-	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	return id
 }
 
@@ -127,7 +148,7 @@ func TestCourier_StandardWebhooksSignature(t *testing.T) {
 		event.LeadUpdated{LeadFields: event.LeadFields{Name: "Anna Lee"}}, event.LeadReleased{Field: "phone", Phone: "+919876500001", Name: "Anna Roy"})
 	require.Equal(t, map[string]int{"delivered": 4}, states(t, w, id, 4))
 
-	verifier, err := standardwebhooks.NewWebhook(secret)
+	verifier, err := standardwebhooks.NewWebhook(first)
 	require.NoError(t, err)
 	names := map[string]string{}
 	for _, a := range r.got() {
@@ -158,7 +179,7 @@ func TestBody_SourceEntryAndTouch(t *testing.T) {
 	w := begun(t)
 	r := receive(t, good)
 	id := register(t, w, "acme", r.URL, "lead.merged")
-	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	send(t, w)
 	lead := w.NewID()
 	merged := event.LeadMerged{
@@ -199,7 +220,7 @@ func TestBody_Join(t *testing.T) {
 	w := begun(t)
 	r := receive(t, good)
 	id := register(t, w, "acme", r.URL, "lead.updated")
-	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	send(t, w)
 	into, from := w.NewID(), w.NewID()
 	w.Append(t, "acme", event.LeadStream(into), newLead("Ann"))
@@ -227,7 +248,7 @@ func TestCourier_SignsWithRotatedSecret(t *testing.T) {
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	send(t, w)
-	previous := secret
+	previous := first
 	for n := range 4 { // in quick succession
 		next := fmt.Sprintf("whsec_%032d", n)
 		kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, next, time.Now().Add(time.Hour), 1)

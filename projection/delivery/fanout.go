@@ -1,4 +1,4 @@
-// Package delivery sends events to webhook endpoints. It owns the queue and the records of deliveries, and the signing secrets.
+// Package delivery sends events to webhook endpoints. It owns the queue and the records of deliveries.
 //
 // [FanOut] reads the log and writes a row for each event and subscribed endpoint, in the transaction that moves its checkpoint. A [FilterWorker]
 // does this for events whose filters cost too much for that transaction. A [Courier] claims due rows and sends them, signed as in the Standard Webhooks specification. Failed attempts are retried on a schedule. Each
@@ -23,7 +23,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -123,7 +122,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err := o.requests.save(ctx, tx); err != nil {
 		return err
 	}
-	return forget.EraseDeliveries(ctx, tx, o.forgotten)
+	return eraseDeliveries(ctx, tx, o.forgotten)
 }
 
 // changes collects the changes of a batch.

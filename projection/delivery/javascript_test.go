@@ -30,7 +30,7 @@ func TestCourier_JavaScriptVerifies(t *testing.T) {
 	given := struct {
 		Secret     string     `json:"secret"`
 		Deliveries []delivery `json:"deliveries"`
-	}{Secret: secret}
+	}{Secret: first}
 	for _, a := range r.got() {
 		d := delivery{Headers: map[string]string{}, Body: string(a.body)}
 		for name := range a.header {

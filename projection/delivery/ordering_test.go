@@ -31,7 +31,7 @@ func inOrder(t *testing.T, w *projectiontest.World, url, ordering string) (id st
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
 		WebhookSettings: event.WebhookSettings{URL: url, Events: []string{"*"}, Ordering: ordering}, Slot: 1,
 	})
-	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	return id
 }
 
@@ -327,7 +327,7 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	kept, err := store.SetHeaders(t.Context(), id, r.URL, map[string]string{"X-Shop": "1"}, 0)
 	require.NoError(t, err)
 	require.False(t, kept, "there is no endpoint that they could be of")
-	require.NoError(t, store.Put(t.Context(), id, secret))
+	require.NoError(t, store.Put(t.Context(), id, first))
 	set := func(revision eventstore.Revision, headers map[string]string) {
 		t.Helper()
 		kept, err := store.SetHeaders(t.Context(), id, r.URL, headers, revision)
@@ -384,7 +384,7 @@ func TestCourier_RateLimit(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
 		WebhookSettings: event.WebhookSettings{URL: r.URL, Events: []string{"*"}, RateLimit: 100}, Slot: 1,
 	})
-	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	free := target(t, w, receive(t, good).URL)
 	var mu sync.Mutex
 	left := 7

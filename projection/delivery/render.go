@@ -13,14 +13,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/forget"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // rendererVersion is stored with each delivery. When the format of bodies changes, deliveries of an earlier version keep their format, so
@@ -173,7 +172,7 @@ func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds
 	if recorded.Stream == "" || int64(recorded.Revision) != r.revision || r.eventID != "" && r.eventID != recorded.ID.String() {
 		return rendered{}, errNotOnLog // another event has its revision
 	}
-	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && r.kind != forget.ErasedType {
+	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && r.kind != erasedType {
 		return rendered{}, errForgotten
 	}
 	fact, err := recorded.Fact()

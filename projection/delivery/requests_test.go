@@ -26,7 +26,7 @@ func TestRequest_Test(t *testing.T) {
 	r := receive(t, good)
 	target(t, w, r.URL)
 	id := register(t, w, "acme", r.URL, "token.deleted")
-	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	send(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookTested{})
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
@@ -52,7 +52,7 @@ func TestCourier_OverlappingSecrets(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookTested{})
 	states(t, w, id, 1)
 	require.Len(t, strings.Fields(r.got()[0].header.Get("webhook-signature")), 2)
-	for _, s := range []string{secret, second} {
+	for _, s := range []string{first, second} {
 		verifier, err := standardwebhooks.NewWebhook(s)
 		require.NoError(t, err)
 		require.NoError(t, verifier.Verify(r.got()[0].body, r.got()[0].header))

@@ -70,7 +70,7 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, tracePar
 		return o
 	}
 	timestamp := strconv.FormatInt(o.at.Unix(), 10)
-	signature, err := sign(r.signing.secrets, r.id, timestamp, body)
+	signature, err := sign(r.signing.Secrets, r.id, timestamp, body)
 	if err != nil {
 		o.err = err
 		return o

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/leadlog/leadlog/query/attribution"
+	"github.com/leadlog/leadlog/command/attribution"
 )
 
 // LeadHistory is the input of attribution for one lead.

@@ -1,5 +1,5 @@
-// Package secret stores the secrets of intakes, sealed. They are in the views' database and not on the log, because a secret must be
-// destroyed when it is replaced, and nothing can be deleted from the log.
+// Package secret stores the secrets of webhook endpoints and of intakes, sealed. They are in the views' database and not on the log, because
+// a secret must be destroyed when it is replaced, and nothing can be deleted from the log.
 package secret
 
 import (

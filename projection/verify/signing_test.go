@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/secret"
 )
 
 // fanOut queues deliveries of everything on the log.
@@ -36,7 +37,7 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
 	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
-	secrets := delivery.NewSecrets(w.Pool, box)
+	secrets := secret.NewEndpoints(w.Pool, box)
 	register := func() string {
 		id := w.NewID()
 		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}})
@@ -57,12 +58,12 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	says := func(of, why string) []string {
 		return []string{"deliveries to endpoint " + of + " cannot be signed: " + why}
 	}
-	require.Equal(t, says(deleted, delivery.ErrNoSecret.Error()), signing())
+	require.Equal(t, says(deleted, secret.ErrNoSecret.Error()), signing())
 	signed.BrokenIntakes = func(context.Context) (map[string]error, error) {
 		return map[string]error{"1": sealbox.ErrDamaged, "2": sealbox.ErrDamaged, "3": sealbox.ErrDamaged, "4": sealbox.ErrDamaged}, nil
 	}
 	require.Len(t, signing(), signed.Limit+1, "the limit is of each kind")
-	require.Contains(t, signing(), says(deleted, delivery.ErrNoSecret.Error())[0])
+	require.Contains(t, signing(), says(deleted, secret.ErrNoSecret.Error())[0])
 	signed.BrokenIntakes = nil
 	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
 	project(t, w)
@@ -77,7 +78,7 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	require.Len(t, signing(), 1)
 	require.Contains(t, signing()[0], sealbox.ErrDamaged.Error())
 	spoil(`DELETE FROM secret.webhook`)
-	require.Equal(t, says(id, delivery.ErrNoSecret.Error()), signing())
+	require.Equal(t, says(id, secret.ErrNoSecret.Error()), signing())
 	require.NoError(t, secrets.Put(t.Context(), id, "whsec_c2VjcmV0"))
 	require.Empty(t, signing())
 	spoil(`INSERT INTO secret.earlier SELECT webhook_id, 'unknown', sealed, now() + interval '1 hour' FROM secret.webhook`)

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // A report on conversions reads a row for each, with its touches, and folds the histories of leads that have changed since. The rows are

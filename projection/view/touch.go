@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // Touch has a row for each arrival of a lead, and for each visit from a campaign. A row keeps its values, so that a report as of any

@@ -15,7 +15,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -155,7 +154,7 @@ func TestWonDay_ForgottenInCopies(t *testing.T) {
 
 	for range 2 { // the second call changes nothing
 		require.NoError(t, pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
-			return forget.DeleteFromCopies(t.Context(), tx, forget.Forgotten{Leads: []string{won[1]}})
+			return projection.DeleteFromCopies(t.Context(), tx, projection.Forgotten{Leads: []string{won[1]}})
 		}))
 		for _, place := range []string{"replay_lead", "before"} {
 			require.Equal(t, counted(t, w, place), w.DumpTable(t, place, "won_day"), place)

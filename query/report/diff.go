@@ -10,9 +10,9 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/query/attribution"
 )
 
 // Cause is an event that changed a row.

@@ -11,11 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/worker"
+	"github.com/leadlog/leadlog/command/worker/fetch"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
-	"github.com/leadlog/leadlog/projection/fetch"
 	"github.com/leadlog/leadlog/projection/transparency"
 )
 
@@ -397,4 +398,10 @@ func (m treeMetrics) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(witnessRefusals, prometheus.CounterValue, float64(w.Refusals), w.Name)
 		flag(witnessRefuses, w.Reason != "", w.Name)
 	}
+}
+
+func silenceMetric(s *worker.Silence) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "leadlog_intakes_silent", Help: "Intakes at which nothing has arrived for longer than their owners expect.",
+	}, func() float64 { return float64(s.Silent()) })
 }

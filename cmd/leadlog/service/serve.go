@@ -11,10 +11,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/leadlog/leadlog/command/worker"
+	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection/delivery"
-	"github.com/leadlog/leadlog/projection/resubmit"
 )
 
 // WatchLog stops the service when its log has lost events that this process has seen, as after a failover to a standby that was
@@ -77,9 +78,9 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 		delivery.Days{Pool: a.pool, Log: a.log}.Run,
 		delivery.FilterWorker{Pool: a.pool, Leases: a.leases, Filters: a.filters, Log: a.log}.Run,
 		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay, Budget: a.replayBudget}.Run,
-		a.silence.run,
+		a.silence.Run,
 		resubmit.Worker{Queue: a.resubmissions(), Resubmit: a.resubmit, Log: a.log}.Run,
-		expiry{query: a.reader, handlers: a.Handlers, eraser: a.eraser(), log: a.log}.run,
+		worker.Expiry{Query: a.reader, Handlers: a.Handlers, Eraser: a.eraser(), Log: a.log}.Run,
 		func(ctx context.Context) { a.secrets.Run(ctx, a.log) },
 		func(ctx context.Context) { a.intakeSecrets.Run(ctx, a.log) })
 	a.log.Info("listening", "addr", listener.Addr().String())

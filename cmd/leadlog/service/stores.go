@@ -15,11 +15,11 @@ import (
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/view"
@@ -169,7 +169,7 @@ func (h *Stores) BrokenSecrets() func(context.Context) (map[string]error, error)
 	if len(h.SealKeys) == 0 {
 		return nil
 	}
-	return delivery.NewSecrets(h.Pool, h.Store.Box).Broken
+	return secret.NewEndpoints(h.Pool, h.Store.Box).Broken
 }
 
 // BrokenIntakes returns a function that finds intakes whose secrets are missing or cannot be opened; nil when there is no seal key.

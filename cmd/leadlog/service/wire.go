@@ -19,6 +19,10 @@ import (
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/worker"
+	"github.com/leadlog/leadlog/command/worker/fetch"
+	"github.com/leadlog/leadlog/command/worker/forget"
+	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/sealed"
@@ -28,9 +32,6 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
-	"github.com/leadlog/leadlog/projection/fetch"
-	"github.com/leadlog/leadlog/projection/forget"
-	"github.com/leadlog/leadlog/projection/resubmit"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/transparency"
@@ -56,13 +57,13 @@ type App struct {
 	delivered     *deliveryMetrics
 	appends       *logMetrics
 	tracing       *tracing // nil: off
-	secrets       *delivery.Secrets
+	secrets       *secret.Endpoints
 	intakeSecrets *secret.Intakes
 	Directory     *command.Directory
 	uses          *command.Uses
 	Handlers      *command.Handlers
 	leads         *eventstore.Folds[lead.State]
-	silence       *silence
+	silence       *worker.Silence
 	logTree       *transparency.Publisher
 	reader        *query.Reader
 	Codes         *console.Codes // in links that sign in
@@ -128,7 +129,7 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 }
 
 func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) {
-	a.secrets, a.intakeSecrets = delivery.NewSecrets(a.pool, a.store.Box), secret.NewIntakes(a.pool, a.store.Box)
+	a.secrets, a.intakeSecrets = secret.NewEndpoints(a.pool, a.store.Box), secret.NewIntakes(a.pool, a.store.Box)
 	a.leads = command.NewLeads()
 	a.Directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
 	a.Directory.ServeIntakes(a.intakeSecrets)
@@ -170,7 +171,7 @@ func (a *App) wireViews(views string, claims claim.Names) (err error) {
 		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
 	})
 	a.reader = query.New(a.pool, a.store, query.WithLeads(a.leads), query.WithClaims(claims), query.WithErasedForm(sealed.AsErased))
-	a.silence = &silence{query: a.reader, handlers: a.Handlers, store: a.store, log: a.log, now: time.Now}
+	a.silence = &worker.Silence{Query: a.reader, Handlers: a.Handlers, Store: a.store, Log: a.log, Now: time.Now}
 	return err
 }
 
@@ -184,7 +185,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends, poolMetrics{a.pool, a.appends.store},
-		buildMetric(), a.silence.metric(), treeMetrics{a.logTree})
+		buildMetric(), silenceMetric(a.silence), treeMetrics{a.logTree})
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection"
 )
 
 // VisitorFacts reads the stream of a visitor, and appends that activities are forgotten, for a caller. command.Erasure implements it.
@@ -53,7 +54,7 @@ func (e Eraser) ForgetVisitor(ctx context.Context, facts VisitorFacts, stream st
 	if err != nil {
 		return done, err
 	}
-	return done, e.Views.DeleteFromCopies(ctx, Forgotten{Keys: map[string][]int64{stream: lost}})
+	return done, e.Views.DeleteFromCopies(ctx, projection.Forgotten{Keys: map[string][]int64{stream: lost}})
 }
 
 // DeleteVisitor forgets all activities of a visitor, whether or not a lead is linked with them. Later ones are sealed with a new key, and

@@ -1,4 +1,4 @@
-package forget
+package projection
 
 import (
 	"context"
@@ -11,6 +11,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
+
+// Forgotten names the rows to delete: those of leads by their ids, and those of visitors by their streams. A visitor may return, so only the
+// activity before a position is deleted, or the activity that certain keys sealed.
+type Forgotten struct {
+	Leads    []string
+	Visitors map[string]eventstore.Position
+	Keys     map[string][]int64 // by the stream of a visitor
+}
 
 // table is a table with personal data in a copy of the views.
 type table struct {
@@ -129,8 +137,8 @@ func discounting(remove, wins string) string {
 		  FROM lost WHERE d.account = lost.account AND d.day = lost.day AND d.source = lost.source`
 }
 
-// inCopies reports whether a copy has a row of the leads and visitors.
-func inCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err error) {
+// InCopies reports whether a copy has a row of the leads and visitors.
+func InCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err error) {
 	err = eachTable(ctx, tx, func(tx pgx.Tx, t table) error {
 		if found {
 			return nil

@@ -1,4 +1,4 @@
-package service
+package worker
 
 import (
 	"log/slog"
@@ -15,14 +15,14 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// watcher returns the silence of a process with a fixed clock.
-func watcher(w *projectiontest.World, now time.Time) *silence {
+// watcher returns the Silence of a process with a fixed clock.
+func watcher(w *projectiontest.World, now time.Time) *Silence {
 	clock := func() time.Time { return now }
 	log := slog.New(slog.DiscardHandler)
-	return &silence{
-		query:    query.New(w.Pool, w.Store, query.WithClock(clock)),
-		handlers: command.NewHandlers(command.Options{Store: w.Store, Log: log, Now: clock}),
-		store:    w.Store, log: log, now: clock,
+	return &Silence{
+		Query:    query.New(w.Pool, w.Store, query.WithClock(clock)),
+		Handlers: command.NewHandlers(command.Options{Store: w.Store, Log: log, Now: clock}),
+		Store:    w.Store, Log: log, Now: clock,
 	}
 }
 
@@ -77,8 +77,8 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	require.Equal(t, [][]string{{"intake.silent"}, {}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
 	process := watcher(w, now)
 	require.NoError(t, process.turn(t.Context()))
-	require.EqualValues(t, 1, process.silent.Load())
-	record, err := process.query.Intake(t.Context(), "acme", quiet)
+	require.EqualValues(t, 1, process.Silent())
+	record, err := process.Query.Intake(t.Context(), "acme", quiet)
 	require.NoError(t, err)
 	require.Equal(t, "silent", record.State)
 	require.WithinDuration(t, now.Add(-time.Hour), time.Time(record.LastArrivalAt), 0)

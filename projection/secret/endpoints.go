@@ -1,4 +1,4 @@
-package delivery
+package secret
 
 import (
 	"bytes"
@@ -22,23 +22,22 @@ import (
 // ErrNoSecret means that an endpoint has no secret.
 var ErrNoSecret = errors.New("no signing secret of this endpoint")
 
-// Secrets stores the signing secrets and the custom headers of webhook endpoints, sealed. They are in the views' database and not on the
-// log, because a secret must be destroyed when its endpoint is deleted, and nothing can be deleted from the log.
-type Secrets struct {
+// Endpoints stores the signing secrets and the custom headers of webhook endpoints, sealed.
+type Endpoints struct {
 	pool *pgxpool.Pool
 	box  *sealbox.Box
 }
 
-// NewSecrets returns a store of secrets that are sealed with a box.
-func NewSecrets(pool *pgxpool.Pool, box *sealbox.Box) *Secrets { return &Secrets{pool, box} }
+// NewEndpoints returns a store of secrets that are sealed with a box.
+func NewEndpoints(pool *pgxpool.Pool, box *sealbox.Box) *Endpoints { return &Endpoints{pool, box} }
 
 // Put stores the secret with which an endpoint is registered.
-func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
+func (s *Endpoints) Put(ctx context.Context, webhookID, secret string) error {
 	return s.Restore(ctx, webhookID, secret, 0)
 }
 
 // Restore stores the secret of an endpoint that has none, or an earlier one. Revision is that of the fact that set it.
-func (s *Secrets) Restore(ctx context.Context, webhookID, secret string, revision eventstore.Revision) error {
+func (s *Endpoints) Restore(ctx context.Context, webhookID, secret string, revision eventstore.Revision) error {
 	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
 	if err != nil {
 		return err
@@ -53,22 +52,22 @@ func (s *Secrets) Restore(ctx context.Context, webhookID, secret string, revisio
 	return nil
 }
 
-// ownHeaders are the custom headers of an endpoint, and the only URL that they may be sent to.
-type ownHeaders struct {
+// Headers are the custom headers of an endpoint, and the only URL that they may be sent to.
+type Headers struct {
 	URL    string            `json:"url"`
 	Values map[string]string `json:"values"`
 }
 
-// names are sorted.
-func (h ownHeaders) names() []string { return slices.Sorted(maps.Keys(h.Values)) }
+// Names are sorted.
+func (h Headers) Names() []string { return slices.Sorted(maps.Keys(h.Values)) }
 
 // SetHeaders stores the values of an endpoint's custom headers for its URL, unless later ones are stored. Revision is that of the fact that
 // set them: the times of two facts may be equal, or from clocks that differ. Kept is false when the endpoint has no secret, for example
 // after Destroy.
-func (s *Secrets) SetHeaders(
+func (s *Endpoints) SetHeaders(
 	ctx context.Context, webhookID, url string, headers map[string]string, revision eventstore.Revision,
 ) (kept bool, err error) {
-	encoded, err := json.Marshal(ownHeaders{URL: url, Values: headers})
+	encoded, err := json.Marshal(Headers{URL: url, Values: headers})
 	if err != nil {
 		return false, err
 	}
@@ -99,7 +98,7 @@ const maxEarlier = 4
 // Rotate replaces the current secret, which still signs until previousUntil. Revision is that of the fact. Kept is false when there is no
 // secret to replace, for example after Destroy. If rotations are stored in another order than they were decided in, the secret of the last
 // decision is current, and that of an earlier one signs as long as the one that the last replaced, if the box can open it.
-func (s *Secrets) Rotate(
+func (s *Endpoints) Rotate(
 	ctx context.Context, webhookID, secret string, previousUntil time.Time, revision eventstore.Revision,
 ) (kept bool, err error) {
 	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
@@ -142,25 +141,25 @@ func (s *Secrets) Rotate(
 	return kept, nil
 }
 
-// signing is the signing secrets of an endpoint with its custom headers, or the error that prevents signing.
-type signing struct {
-	secrets []string
-	headers ownHeaders
-	err     error
+// Signing is the signing secrets of an endpoint with its custom headers, or the error that prevents signing.
+type Signing struct {
+	Secrets []string
+	Headers Headers
+	Err     error
 }
 
 // Get returns the signing secrets of an endpoint: the current one, then the replaced ones that have not expired, the latest first. The
 // errors are ErrNoSecret, sealbox.ErrUnknownKey, sealbox.ErrDamaged and those of the database.
-func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
-	found, err := s.getAll(ctx, []string{webhookID})
+func (s *Endpoints) Get(ctx context.Context, webhookID string) ([]string, error) {
+	found, err := s.GetAll(ctx, []string{webhookID})
 	if err != nil {
 		return nil, err
 	}
-	return found[webhookID].secrets, found[webhookID].err
+	return found[webhookID].Secrets, found[webhookID].Err
 }
 
-// getAll is Get for several endpoints in one query. The error is that of the database.
-func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]signing, error) {
+// GetAll is Get for several endpoints in one query. The error is that of the database.
+func (s *Endpoints) GetAll(ctx context.Context, webhookIDs []string) (map[string]Signing, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT webhook_id, key_id, sealed, NULL::timestamptz AS until, false AS header FROM secret.webhook WHERE webhook_id = ANY ($1)
 		 UNION ALL
@@ -172,23 +171,23 @@ func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]s
 	if err != nil {
 		return nil, fmt.Errorf("read signing secrets: %w", schema.Unavailable(err))
 	}
-	found := make(map[string]signing, len(webhookIDs))
+	found := make(map[string]Signing, len(webhookIDs))
 	var id string
 	var sealed sealbox.Sealed
 	var header bool
 	_, err = pgx.ForEachRow(rows, []any{&id, &sealed.KeyID, &sealed.Data, nil, &header}, func() error {
 		of := found[id]
-		if of.err != nil {
+		if of.Err != nil {
 			return nil
 		}
 		secret, err := s.unseal(id, sealed)
 		switch {
 		case err != nil:
-			of = signing{err: err}
+			of = Signing{Err: err}
 		case header:
-			of.err = json.Unmarshal([]byte(secret), &of.headers)
+			of.Err = json.Unmarshal([]byte(secret), &of.Headers)
 		default:
-			of.secrets = append(of.secrets, secret)
+			of.Secrets = append(of.Secrets, secret)
 		}
 		found[id] = of
 		return nil
@@ -198,7 +197,7 @@ func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]s
 	}
 	for _, id := range webhookIDs {
 		if _, ok := found[id]; !ok {
-			found[id] = signing{err: ErrNoSecret}
+			found[id] = Signing{Err: ErrNoSecret}
 		}
 	}
 	return found, nil
@@ -206,7 +205,7 @@ func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]s
 
 // Broken returns the endpoints for which Get fails, with the reason, without those that the fan-out has seen deleted. An endpoint that is
 // being deleted may be included.
-func (s *Secrets) Broken(ctx context.Context) (map[string]error, error) {
+func (s *Endpoints) Broken(ctx context.Context) (map[string]error, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT e.webhook_id, key_id, sealed FROM delivery.endpoint e LEFT JOIN secret.webhook USING (webhook_id) WHERE NOT deleted
 		 UNION ALL
@@ -235,7 +234,7 @@ func (s *Secrets) Broken(ctx context.Context) (map[string]error, error) {
 	return broken, nil
 }
 
-func (s *Secrets) unseal(webhookID string, sealed sealbox.Sealed) (string, error) {
+func (s *Endpoints) unseal(webhookID string, sealed sealbox.Sealed) (string, error) {
 	secret, err := s.box.Open(sealed, []byte(webhookID))
 	switch {
 	case errors.Is(err, sealbox.ErrUnknownKey):
@@ -247,7 +246,7 @@ func (s *Secrets) unseal(webhookID string, sealed sealbox.Sealed) (string, error
 }
 
 // Run destroys expired secrets, and secrets left by deleted endpoints, until the context is done.
-func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
+func (s *Endpoints) Run(ctx context.Context, log *slog.Logger) {
 	work := eventstore.Background{Work: "destroy expired signing secrets", Interval: time.Minute, Log: log}
 	work.Run(ctx, func(ctx context.Context) (bool, error) {
 		return false, errors.Join(s.DestroyExpired(ctx), s.DestroyLeft(ctx))
@@ -255,7 +254,7 @@ func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
 }
 
 // DestroyExpired deletes the replaced secrets that have expired.
-func (s *Secrets) DestroyExpired(ctx context.Context) error {
+func (s *Endpoints) DestroyExpired(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, `DELETE FROM secret.earlier WHERE until <= now()`); err != nil {
 		return fmt.Errorf("destroy replaced signing secrets: %w", schema.Unavailable(err))
 	}
@@ -263,7 +262,7 @@ func (s *Secrets) DestroyExpired(ctx context.Context) error {
 }
 
 // DestroyLeft deletes the secrets of deleted endpoints that a killed process left.
-func (s *Secrets) DestroyLeft(ctx context.Context) error {
+func (s *Endpoints) DestroyLeft(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
 		SELECT webhook_id FROM delivery.endpoint
 		 WHERE deleted AND (webhook_id IN (SELECT webhook_id FROM secret.webhook) OR webhook_id IN (SELECT webhook_id FROM secret.earlier))`)
@@ -283,7 +282,7 @@ func (s *Secrets) DestroyLeft(ctx context.Context) error {
 }
 
 // Destroy deletes an endpoint's secrets and custom headers. It is no error if there are none.
-func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
+func (s *Endpoints) Destroy(ctx context.Context, webhookID string) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// The current secret is deleted first. A rotation locks its row, so a secret that it replaced is visible after that.
 		for _, table := range []string{"webhook", "earlier"} {
@@ -300,7 +299,7 @@ func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 }
 
 // Rewrap seals secrets of older keys again with the current key. Secrets that cannot be opened are kept and returned as the error.
-func (s *Secrets) Rewrap(ctx context.Context) error {
+func (s *Endpoints) Rewrap(ctx context.Context) error {
 	var broken []error
 	for _, table := range []string{"webhook", "header", "earlier"} {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -316,7 +315,7 @@ func (s *Secrets) Rewrap(ctx context.Context) error {
 }
 
 // rewrap rewraps a table in one transaction: there are only as many secrets as endpoints.
-func (s *Secrets) rewrap(ctx context.Context, tx pgx.Tx, table string) (broken []error, err error) {
+func (s *Endpoints) rewrap(ctx context.Context, tx pgx.Tx, table string) (broken []error, err error) {
 	rows, err := tx.Query(ctx, `SELECT webhook_id, key_id, sealed FROM `+table+` WHERE key_id <> $1 FOR UPDATE`, s.box.Current())
 	if err != nil {
 		return nil, err

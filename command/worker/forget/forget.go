@@ -12,6 +12,7 @@ import (
 	"context"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection"
 )
 
 // Keys are the keys that seal personal data on the log. sealed.Store implements it.
@@ -37,16 +38,8 @@ type Views interface {
 	// Linked returns, for each visitor with shown activity from before a position, whether a lead is linked with the visitor.
 	Linked(ctx context.Context, account string, visitors []string, before eventstore.Position) (map[string]bool, error)
 	// DeleteFromCopies deletes leads and visitors from copies of the views. HasCopies reports whether copies have such rows.
-	DeleteFromCopies(ctx context.Context, gone Forgotten) error
-	HasCopies(ctx context.Context, gone Forgotten) (bool, error)
-}
-
-// Forgotten names the rows to delete: those of leads by their ids, and those of visitors by their streams. A visitor may return, so only the
-// activity before a position is deleted, or the activity that certain keys sealed.
-type Forgotten struct {
-	Leads    []string
-	Visitors map[string]eventstore.Position
-	Keys     map[string][]int64 // by the stream of a visitor
+	DeleteFromCopies(ctx context.Context, gone projection.Forgotten) error
+	HasCopies(ctx context.Context, gone projection.Forgotten) (bool, error)
 }
 
 // Eraser erases persons.

@@ -1,4 +1,4 @@
-package forget_test
+package delivery
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -41,7 +40,7 @@ func TestEraseDeliveries_UsesIndex(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path = delivery`); err != nil {
 			return err
 		}
-		if err := forget.EraseDeliveries(t.Context(), tx, []string{"lead-1"}); err != nil {
+		if err := eraseDeliveries(t.Context(), tx, []string{"lead-1"}); err != nil {
 			return err
 		}
 		return tx.QueryRow(t.Context(), `SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)

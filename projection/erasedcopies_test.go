@@ -1,26 +1,25 @@
-package forget_test
+package projection_test
 
 import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
-	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // A verification may drop its copy at any time.
 func TestCopies_DroppedMeanwhile(t *testing.T) {
 	t.Parallel()
-	gone := forget.Forgotten{Leads: []string{"01KAJ8Q6ZJ0000000000000001"}}
-	for name, look := range map[string]func(ctx context.Context, db forget.Database) error{
-		"delete": func(ctx context.Context, db forget.Database) error { return db.DeleteFromCopies(ctx, gone) },
-		"look": func(ctx context.Context, db forget.Database) error {
-			found, err := db.HasCopies(ctx, gone)
+	gone := projection.Forgotten{Leads: []string{"01KAJ8Q6ZJ0000000000000001"}}
+	for name, look := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"delete": func(ctx context.Context, tx pgx.Tx) error { return projection.DeleteFromCopies(ctx, tx, gone) },
+		"look": func(ctx context.Context, tx pgx.Tx) error {
+			found, err := projection.InCopies(ctx, tx, gone)
 			require.False(t, found)
 			return err
 		},
@@ -38,7 +37,9 @@ func TestCopies_DroppedMeanwhile(t *testing.T) {
 			pgtest.Exec(t, dropping, `DROP SCHEMA going CASCADE`)
 
 			looked := make(chan error, 1)
-			go func() { looked <- look(t.Context(), forget.Database{Pool: w.Pool}) }()
+			go func() {
+				looked <- pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error { return look(t.Context(), tx) })
+			}()
 			require.Eventually(t, func() bool {
 				var waits bool
 				err := w.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity

@@ -1,4 +1,4 @@
-package forget
+package delivery
 
 import (
 	"context"
@@ -8,16 +8,16 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErasedType is the type of the only event of an erased lead that is still delivered to webhook endpoints.
-var ErasedType = event.PublicName(event.LeadErased{}.EventType())
+// erasedType is the type of the only event of an erased lead that is still delivered to webhook endpoints.
+var erasedType = event.PublicName(event.LeadErased{}.EventType())
 
-// EraseDeliveries cancels the queued deliveries of erased leads, given by their streams, and empties the recorded responses of their other
+// eraseDeliveries cancels the queued deliveries of erased leads, given by their streams, and empties the recorded responses of their other
 // deliveries: an endpoint may have echoed the lead, and the error of a failed attempt quotes the response. When an attempt in flight ends
 // later, its delivery is cancelled and its response is not recorded.
 //
 // The fan-out calls it at the end of its transaction, which blocks the deliveries of all accounts. So it uses the index on streams, and
 // scans neither all deliveries nor the whole queue.
-func EraseDeliveries(ctx context.Context, tx pgx.Tx, streams []string) error {
+func eraseDeliveries(ctx context.Context, tx pgx.Tx, streams []string) error {
 	if len(streams) == 0 {
 		return nil
 	}
@@ -42,7 +42,7 @@ func EraseDeliveries(ctx context.Context, tx pgx.Tx, streams []string) error {
 		UPDATE attempt a SET response = '', error = '' FROM delivery d
 		 WHERE d.stream = ANY ($1) AND d.type <> $2 AND a.delivery_id = d.delivery_id AND (a.response <> '' OR a.error <> '')`,
 	} {
-		if _, err := tx.Exec(ctx, statement, streams, ErasedType); err != nil {
+		if _, err := tx.Exec(ctx, statement, streams, erasedType); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -102,14 +103,14 @@ func (d Database) Linked(ctx context.Context, account string, visitors []string,
 }
 
 // DeleteFromCopies implements Views. It covers copies as of a day, and copies left by an interrupted replay.
-func (d Database) DeleteFromCopies(ctx context.Context, gone Forgotten) error {
-	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return DeleteFromCopies(ctx, tx, gone) }))
+func (d Database) DeleteFromCopies(ctx context.Context, gone projection.Forgotten) error {
+	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return projection.DeleteFromCopies(ctx, tx, gone) }))
 }
 
 // HasCopies implements Views.
-func (d Database) HasCopies(ctx context.Context, gone Forgotten) (found bool, err error) {
+func (d Database) HasCopies(ctx context.Context, gone projection.Forgotten) (found bool, err error) {
 	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
-		found, err = inCopies(ctx, tx, gone)
+		found, err = projection.InCopies(ctx, tx, gone)
 		return err
 	})
 	return found, schema.Unavailable(err)

@@ -1,4 +1,9 @@
-package service
+// Package worker has what reacts to the log and acts. The packages below it are the larger workers: they send webhooks, fetch the content of
+// arrivals, capture arrivals again and erase persons.
+//
+// A worker is not a projection: reading the log again does not repeat what it did. It reads views, decides with a command, and appends the
+// outcome. So workers are below command and may import command, query and projection; only httpapi and cmd import them.
+package worker
 
 import (
 	"context"
@@ -10,8 +15,8 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -24,17 +29,17 @@ const (
 	arrivalsAtOnce  = 500
 )
 
-// expiry announces API tokens that expire soon, forgets visitors without a lead who have been inactive for long, and deletes the
+// Expiry announces API tokens that expire soon, forgets visitors without a lead who have been inactive for long, and deletes the
 // content of expired arrivals. Several processes may run it: each change is made once.
-type expiry struct {
-	query    *query.Reader
-	handlers *command.Handlers
-	eraser   forget.Eraser
-	log      *slog.Logger
+type Expiry struct {
+	Query    *query.Reader
+	Handlers *command.Handlers
+	Eraser   forget.Eraser
+	Log      *slog.Logger
 }
 
-// run does all of it at their intervals until the context ends.
-func (e expiry) run(ctx context.Context) {
+// Run does all of it at their intervals until the context ends.
+func (e Expiry) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		e.every(ctx, visitorInterval, visitorRetry, "forget expired visitors", func(ctx context.Context) error {
@@ -50,34 +55,34 @@ func (e expiry) run(ctx context.Context) {
 	running.Wait()
 }
 
-func (e expiry) every(ctx context.Context, interval, retry time.Duration, work string, turn func(context.Context) error) {
-	eventstore.Background{Work: work, Interval: interval, Retry: retry, Log: e.log}.
+func (e Expiry) every(ctx context.Context, interval, retry time.Duration, work string, turn func(context.Context) error) {
+	eventstore.Background{Work: work, Interval: interval, Retry: retry, Log: e.Log}.
 		Run(ctx, func(ctx context.Context) (bool, error) { return false, turn(ctx) })
 }
 
 // announceTokens announces up to expiryAtOnce tokens that are due now; later turns announce the rest.
-func (e expiry) announceTokens(ctx context.Context) error {
-	ids, err := e.query.TokensToAnnounce(ctx, token.Notice, expiryAtOnce)
+func (e Expiry) announceTokens(ctx context.Context) error {
+	ids, err := e.Query.TokensToAnnounce(ctx, token.Notice, expiryAtOnce)
 	if err != nil {
 		return err
 	}
 	var failed error
 	for _, id := range ids {
-		failed = errors.Join(failed, e.handlers.AnnounceExpiry(ctx, id))
+		failed = errors.Join(failed, e.Handlers.AnnounceExpiry(ctx, id))
 	}
 	return failed
 }
 
 // forgetVisitors forgets all visitors that have expired at a time. The next turn completes those that a failure or a killed process
 // left.
-func (e expiry) forgetVisitors(ctx context.Context, now time.Time) error {
+func (e Expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 	forgotten := 0
 	var failed error // of one visitor: the others are forgotten all the same
-	for visitor, err := range e.query.ExpiredVisitors(ctx, now) {
+	for visitor, err := range e.Query.ExpiredVisitors(ctx, now) {
 		if err != nil {
 			return errors.Join(failed, err)
 		}
-		err = e.eraser.ExpireVisitor(ctx, e.handlers.Erasure(command.Caller{Account: visitor.Account, Actor: "system:expiry"}), visitor.Stream, visitor.Before)
+		err = e.Eraser.ExpireVisitor(ctx, e.Handlers.Erasure(command.Caller{Account: visitor.Account, Actor: "system:expiry"}), visitor.Stream, visitor.Before)
 		switch {
 		case errors.Is(err, eventstore.ErrUnavailable) || ctx.Err() != nil:
 			return err
@@ -88,22 +93,22 @@ func (e expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 		}
 	}
 	if forgotten > 0 {
-		e.log.Info("expired visitors forgotten", slog.Int("visitors", forgotten))
+		e.Log.Info("expired visitors forgotten", slog.Int("visitors", forgotten))
 	}
 	return failed
 }
 
 // deleteArrivals deletes the content of all expired arrivals. The next turn completes those that a failure or a killed process left.
-func (e expiry) deleteArrivals(ctx context.Context, now time.Time) error {
+func (e Expiry) deleteArrivals(ctx context.Context, now time.Time) error {
 	deleted := 0
 	var failed error // of one arrival: the others are deleted all the same
 	for last := ""; ; {
-		page, err := e.query.ExpiredArrivals(ctx, now, last, arrivalsAtOnce)
+		page, err := e.Query.ExpiredArrivals(ctx, now, last, arrivalsAtOnce)
 		if err != nil {
 			return errors.Join(failed, err)
 		}
 		for _, arrival := range page {
-			err := e.eraser.ExpireArrival(ctx, e.handlers.Erasure(command.Caller{Account: arrival.Account, Actor: "system:expiry"}), arrival.ID)
+			err := e.Eraser.ExpireArrival(ctx, e.Handlers.Erasure(command.Caller{Account: arrival.Account, Actor: "system:expiry"}), arrival.ID)
 			switch {
 			case errors.Is(err, eventstore.ErrUnavailable) || ctx.Err() != nil:
 				return err
@@ -119,7 +124,7 @@ func (e expiry) deleteArrivals(ctx context.Context, now time.Time) error {
 		}
 	}
 	if deleted > 0 {
-		e.log.Info("expired arrivals deleted", slog.Int("arrivals", deleted))
+		e.Log.Info("expired arrivals deleted", slog.Int("arrivals", deleted))
 	}
 	return failed
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 )
 
 // LeadFacts decides and appends the facts of the erasure of a lead, for a caller. command.Erasure implements it.
@@ -85,7 +86,7 @@ func (e Eraser) EraseLead(ctx context.Context, facts LeadFacts, leadID string) (
 
 	// 7. Copies of the views, which do not follow the log.
 	done.Position = last
-	return done, e.Views.DeleteFromCopies(ctx, Forgotten{Leads: leads})
+	return done, e.Views.DeleteFromCopies(ctx, projection.Forgotten{Leads: leads})
 }
 
 // eraseArrivals erases the arrivals of leads, each with a key and a fact, until the view has none. It returns the position of the last
@@ -147,7 +148,7 @@ func (e Eraser) forgetUnlinked(ctx context.Context, facts LeadFacts, visitors []
 			return err
 		}
 	}
-	return e.Views.DeleteFromCopies(ctx, Forgotten{Visitors: gone})
+	return e.Views.DeleteFromCopies(ctx, projection.Forgotten{Visitors: gone})
 }
 
 // Unfinished reports whether the erasure of leads and visitors at a position lacks a step.
@@ -165,7 +166,7 @@ func (e Eraser) Unfinished(ctx context.Context, account string, leads, visitors 
 	if err != nil {
 		return false, err
 	}
-	gone := Forgotten{Leads: leads, Visitors: map[string]eventstore.Position{}}
+	gone := projection.Forgotten{Leads: leads, Visitors: map[string]eventstore.Position{}}
 	for _, stream := range visitors {
 		isLinked, shown := linked[stream]
 		if shown && !isLinked {

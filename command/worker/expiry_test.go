@@ -1,4 +1,4 @@
-package service
+package worker
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -21,22 +22,21 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/verify"
 	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
 
-// announcer returns the expiry of a process with a fixed clock.
-func announcer(t *testing.T, w *projectiontest.World, now time.Time) expiry {
+// announcer returns the Expiry of a process with a fixed clock.
+func announcer(t *testing.T, w *projectiontest.World, now time.Time) Expiry {
 	t.Helper()
 	clock := func() time.Time { return now }
 	log := slog.New(slog.DiscardHandler)
-	return expiry{
-		query:    query.New(w.Pool, w.Store, query.WithClock(clock)),
-		handlers: command.NewHandlers(command.Options{Store: w.Store, Log: log, Now: clock}),
-		log:      log,
+	return Expiry{
+		Query:    query.New(w.Pool, w.Store, query.WithClock(clock)),
+		Handlers: command.NewHandlers(command.Options{Store: w.Store, Log: log, Now: clock}),
+		Log:      log,
 	}
 }
 
@@ -90,7 +90,7 @@ func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	announced := map[string][]time.Time{expiringSoon: {now.Add(6 * day)}, last: {now.Add(time.Minute)}}
 	require.Equal(t, announced, announcements(t, w, ids...))
 	w.Project(t)
-	waiting, err := announcer(t, w, now).query.TokensToAnnounce(t.Context(), token.Notice, 10)
+	waiting, err := announcer(t, w, now).Query.TokensToAnnounce(t.Context(), token.Notice, 10)
 	require.NoError(t, err)
 	require.Empty(t, waiting, "announced tokens are not due again")
 
@@ -163,9 +163,9 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 		now.AddDate(0, 0, -400), names.Visitor("acme", "linked"))
 
 	turn := func() {
-		e := expiry{query: query.New(w.Pool, store), log: log,
-			handlers: command.NewHandlers(command.Options{Store: store, Claims: names, Log: log}),
-			eraser:   forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
+		e := Expiry{Query: query.New(w.Pool, store), Log: log,
+			Handlers: command.NewHandlers(command.Options{Store: store, Claims: names, Log: log}),
+			Eraser:   forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
 		}
 		assert.NoError(t, e.forgetVisitors(context.Background(), now))
 	}
@@ -241,9 +241,9 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 	var group sync.WaitGroup
 	for range 2 {
 		group.Go(func() {
-			e := expiry{query: query.New(w.Pool, store), log: log,
-				handlers: command.NewHandlers(command.Options{Store: store, Log: log, Now: func() time.Time { return now }}),
-				eraser:   forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
+			e := Expiry{Query: query.New(w.Pool, store), Log: log,
+				Handlers: command.NewHandlers(command.Options{Store: store, Log: log, Now: func() time.Time { return now }}),
+				Eraser:   forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
 			}
 			assert.NoError(t, e.deleteArrivals(context.Background(), now))
 		})
