@@ -20,7 +20,7 @@ import (
 // ErrNoVisitor means that the account has no such visitor.
 var ErrNoVisitor = errors.New("the account has no such visitor")
 
-// Erasure decides and appends the facts of erasures for one caller. Package projection/forget has the steps of an erasure in order,
+// Erasure decides and appends the facts of erasures for one caller. Package command/worker/forget has the steps of an erasure in order,
 // and does the rest: it destroys keys and deletes derived data.
 type Erasure struct {
 	h      *Handlers

@@ -504,9 +504,9 @@ func logTo(output *syncBuffer) *slog.Logger { return slog.New(slog.NewJSONHandle
 func previewing(store eventstore.Store) func(context.Context, []query.FeedEvent, string, func(context.Context) (func(), error)) (query.FilterPreview, error) {
 	filters := delivery.NewFilters(store, nil)
 	return func(ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (func(), error)) (query.FilterPreview, error) {
-		var places []delivery.Place
+		var places []delivery.Source
 		for _, e := range events {
-			places = append(places, delivery.Place{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type})
+			places = append(places, delivery.Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type})
 		}
 		preview, err := filters.Preview(ctx, places, filter, turn)
 		return query.FilterPreview(preview), err

@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -33,7 +34,7 @@ func dayTables(t *testing.T, w *projectiontest.World, of string) []string {
 // appendAt appends a new lead with a given time.
 func appendAt(t *testing.T, w *projectiontest.World, at time.Time) {
 	t.Helper()
-	appendFact(t, w, at, newLead("Ann"))
+	appendFact(t, w, at, deliverytest.NewLead("Ann"))
 }
 
 func appendFact(t *testing.T, w *projectiontest.World, at time.Time, fact event.Data) {
@@ -49,13 +50,13 @@ func appendFact(t *testing.T, w *projectiontest.World, at time.Time, fact event.
 
 func TestDays_Partition(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	register(t, w, "acme", "https://a.example", "*")
+	w := deliverytest.New(t)
+	deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	midnight := time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC)
 	for _, at := range []time.Time{midnight.Add(-time.Millisecond), midnight, midnight.Add(day - time.Millisecond), midnight.Add(day), midnight.Add(7 * day)} {
 		appendAt(t, w, at)
 	}
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	require.Equal(t, []string{"delivery_20260227", "delivery_20260228", "delivery_20260301", "delivery_20260307"}, dayTables(t, w, "delivery"))
 	require.Equal(t, []string{"attempt_20260227", "attempt_20260228", "attempt_20260301", "attempt_20260307"}, dayTables(t, w, "attempt"))
 	rows := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.delivery_20260228`)
@@ -64,7 +65,7 @@ func TestDays_Partition(t *testing.T) {
 
 func TestDays_OpenedConcurrently(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	var group errgroup.Group
 	for range 8 {
 		group.Go(func() error { return days(w).Turn(t.Context()) })
@@ -76,14 +77,14 @@ func TestDays_OpenedConcurrently(t *testing.T) {
 
 func TestDays_Drop(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	id := register(t, w, "acme", "https://a.example", "*")
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	now := time.Now()
 	appendAt(t, w, now.Add(-40*day)) // finished long ago
 	appendAt(t, w, now.Add(-39*day)) // still queued
 	appendAt(t, w, now.Add(-38*day)) // finished yesterday
 	appendAt(t, w, now.Add(-29*day)) // finished then
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	named := func(ago int) string { return now.UTC().Add(-time.Duration(ago) * day).Format("delivery_20060102") }
 	finish := func(ago, finished int) {
 		pgtest.Exec(t, w.Pool, `
@@ -110,23 +111,23 @@ func TestDays_Drop(t *testing.T) {
 	require.NotContains(t, dayTables(t, w, "delivery"), named(39))
 
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
-	spread(t, w)
-	require.Empty(t, queued(t, w, id), "what was thrown away is not sent again, should the log be read again")
+	deliverytest.CatchUp(t, w)
+	require.Empty(t, deliverytest.Queued(t, w, id), "what was thrown away is not sent again, should the log be read again")
 	appendAt(t, w, now.Add(-50*day))
-	spread(t, w)
-	require.Len(t, queued(t, w, id), 1, "but what is new on the log is, however late")
+	deliverytest.CatchUp(t, w)
+	require.Len(t, deliverytest.Queued(t, w, id), 1, "but what is new on the log is, however late")
 }
 
 // Certificates of erasures are requested after the deliveries were dropped.
 func TestDays_KeepErasures(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	answers, fails := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "lead.erased")
+	w := deliverytest.New(t)
+	answers, fails := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "acme", "https://b.example", "lead.erased")
 	for _, ago := range []time.Duration{40, 38} { // the second is of a replay whose deliveries all fail
 		appendAt(t, w, time.Now().Add(-ago*day))
 		appendFact(t, w, time.Now().Add(-ago*day), event.LeadErased{})
 	}
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue`)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.delivery SET event_id = 'erasure' WHERE type = 'lead.erased'`)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.delivery SET state = 'failed', finished_at = created_at - interval '38 days'`)
@@ -153,23 +154,23 @@ func counted(t *testing.T, w *projectiontest.World, account string) map[string]i
 
 func TestDays_Counts(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	register(t, w, "acme", "https://a.example", "*")
-	register(t, w, "acme", "https://b.example", "lead.created")
-	register(t, w, "globex", "https://c.example", "*")
+	w := deliverytest.New(t)
+	deliverytest.Register(t, w, "acme", "https://a.example", "*")
+	deliverytest.Register(t, w, "acme", "https://b.example", "lead.created")
+	deliverytest.Register(t, w, "globex", "https://c.example", "*")
 	now := time.Now()
 	appendAt(t, w, now)
 	appendAt(t, w, now)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	appendAt(t, w, now)
 	appendAt(t, w, now.Add(-40*day))
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	named := func(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 	require.Equal(t, map[string]int{named(now): 6, named(now.Add(-40 * day)): 2}, counted(t, w, "acme"))
 	require.Empty(t, counted(t, w, "globex"))
 
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	require.Equal(t, 6, counted(t, w, "acme")[named(now)], "what is there already counts once, should the log be read again")
 
 	pgtest.Exec(t, w.Pool, `

@@ -136,7 +136,7 @@ func (w FilterWorker) Turn(ctx context.Context) (worked bool, err error) {
 func (w FilterWorker) waiting(ctx context.Context) ([]string, error) {
 	rows, err := w.Pool.Query(ctx, `
 		WITH RECURSIVE waiting (account) AS (
-		    (SELECT account FROM delivery.deferred WHERE `+endpointsKnown+` ORDER BY account LIMIT 1)
+		    (SELECT account FROM delivery.deferred WHERE `+EndpointsKnown+` ORDER BY account LIMIT 1)
 		    UNION ALL
 		    SELECT (SELECT d.account FROM delivery.deferred d WHERE d.account > w.account ORDER BY d.account LIMIT 1)
 		      FROM waiting w WHERE w.account IS NOT NULL
@@ -200,7 +200,7 @@ func (w FilterWorker) read(ctx context.Context, account string) (events []deferr
 
 // decide applies the filters of the endpoints that an event waits for, up to the limit of a turn or an error.
 func (d *filterTurn) decide(ctx context.Context, filters *Filters, e *deferredEvent, endpoints map[string]endpoint) (err error) {
-	c := filters.at(Place{e.Stream, e.Revision, e.Position, e.kind})
+	c := filters.at(Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.kind})
 	left := e.webhookIDs
 	for ; len(left) > 0 && d.steps < accountSteps; left = left[1:] {
 		to, known := endpoints[left[0]]

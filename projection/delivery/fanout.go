@@ -1,8 +1,7 @@
 // Package delivery sends events to webhook endpoints. It owns the queue and the records of deliveries.
 //
 // [FanOut] reads the log and writes a row for each event and subscribed endpoint, in the transaction that moves its checkpoint. A [FilterWorker]
-// does this for events whose filters cost too much for that transaction. A [Courier] claims due rows and sends them, signed as in the Standard Webhooks specification. Failed attempts are retried on a schedule. Each
-// endpoint has a window of concurrent attempts, so that none waits for another. A [Replayer] queues past events again at the request of owners, and
+// does this for events whose filters cost too much for that transaction. The couriers of command/worker/courier send the rows. A [Replayer] queues past events again at the request of owners, and
 // [Days] drops old partitions of the records.
 package delivery
 
@@ -26,12 +25,12 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// channel is notified when rows are queued.
-const channel = "leadlog_delivery"
+// Channel is notified when rows are queued.
+const Channel = "leadlog_delivery"
 
 // notifyCouriers notifies, unless PostgreSQL's notification queue is half full. Any role can fill it, by listening without reading, and
 // then the transaction of a notification fails. Couriers also poll.
-const notifyCouriers = `SELECT pg_notify('` + channel + `', '') WHERE pg_notification_queue_usage() < 0.5`
+const notifyCouriers = `SELECT pg_notify('` + Channel + `', '') WHERE pg_notification_queue_usage() < 0.5`
 
 // Begin records, once for each log, the position after which events are delivered. It must be called before the first event that should be
 // delivered is appended.
@@ -49,6 +48,20 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) erro
 		return fmt.Errorf("begin deliveries: %w", schema.Unavailable(err))
 	}
 	return nil
+}
+
+// EndpointsKnown is true once the fan-out has reached the position where deliveries begin. While it reads the log again, for example after
+// a restore, endpoints are in an earlier state: with earlier URLs, or not yet disabled.
+const EndpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.origin o USING (epoch)
+                        WHERE c.projector = '` + schema.FanOut + `' AND c.position >= o.position)`
+
+// Couriers returns how many couriers have a session in this database.
+func Couriers(ctx context.Context, tx pgx.Tx) (n int, err error) {
+	if _, err = tx.Exec(ctx, `SELECT pg_stat_clear_snapshot()`); err != nil { // the transaction may have a snapshot of the sessions
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, `SELECT count(*) FROM lease.held WHERE name LIKE $1`, schema.CourierLeases).Scan(&n)
+	return n, err
 }
 
 // FanOut is the projector that queues deliveries: it decides which endpoints receive an event. It folds the endpoints itself, so that it
@@ -299,7 +312,7 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(awaitDisk)
-	lockLanes(batch, q.webhooks)
+	LockLanes(batch, q.webhooks)
 	days := slices.Collect(maps.Keys(q.days))
 	batch.Queue(`SELECT open_day(day) FROM unnest($1::date[]) AS days (day)`, days)
 	batch.Queue(`
@@ -337,8 +350,8 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 const laneOf = `CASE WHEN made.type = '` + testType + `' THEN NULL WHEN e.ordering = '` + webhook.ByLead + `' THEN made.stream
                 WHEN e.ordering = '` + webhook.ByEndpoint + `' THEN '' END`
 
-// lockLanes locks the rows of endpoints with an ordering, so that no process adds to their lanes while another takes from them.
-func lockLanes(batch *pgx.Batch, webhookIDs []string) {
+// LockLanes locks the rows of endpoints with an ordering, so that no process adds to their lanes while another takes from them.
+func LockLanes(batch *pgx.Batch, webhookIDs []string) {
 	ids := slices.Compact(slices.Sorted(slices.Values(webhookIDs)))
 	batch.Queue(`SELECT FROM delivery.endpoint WHERE webhook_id = ANY ($1) AND ordering <> '' ORDER BY webhook_id FOR UPDATE`, ids)
 }

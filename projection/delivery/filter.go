@@ -51,10 +51,9 @@ const (
 
 // candidate is an event that may be delivered. Its body is rendered once for all filters.
 type candidate struct {
-	filters            *Filters
-	stream, kind       string
-	revision, position int64
-	first              *projection.Event // the event, if it is the first of its stream; nil: it is not, or unknown
+	Source
+	filters *Filters
+	first   *projection.Event // the event, if it is the first of its stream; nil: it is not, or unknown
 
 	rendered bool // the fields below are set
 	body     []byte
@@ -72,17 +71,15 @@ const bytesPerStep = 20
 
 // candidate returns an event that may be delivered under a name.
 func (f *Filters) candidate(e projection.Event, name string) *candidate {
-	c := f.at(Place{e.Stream, e.Revision, e.Position, name})
+	c := f.at(Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: name})
 	if e.Revision == 0 {
 		c.first = &e
 	}
 	return c
 }
 
-// at returns the event at a place as one that may be delivered.
-func (f *Filters) at(p Place) *candidate {
-	return &candidate{filters: f, stream: p.Stream, kind: p.Type, revision: int64(p.Revision), position: int64(p.Position)}
-}
+// at returns an event as one that may be delivered.
+func (f *Filters) at(s Source) *candidate { return &candidate{Source: s, filters: f} }
 
 // decide applies a filter; an empty one matches everything. The error is that of the store.
 func (c *candidate) decide(ctx context.Context, source string) (verdict, error) {
@@ -91,9 +88,9 @@ func (c *candidate) decide(ctx context.Context, source string) (verdict, error) 
 	}
 	if err := c.render(ctx); err != nil {
 		switch {
-		case errors.Is(err, errForgotten):
+		case errors.Is(err, ErrForgotten):
 			return withdrawn, nil
-		case errors.Is(err, errNotOnLog):
+		case errors.Is(err, ErrNotOnLog):
 			return matching, nil // the courier shows its owner the error
 		}
 		return 0, err
@@ -124,20 +121,19 @@ func (c *candidate) render(ctx context.Context) error {
 		return c.err
 	}
 	c.rendered = true
-	r := row{kind: c.kind, stream: c.stream, revision: c.revision, position: c.position, renderer: rendererVersion}
-	known, ok := c.filters.bodies.get(r)
+	known, ok := c.filters.bodies.get(c.Source)
 	if !ok {
 		if c.first != nil {
-			known, c.err = renderFirst(r, *c.first)
+			known, c.err = renderFirst(c.Source, *c.first)
 		} else {
-			known, c.err = render(ctx, c.filters.store, c.filters.bodies.folds, r)
+			known, c.err = render(ctx, c.filters.store, c.filters.bodies.folds, c.Source)
 		}
 		if c.err != nil {
 			return c.err
 		}
-		c.filters.bodies.keep(r, known)
+		c.filters.bodies.keep(c.Source, known)
 	}
-	c.body = known.body
+	c.body = known.JSON
 	c.steps += uint64(len(c.body) / bytesPerStep)
 	c.input, c.err = webhook.FilterInput(c.body)
 	return c.err
@@ -191,24 +187,16 @@ type Preview struct {
 
 const previewSample = 10
 
-// Place is the location of an event on the log.
-type Place struct {
-	Stream   string
-	Revision eventstore.Revision
-	Position eventstore.Position
-	Type     string // public name
-}
-
 // Preview applies a filter to events, without side effects. Events of erased leads are left out. It waits for a turn before each event and
 // ends the turn after it, because a filter may be expensive. The errors are those of the store and of turn.
-func (f *Filters) Preview(ctx context.Context, events []Place, source string, turn func(context.Context) (end func(), err error)) (Preview, error) {
+func (f *Filters) Preview(ctx context.Context, events []Source, source string, turn func(context.Context) (end func(), err error)) (Preview, error) {
 	preview := Preview{Sample: []jsontext.Value{}}
 	for _, e := range events {
 		c := f.at(e)
 		if e.Type == event.PublicName(event.LeadJoined{}.EventType()) {
-			c.kind, _ = webhook.SentAs(event.LeadJoined{})
+			c.Type, _ = webhook.SentAs(event.LeadJoined{})
 		}
-		if err := c.render(ctx); errors.Is(err, errForgotten) || errors.Is(err, errNotOnLog) {
+		if err := c.render(ctx); errors.Is(err, ErrForgotten) || errors.Is(err, ErrNotOnLog) {
 			continue
 		}
 		end, err := turn(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -38,7 +39,7 @@ func filterCounts(t *testing.T, w *projectiontest.World, id string) (filtered, f
 
 func TestFilter_DecidesAtFanOut(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	lead, token := event.LeadStream(w.NewID()), event.TokenStream(w.NewID())
 	all := filtering(t, w, "")
 	won := filtering(t, w, `changes.exists(c, c.field == 'status' && c.new == 'won')`)
@@ -47,13 +48,13 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	change := func(status string) event.LeadUpdated {
 		return event.LeadUpdated{LeadFields: event.LeadFields{Name: "Ann", Email: "a@example.com", Status: status, Temperature: "warm"}}
 	}
-	w.Append(t, "acme", lead, newLead("Ann"), change("won"), change("lost"))
+	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), change("won"), change("lost"))
 	w.Append(t, "acme", token, event.TokenCreated{Name: "shop"})
-	spread(t, w)
-	require.Len(t, queued(t, w, all), 4)
-	require.Equal(t, []string{"lead.updated " + lead + " 1"}, queued(t, w, won))
-	require.Empty(t, queued(t, w, fails))
-	require.Equal(t, []string{"token.created " + token + " 0"}, queued(t, w, tokens))
+	deliverytest.CatchUp(t, w)
+	require.Len(t, deliverytest.Queued(t, w, all), 4)
+	require.Equal(t, []string{"lead.updated " + lead + " 1"}, deliverytest.Queued(t, w, won))
+	require.Empty(t, deliverytest.Queued(t, w, fails))
+	require.Equal(t, []string{"token.created " + token + " 0"}, deliverytest.Queued(t, w, tokens))
 	for id, want := range map[string][2]int{all: {0, 0}, won: {3, 0}, fails: {1, 3}, tokens: {3, 0}} {
 		filtered, failed := filterCounts(t, w, id)
 		require.Equal(t, want, [2]int{filtered, failed}, id)
@@ -61,14 +62,14 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 
 	// A replay decides like the first delivery, by the filter as of its request, and counts again.
 	w.Append(t, "acme", event.WebhookStream(won), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.queue`)
 	require.NoError(t, err)
 	for moved := true; moved; {
 		moved, err = replayer(w).Turn(t.Context())
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"lead.updated " + lead + " 1"}, queued(t, w, won))
+	require.Equal(t, []string{"lead.updated " + lead + " 1"}, deliverytest.Queued(t, w, won))
 	filtered, _ := filterCounts(t, w, won)
 	require.Equal(t, 6, filtered)
 
@@ -77,11 +78,11 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: `data.status == 'won'`}, Changed: []string{"filter"},
 	})
 	gone := event.LeadStream(w.NewID())
-	w.Append(t, "acme", gone, newLead("Bea"), event.LeadErased{})
-	spread(t, w)
+	w.Append(t, "acme", gone, deliverytest.NewLead("Bea"), event.LeadErased{})
+	deliverytest.CatchUp(t, w)
 	filtered, failed := filterCounts(t, w, won)
 	require.Equal(t, [2]int{1, 1}, [2]int{filtered, failed}, "lead.erased has no status")
-	require.NotContains(t, queued(t, w, won), "lead.created "+gone+" 0")
+	require.NotContains(t, deliverytest.Queued(t, w, won), "lead.created "+gone+" 0")
 }
 
 // costly is a filter that fails because it costs too much, for leads with as much metadata as a capture may have.
@@ -95,7 +96,7 @@ func costlyLead(t *testing.T) event.LeadCreated {
 	}
 	raw, err := json.Marshal(members)
 	require.NoError(t, err)
-	lead := newLead("Ann")
+	lead := deliverytest.NewLead("Ann")
 	lead.Metadata = map[string]jsontext.Value{"m": raw}
 	return lead
 }
@@ -118,7 +119,7 @@ func filterWorker(t *testing.T, w *projectiontest.World) delivery.FilterWorker {
 // The fan-out applied all filters in its transaction: one account with 50 costly ones delayed the deliveries and erasures of all.
 func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	for range 50 {
 		endpointOf(t, w, "acme", event.WebhookSettings{Filter: costly})
 	}
@@ -138,9 +139,9 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 			}
 		}
 	}
-	spread(t, w)
-	require.Len(t, queued(t, w, cheap), events)
-	require.Equal(t, streams, queued(t, w, plain))
+	deliverytest.CatchUp(t, w)
+	require.Len(t, deliverytest.Queued(t, w, cheap), events)
+	require.Equal(t, streams, deliverytest.Queued(t, w, plain))
 	deferred := func() []string {
 		return pgtest.Rows[string](t, w.Pool, `SELECT concat(account, ' ', count(*)) FROM delivery.deferred GROUP BY account ORDER BY 1`)
 	}
@@ -164,8 +165,8 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	require.True(t, worked)
 	between(acme+1, acme+inTurn, "acme") // each has a turn
 	between(hooli+1, hooli+inTurn, "hooli")
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Bea")) // cheap, but behind the others
-	spread(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Bea")) // cheap, but behind the others
+	deliverytest.CatchUp(t, w)
 	require.Equal(t, []string{"acme 4", "hooli 3"}, deferred())
 	for worked {
 		worked, err = worker.Turn(t.Context())
@@ -173,21 +174,21 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	}
 	require.Empty(t, deferred())
 	require.Equal(t, []int{50 * (events + 1), 15 * events}, []int{failures("acme"), failures("hooli")}, "each filter once for each event")
-	require.Len(t, queued(t, w, cheap), events)
+	require.Len(t, deliverytest.Queued(t, w, cheap), events)
 	lane := pgtest.Rows[string](t, w.Pool, `SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1 ORDER BY place`, inLanes)
 	require.Equal(t, streams, lane[:events], "in the order of the log")
 	require.Len(t, lane, events+1)
 	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.queue WHERE webhook_id = $1 AND due_at < 'infinity'`, inLanes))
 
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Cleo"))
-	spread(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Cleo"))
+	deliverytest.CatchUp(t, w)
 	require.Empty(t, deferred(), "it has caught up")
 }
 
 // Deferred events are decided by the endpoints as they are then.
 func TestFilter_DeferredChanges(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	var ids []string
 	for range 12 {
 		ids = append(ids, endpointOf(t, w, "acme", event.WebhookSettings{Filter: costly}))
@@ -196,7 +197,7 @@ func TestFilter_DeferredChanges(t *testing.T) {
 	first, forgotten := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
 	w.Append(t, "acme", first, costlyLead(t))
 	w.Append(t, "acme", forgotten, costlyLead(t))
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	w.Append(t, "acme", event.WebhookStream(mended), event.WebhookUpdated{
 		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"lead.created"}, Filter: "true"}, Changed: []string{"filter"},
 	})
@@ -206,7 +207,7 @@ func TestFilter_DeferredChanges(t *testing.T) {
 		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: ""}, Changed: []string{"filter"},
 	}, replayAll())
 	w.Append(t, "acme", forgotten, event.LeadErased{})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, replayed), "lead.erased is queued already, and the others are deferred")
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.checkpoint SET epoch = 'another' WHERE projector = 'fanout'`)
@@ -219,9 +220,9 @@ func TestFilter_DeferredChanges(t *testing.T) {
 		worked, err = worker.Turn(t.Context())
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"lead.created " + first + " 0"}, queued(t, w, mended), "the other lead is erased")
-	require.Equal(t, []string{"lead.created " + first + " 0", "lead.created " + forgotten + " 0"}, queued(t, w, disabled), "they are cancelled when they are due")
-	require.Empty(t, queued(t, w, deleted))
+	require.Equal(t, []string{"lead.created " + first + " 0"}, deliverytest.Queued(t, w, mended), "the other lead is erased")
+	require.Equal(t, []string{"lead.created " + first + " 0", "lead.created " + forgotten + " 0"}, deliverytest.Queued(t, w, disabled), "they are cancelled when they are due")
+	require.Empty(t, deliverytest.Queued(t, w, deleted))
 	require.Equal(t, map[int]int{0: 3}, generations(t, w, replayed))
 	require.Zero(t, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.deferred`))
 }
@@ -229,20 +230,20 @@ func TestFilter_DeferredChanges(t *testing.T) {
 // Mappings wait for at most one event of a preview.
 func TestPreview_TakesTurns(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	lead := event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, newLead("Ann"), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Bea", Email: "a@example.com", Status: "won"}})
-	places := []delivery.Place{{Stream: lead, Revision: 0, Position: 1, Type: "lead.created"}, {Stream: lead, Revision: 1, Position: 2, Type: "lead.updated"}}
+	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Bea", Email: "a@example.com", Status: "won"}})
+	sources := []delivery.Source{{Stream: lead, Revision: 0, Position: 1, Type: "lead.created"}, {Stream: lead, Revision: 1, Position: 2, Type: "lead.updated"}}
 	var turns, open int
 	turn := func(context.Context) (func(), error) {
 		turns, open = turns+1, open+1
 		require.Equal(t, 1, open)
 		return func() { open-- }, nil
 	}
-	preview, err := delivery.NewFilters(w.Store, nil).Preview(t.Context(), places, `data.name == "Bea"`, turn)
+	preview, err := delivery.NewFilters(w.Store, nil).Preview(t.Context(), sources, `data.name == "Bea"`, turn)
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 1, 0, 2, 0}, []int{preview.Events, preview.Matched, preview.Failed, turns, open})
 	full := errors.New("no turn")
-	_, err = delivery.NewFilters(w.Store, nil).Preview(t.Context(), places, `true`, func(context.Context) (func(), error) { return nil, full })
+	_, err = delivery.NewFilters(w.Store, nil).Preview(t.Context(), sources, `true`, func(context.Context) (func(), error) { return nil, full })
 	require.ErrorIs(t, err, full)
 }

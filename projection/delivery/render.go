@@ -32,11 +32,26 @@ const maxBody = 64 << 10
 // timeFormat is the format of times in the API: UTC, three decimals.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// errNotOnLog means that the log does not have the event of a delivery at its position. It is shown to the owner of the endpoint.
-var errNotOnLog = errors.New("not sent: the event is not on the log any more, which was restored from a backup")
+// ErrNotOnLog means that the log does not have the event of a delivery at its position. It is shown to the owner of the endpoint.
+var ErrNotOnLog = errors.New("not sent: the event is not on the log any more, which was restored from a backup")
 
-// errForgotten means that a delivery is cancelled because its lead was erased.
-var errForgotten = errors.New("the lead of the delivery is erased")
+// ErrForgotten means that a delivery is cancelled because its lead was erased.
+var ErrForgotten = errors.New("the lead of the delivery is erased")
+
+// Source is the event that the body of a delivery is rendered from.
+type Source struct {
+	Stream   string
+	Revision eventstore.Revision
+	Position eventstore.Position
+	Type     string // public name
+	EventID  string // empty: unknown
+}
+
+// Body is the body of a delivery.
+type Body struct {
+	JSON        []byte
+	TraceParent string // of the request that caused the event
+}
 
 // envelope is the JSON body of a delivery.
 type envelope struct {
@@ -160,50 +175,50 @@ var subjects = eventstore.FoldRules[subject]{
 }
 
 // render renders the body of a delivery from the event's stream, up to the event. Every attempt gets the same bytes.
-func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds[subject], r row) (rendered, error) {
-	now, recorded, err := folds.LoadTo(ctx, store, r.stream, math.MaxInt64)
+func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds[subject], s Source) (Body, error) {
+	now, recorded, err := folds.LoadTo(ctx, store, s.Stream, math.MaxInt64)
 	about := now
-	if err == nil && int64(recorded.Revision) > r.revision {
-		about, recorded, err = folds.LoadTo(ctx, store, r.stream, eventstore.Revision(r.revision))
+	if err == nil && recorded.Revision > s.Revision {
+		about, recorded, err = folds.LoadTo(ctx, store, s.Stream, s.Revision)
 	}
 	if err != nil {
-		return rendered{}, err
+		return Body{}, err
 	}
-	if recorded.Stream == "" || int64(recorded.Revision) != r.revision || r.eventID != "" && r.eventID != recorded.ID.String() {
-		return rendered{}, errNotOnLog // another event has its revision
+	if recorded.Stream == "" || recorded.Revision != s.Revision || s.EventID != "" && s.EventID != recorded.ID.String() {
+		return Body{}, ErrNotOnLog // another event has its revision
 	}
-	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && r.kind != erasedType {
-		return rendered{}, errForgotten
+	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && s.Type != erasedType {
+		return Body{}, ErrForgotten
 	}
 	fact, err := recorded.Fact()
 	if err != nil {
-		return rendered{}, err
+		return Body{}, err
 	}
-	body, err := r.encode(fact, about)
-	return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
+	body, err := s.encode(fact, about)
+	return Body{JSON: body, TraceParent: recorded.Metadata.TraceParent}, err
 }
 
 // renderFirst renders the body of a delivery whose event is the first of its stream.
-func renderFirst(r row, e projection.Event) (rendered, error) {
+func renderFirst(s Source, e projection.Event) (Body, error) {
 	fact := e.Fact()
-	body, err := r.encode(fact, subject{}.evolve(fact))
-	return rendered{body: body, trace: e.Metadata.TraceParent}, err
+	body, err := s.encode(fact, subject{}.evolve(fact))
+	return Body{JSON: body, TraceParent: e.Metadata.TraceParent}, err
 }
 
 // encode returns the body of an event and the state after it.
-func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
+func (s Source) encode(fact event.Fact, about subject) ([]byte, error) {
 	leadState, tokenState := about.Lead, about.Token
 	out := envelope{
-		Type: r.kind, Timestamp: formatTime(fact.At), ID: fact.ID.String(), Sequence: r.position,
+		Type: s.Type, Timestamp: formatTime(fact.At), ID: fact.ID.String(), Sequence: int64(s.Position),
 	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
-		out.Touch = r.touch(&fact, "created", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
+		out.Touch = s.touch(&fact, "created", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
 		return encodeLead(out, newLeadData(leadState), about.changes())
 	case event.LeadUpdated, event.LeadReleased:
 		return encodeLead(out, newLeadData(leadState), about.changes())
 	case event.LeadMerged:
-		out.Touch = r.touch(&fact, "merged", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
+		out.Touch = s.touch(&fact, "merged", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
 		of := newLeadData(leadState)
 		of.SourceEntry = newSourceData(leadState, data.Source)
 		return encodeLead(out, of, about.changes())
@@ -215,13 +230,13 @@ func (r row) encode(fact event.Fact, about subject) ([]byte, error) {
 		out.Data, out.Changes = erasedData{leadState.ID, leadState.ContactUID}, []changeData{}
 		return json.Marshal(out, json.Deterministic(true))
 	case event.WebhookTested:
-		out.Data = testData{event.WebhookID(r.stream)}
+		out.Data = testData{event.WebhookID(s.Stream)}
 		return json.Marshal(out, json.Deterministic(true))
 	case event.IntakeSilent, event.IntakeResumed:
-		out.Data = newIntakeData(event.IntakeID(r.stream), about.Intake)
+		out.Data = newIntakeData(event.IntakeID(s.Stream), about.Intake)
 		return json.Marshal(out, json.Deterministic(true))
 	case event.TokenCreated, event.TokenRotated, event.TokenDeleted, event.TokenExpiring:
-		out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, formatTime(tokenState.ExpiresAt)}
+		out.Data = tokenData{event.TokenID(s.Stream), tokenState.Name, tokenState.Prefix, formatTime(tokenState.ExpiresAt)}
 		return json.Marshal(out, json.Deterministic(true))
 	default:
 		return nil, fmt.Errorf("events of type %s have no body for webhooks", fact.Data.EventType())
@@ -272,13 +287,13 @@ func textOrNull(value string) jsontext.Value {
 func (c changeData) isMember() bool { return strings.Contains(c.Field, ".") }
 
 // touch returns the touch of an arrival.
-func (r row) touch(
+func (s Source) touch(
 	fact *event.Fact, kind, source string, campaign event.Campaign, metadata map[string]jsontext.Value, kept event.KeptArrival,
 ) *touchData {
 	t := &touchData{
 		TouchID: fact.ID.String(), LeadID: event.LeadID(fact.Stream), At: formatTime(kept.SeenAt(fact.At)), Source: source, Kind: kind,
 		Origin: lead.NewOrigin(campaign, metadata), Credential: attribution.TouchCredential(fact.Metadata.Credential),
-		Position: eventstore.Position(r.position),
+		Position: s.Position,
 	}
 	if kept.IntakeID != "" {
 		t.IntakeID = &kept.IntakeID
@@ -346,33 +361,40 @@ const (
 	bodyAge       = 10 * time.Second // bounds how long the body of an erased lead is cached
 )
 
-// Bodies caches, for a short time, the bodies that the fan-out has rendered: of events that are the first of their stream, and of events
-// that a filter was applied to. A courier in the same process then does not read the stream again, which would cost a sixth to a half more
-// processor time. Filters and the courier also share its folds of long streams.
+// Bodies renders the bodies of deliveries. It caches, for a short time, those that the fan-out has rendered: of events that are the first of
+// their stream, and of events that a filter was applied to. A courier in the same process then does not read the stream again, which would
+// cost a sixth to a half more processor time. Filters and the courier also share its folds of long streams.
 type Bodies struct {
-	recent *lru.Cache[eventKey, rendered]
+	recent *lru.Cache[eventKey, cachedBody]
 	folds  *eventstore.Folds[subject]
 }
 
 // eventKey is the location of an event on the log.
 type eventKey struct {
 	stream   string
-	revision int64
+	revision eventstore.Revision
 }
 
-type rendered struct {
-	body  []byte
-	trace string // traceparent of the request that caused the event
-	at    time.Time
+type cachedBody struct {
+	Body
+	at time.Time
 }
 
 // NewBodies returns an empty cache.
 func NewBodies() *Bodies {
-	recent, err := lru.New[eventKey, rendered](maxBodies)
+	recent, err := lru.New[eventKey, cachedBody](maxBodies)
 	if err != nil {
 		panic(err) // the size is positive
 	}
 	return &Bodies{recent, eventstore.NewFolds(subjects)}
+}
+
+// Body returns the body of a delivery. The errors are ErrNotOnLog, ErrForgotten and those of the store.
+func (b *Bodies) Body(ctx context.Context, store eventstore.Store, s Source) (Body, error) {
+	if cached, ok := b.get(s); ok {
+		return cached, nil
+	}
+	return render(ctx, store, b.folds, s)
 }
 
 // add caches the body of an event that is the first of its stream.
@@ -380,17 +402,16 @@ func (b *Bodies) add(name string, e projection.Event) {
 	if b == nil || e.Revision != 0 {
 		return
 	}
-	r := row{kind: name, stream: e.Stream, position: int64(e.Position), renderer: rendererVersion}
-	if body, err := renderFirst(r, e); err == nil { // the courier gets the same error
-		b.keep(r, body)
+	s := Source{Stream: e.Stream, Position: e.Position, Type: name}
+	if body, err := renderFirst(s, e); err == nil { // the courier gets the same error
+		b.keep(s, body)
 	}
 }
 
 // keep caches the body of a delivery.
-func (b *Bodies) keep(r row, of rendered) {
-	if len(of.body) <= maxCachedBody {
-		of.at = time.Now()
-		b.recent.Add(eventKey{r.stream, r.revision}, of)
+func (b *Bodies) keep(s Source, body Body) {
+	if len(body.JSON) <= maxCachedBody {
+		b.recent.Add(eventKey{s.Stream, s.Revision}, cachedBody{body, time.Now()})
 	}
 }
 
@@ -406,12 +427,12 @@ func (b *Bodies) forget(stream string) {
 	}
 }
 
-func (b *Bodies) get(r row) (rendered, bool) {
-	at := eventKey{r.stream, r.revision}
-	known, ok := b.recent.Get(at)
-	if ok && time.Since(known.at) > bodyAge {
-		b.recent.Remove(at)
-		return rendered{}, false
+func (b *Bodies) get(s Source) (Body, bool) {
+	key := eventKey{s.Stream, s.Revision}
+	cached, ok := b.recent.Get(key)
+	if ok && time.Since(cached.at) > bodyAge {
+		b.recent.Remove(key)
+		return Body{}, false
 	}
-	return known, ok
+	return cached.Body, ok
 }

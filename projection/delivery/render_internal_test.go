@@ -34,14 +34,14 @@ func TestBody_CachedFold(t *testing.T) {
 			continue
 		}
 		kind, _ := strings.CutSuffix(e.Type, ".v1")
-		r := row{kind: kind, stream: e.Stream, revision: int64(e.Revision), position: int64(e.Position), renderer: rendererVersion}
+		r := Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: kind}
 		whole, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
 		require.NoError(t, err)
 		again, err := render(t.Context(), w.Store, remembering, r)
 		require.NoError(t, err)
-		require.Equal(t, string(whole.body), string(again.body))
-		requireChangesLeadTo(t, whole.body, leads, e.Stream)
-		if r.revision > 0 {
+		require.Equal(t, string(whole.JSON), string(again.JSON))
+		requireChangesLeadTo(t, whole.JSON, leads, e.Stream)
+		if r.Revision > 0 {
 			compared++
 		}
 	}
@@ -57,7 +57,7 @@ func TestBody_OnlyOfSentTypes(t *testing.T) {
 		if data.EventType() == (event.WebhookTested{}).EventType() {
 			sent = true
 		}
-		_, err = row{kind: eventType}.encode(event.Fact{Data: data}, subject{})
+		_, err = Source{Type: eventType}.encode(event.Fact{Data: data}, subject{})
 		require.Equal(t, sent, err == nil, "%s: %v", eventType, err)
 	}
 }
@@ -116,10 +116,10 @@ func renderedLatest(t *testing.T, w *projectiontest.World, stream string) string
 	fact, err := last.Fact()
 	require.NoError(t, err)
 	name, _ := webhook.SentAs(fact.Data)
-	r := row{kind: name, stream: stream, revision: int64(last.Revision), position: int64(last.Position), renderer: rendererVersion}
+	r := Source{Stream: stream, Revision: last.Revision, Position: last.Position, Type: name}
 	body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
 	require.NoError(t, err)
-	return string(body.body)
+	return string(body.JSON)
 }
 
 func TestBody_Changes(t *testing.T) {
@@ -201,18 +201,18 @@ func TestBody_Intake(t *testing.T) {
 	settings := event.IntakeSettings{Name: "Site", Kind: "form", Source: "website", Enabled: true, ExpectEvery: "1h"}
 	w.Append(t, "acme", event.IntakeStream(id), event.IntakeCreated{IntakeSettings: settings, Slot: 1},
 		event.IntakeSilent{Since: projectiontest.Start.Add(time.Hour)}, event.IntakeResumed{ArrivedAt: projectiontest.Start.Add(3 * time.Hour)})
-	for revision, c := range map[int64]struct{ kind, state, arrived string }{
+	for revision, c := range map[eventstore.Revision]struct{ kind, state, arrived string }{
 		1: {"intake.silent", "silent", formatTime(projectiontest.Start.Add(time.Hour))},
 		2: {"intake.resumed", "active", formatTime(projectiontest.Start.Add(3 * time.Hour))},
 	} {
-		r := row{kind: c.kind, stream: event.IntakeStream(id), revision: revision, position: revision + 1, renderer: rendererVersion}
+		r := Source{Stream: event.IntakeStream(id), Revision: revision, Position: eventstore.Position(revision + 1), Type: c.kind}
 		body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
 		require.NoError(t, err)
 		var sent struct {
 			Type string
 			Data map[string]any
 		}
-		require.NoError(t, json.Unmarshal(body.body, &sent, json.MatchCaseInsensitiveNames(true)))
+		require.NoError(t, json.Unmarshal(body.JSON, &sent, json.MatchCaseInsensitiveNames(true)))
 		require.Equal(t, c.kind, sent.Type)
 		require.Equal(t, id, sent.Data["intakeId"])
 		require.Equal(t, "/in/"+id, sent.Data["url"])

@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -29,7 +30,7 @@ func leads(t testing.TB, w *projectiontest.World, account string, n int) {
 		var writes []eventstore.Write
 		for range min(n, most) {
 			at := w.NewEvent()
-			name, data, err := event.Encode(newLead("Ann"))
+			name, data, err := event.Encode(deliverytest.NewLead("Ann"))
 			require.NoError(t, err)
 			at.Type, at.Data, at.Metadata.Account = name, data, account
 			writes = append(writes, eventstore.Write{Stream: event.LeadStream(at.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{at}})
@@ -56,29 +57,29 @@ func generations(t *testing.T, w *projectiontest.World, webhookID string) map[in
 
 func TestReplay_Span(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	lead, other := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, newLead("Before there was an endpoint"))
-	id := register(t, w, "acme", "https://a.example", "lead.merged")
-	all := register(t, w, "acme", "https://b.example", "*")
+	w.Append(t, "acme", lead, deliverytest.NewLead("Before there was an endpoint"))
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "lead.merged")
+	all := deliverytest.Register(t, w, "acme", "https://b.example", "*")
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "whatsapp"})
 	since := w.NewEvent().At
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "website"}, event.LeadUpdated{LeadFields: event.LeadFields{Name: "A"}})
-	w.Append(t, "globex", other, newLead("Theirs"), event.LeadMerged{Source: "website"})
+	w.Append(t, "globex", other, deliverytest.NewLead("Theirs"), event.LeadMerged{Source: "website"})
 	until := w.NewEvent().At
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "chatbot"})
 	span := event.WebhookReplayed{Since: since, Until: until, Generation: 1}
 	w.Append(t, "acme", event.WebhookStream(id), span, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://a.example", Events: []string{"token.created"}}, Changed: []string{"events"}})
 	w.Append(t, "acme", event.WebhookStream(all), span)
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "landing"})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 3, 1: 1}, generations(t, w, id), "what it asked for when the replay was asked for")
 	require.Equal(t, map[int]int{0: 5, 1: 2}, generations(t, w, all))
 
 	w.Append(t, "acme", event.WebhookStream(all), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 2})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 5, 1: 2, 2: 6}, generations(t, w, all), "the next generation, with what was before the endpoint")
@@ -91,26 +92,26 @@ func TestReplay_Span(t *testing.T) {
 // An event may be appended after later ones: another process stamped it and appended it with a delay.
 func TestReplay_SinceDisabledAt(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	id := register(t, w, "acme", "https://a.example", "*")
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	late := w.NewEvent()
-	name, data, err := event.Encode(newLead("Late"))
+	name, data, err := event.Encode(deliverytest.NewLead("Late"))
 	require.NoError(t, err)
 	late.Type, late.Data, late.Metadata.Account = name, data, "acme"
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Before"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Before"))
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookDisabled{Reason: "owner"})
 	disabledAt := at(t, w, event.WebhookStream(id))
 	storetest.Append(t, w.Store, eventstore.Write{Stream: event.LeadStream(late.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{late}})
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("During"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("During"))
 	enabling := w.NewEvent()
 	early := w.NewEvent() // by a clock that is ahead
 	early.Type, early.Data, early.Metadata.Account = name, data, "acme"
 	early.At = early.At.Add(time.Hour)
 	storetest.Append(t, w.Store, eventstore.Write{Stream: event.LeadStream(early.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{early}})
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookEnabled{})
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("After"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("After"))
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: disabledAt, Until: enabling.At, Generation: 1})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 2, 1: 3}, generations(t, w, id), "all that was not queued: late, during, and early")
 }
@@ -127,33 +128,33 @@ func at(t *testing.T, w *projectiontest.World, stream string) (last time.Time) {
 
 func TestReplay_SkipsQueued(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	id := register(t, w, "acme", "https://a.example", "*")
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	leads(t, w, "acme", 3)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET due_at = now() + interval '1 hour'`)
 	leads(t, w, "acme", 2)
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 5}, generations(t, w, id))
 	require.Zero(t, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.queue WHERE due_at > now()`), "what waits for a later attempt is due")
 	sent(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 2})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 5, 2: 5}, generations(t, w, id))
 }
 
 func TestReplay_EndsAfterFirstAttempts(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	id := register(t, w, "acme", "https://a.example", "*")
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	leads(t, w, "acme", 2)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	var ended []delivery.EndedReplay
 	r := replayer(w)
 	r.End = func(_ context.Context, e delivery.EndedReplay) error { ended = append(ended, e); return nil }
@@ -174,12 +175,12 @@ func TestReplay_EndsAfterFirstAttempts(t *testing.T) {
 func TestReplay_BeforeDeliveriesBegan(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	ended, open := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "*")
+	ended, open := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "acme", "https://b.example", "*")
 	leads(t, w, "acme", 1)
 	w.Append(t, "acme", event.WebhookStream(ended), replayAll(), event.WebhookReplayEnded{Generation: 1})
 	w.Append(t, "acme", event.WebhookStream(open), replayAll())
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	var reported []delivery.EndedReplay
 	r := replayer(w)
 	r.End = func(_ context.Context, e delivery.EndedReplay) error { reported = append(reported, e); return nil }
@@ -193,13 +194,13 @@ func TestReplay_BeforeDeliveriesBegan(t *testing.T) {
 
 func TestReplay_Budget(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	id := register(t, w, "acme", "https://a.example", "*")
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	leads(t, w, "acme", 25)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	r := replayer(w)
 	var wanted []int
 	r.Budget = func(_ context.Context, account string, n int) (int, time.Duration, error) {
@@ -224,13 +225,13 @@ func TestReplay_Budget(t *testing.T) {
 // The position before a queued event was saved: a budget of one delivery queued the same one for ever, and counted it each time.
 func TestReplay_SmallestBudget(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	id := register(t, w, "acme", "https://a.example", "*")
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	leads(t, w, "acme", 3)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	r := replayer(w)
 	r.Budget = func(context.Context, string, int) (int, time.Duration, error) { return 1, 0, nil }
 	for n := range 3 {
@@ -248,14 +249,14 @@ func TestReplay_SmallestBudget(t *testing.T) {
 
 func TestReplay_StartsAtPlace(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	id := register(t, w, "acme", "https://a.example", "*")
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	for hours := range 5 {
 		appendAt(t, w, projectiontest.Start.Add(time.Duration(hours)*time.Hour))
 	}
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start.Add(3 * time.Hour), Until: projectiontest.Start.Add(24 * time.Hour), Generation: 1})
 	w.Project(t)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	started := &startingPoints{Store: w.Store}
 	r := replayer(w)
@@ -277,13 +278,13 @@ func TestReplay_OnEventStoreDB(t *testing.T) {
 	t.Cleanup(store.Close)
 	w.Store = store
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
-	id := register(t, w, "acme", "https://a.example", "*")
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	for hours := range 6 {
 		appendAt(t, w, projectiontest.Start.Add(time.Duration(hours)*time.Hour))
 	}
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start.Add(4 * time.Hour), Until: projectiontest.Start.Add(24 * time.Hour), Generation: 1})
 	w.Project(t)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 6, 1: 2}, generations(t, w, id))
@@ -304,13 +305,13 @@ func TestReplay_FailureDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
-	broken, sound := register(t, w, "acme", "https://a.example", "*"), register(t, w, "globex", "https://b.example", "*")
-	unreadable := w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
-	w.Append(t, "globex", event.LeadStream(w.NewID()), newLead("Ben"))
+	broken, sound := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "globex", "https://b.example", "*")
+	unreadable := w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
+	w.Append(t, "globex", event.LeadStream(w.NewID()), deliverytest.NewLead("Ben"))
 	span := event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 1}
 	w.Append(t, "acme", event.WebhookStream(broken), span) // first in the queue
 	w.Append(t, "globex", event.WebhookStream(sound), span)
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
 	pgtest.Exec(t, w.Pool, `UPDATE log.event SET type = 'lead.invented.v1' WHERE position = $1`, int64(unreadable))
 	sent(t, w)
@@ -324,13 +325,13 @@ func TestReplay_FailureDoesNotDelayOthers(t *testing.T) {
 // Replays do not fill the queue, and a long queue of one endpoint does not delay another.
 func TestReplay_LongQueue(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	behind, other := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "*")
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w := deliverytest.New(t)
+	behind, other := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "acme", "https://b.example", "*")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	for _, id := range []string{behind, other} {
 		w.Append(t, "acme", event.WebhookStream(id), replayAll())
 	}
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
 		SELECT 'waits-' || n, $1, 'lead.created', 'lead-1', 0, 1, 1 FROM generate_series(0, 150000) AS n`, behind)
@@ -345,36 +346,33 @@ func TestReplay_LongQueue(t *testing.T) {
 
 func TestReplay_Partition(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	r := receive(t, good)
-	id := target(t, w, r.URL)
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	for ago := range 40 {
 		appendAt(t, w, time.Now().Add(-time.Duration(60-ago)*day))
 	}
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: time.Now().Add(-90 * day), Until: time.Now(), Generation: 1})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	before := len(dayTables(t, w, "delivery"))
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 40, 1: 40}, generations(t, w, id))
 	require.LessOrEqual(t, len(dayTables(t, w, "delivery")), before+1)
-	send(t, w)
-	require.Equal(t, map[string]int{"delivered": 80}, states(t, w, id, 80))
 }
 
 func TestReplay_DisabledEndpoint(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
-	disabled, deleted := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "*")
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w := deliverytest.New(t)
+	disabled, deleted := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "acme", "https://b.example", "*")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	w.Append(t, "acme", event.WebhookStream(disabled), replayAll(), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{}, event.WebhookDisabled{Reason: "owner"})
 	w.Append(t, "acme", event.WebhookStream(deleted), replayAll(), event.WebhookDeleted{})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled))
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, deleted))
 	w.Append(t, "acme", event.WebhookStream(disabled), event.WebhookEnabled{})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is requested again, or not carried out")
 }
@@ -383,11 +381,11 @@ func TestReplay_DisabledEndpoint(t *testing.T) {
 func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	const events = 9000 // two transactions
-	w := begun(t)
+	w := deliverytest.New(t)
 	leads(t, w, "acme", events)
-	id := register(t, w, "acme", "https://a.example", "*")
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for range 2 {
@@ -419,4 +417,50 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 	require.Equal(t, map[int]int{1: events}, generations(t, w, id))
 	queued := pgtest.Value[int](t, conn, `SELECT queued FROM delivery.replay`)
 	require.Equal(t, events, queued)
+}
+
+func TestRequest_OncePerLog(t *testing.T) {
+	t.Parallel()
+	w := deliverytest.New(t)
+	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
+	deliverytest.CatchUp(t, w)
+	w.Append(t, "acme", event.WebhookStream(id),
+		event.WebhookRetried{DeliveryID: pgtest.Value[string](t, w.Pool, `SELECT delivery_id FROM delivery.delivery`)}, event.WebhookTested{}, replayAll())
+	deliverytest.CatchUp(t, w)
+	require.EqualValues(t, 2, sent(t, w), "the lead and the test")
+	replay(t, w)
+	require.EqualValues(t, 1, sent(t, w), "the lead again")
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
+	deliverytest.CatchUp(t, w)
+	replay(t, w)
+	require.Zero(t, sent(t, w))
+}
+
+func replayAll() event.WebhookReplayed {
+	return event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 1}
+}
+
+func replayer(w *projectiontest.World) delivery.Replayer {
+	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Filters: delivery.NewFilters(w.Store, nil)}
+}
+
+// sent marks all queued deliveries as sent, and returns their number.
+func sent(t *testing.T, w *projectiontest.World) (n int64) {
+	t.Helper()
+	done, err := w.Pool.Exec(t.Context(), `WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered' WHERE state = 'queued'`)
+	require.NoError(t, err)
+	return done.RowsAffected()
+}
+
+// replay runs the requested replays.
+func replay(t *testing.T, w *projectiontest.World) {
+	t.Helper()
+	for {
+		worked, err := replayer(w).Turn(t.Context())
+		require.NoError(t, err)
+		if !worked {
+			return
+		}
+	}
 }

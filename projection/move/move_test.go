@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdb"
@@ -18,7 +19,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/move"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/view"
@@ -187,7 +187,7 @@ func TestMove_RefusesNewWriter(t *testing.T) {
 func TestMove_DetectsRunningService(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
-	courier := delivery.NewCourier(delivery.CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := courier.New(courier.Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()

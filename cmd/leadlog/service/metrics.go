@@ -12,11 +12,11 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/worker"
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/command/worker/fetch"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/transparency"
 )
 
@@ -88,7 +88,7 @@ func (m useMetrics) Collect(metrics chan<- prometheus.Metric) {
 
 // deliveryMetrics count deliveries of all endpoints together: a label per endpoint would grow with the number of customers.
 type deliveryMetrics struct {
-	courier  *delivery.Courier
+	courier  *courier.Courier
 	attempts *prometheus.HistogramVec
 	finished *prometheus.CounterVec
 }
@@ -124,12 +124,12 @@ var (
 )
 
 // watcher returns the callbacks by which a courier counts.
-func (d *deliveryMetrics) watcher() delivery.Watcher {
+func (d *deliveryMetrics) watcher() courier.Watcher {
 	for _, state := range []string{"delivered", "failed", "cancelled"} {
 		d.finished.WithLabelValues(state) // exports it as 0 from the start
 	}
 	success, failure := d.attempts.WithLabelValues("success"), d.attempts.WithLabelValues("failure")
-	return delivery.Watcher{
+	return courier.Watcher{
 		Attempted: func(took time.Duration, good bool) {
 			if good {
 				success.Observe(took.Seconds())

@@ -7,10 +7,10 @@ import (
 	"math"
 	"time"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -49,7 +49,7 @@ func (a *App) ready(ctx context.Context) []httpapi.Component {
 const alarmDelay = 10 * time.Second
 
 // filters reports whether the filters of an account have fallen behind. It makes no process unready, because other accounts do not wait.
-func filters(waiting delivery.Backlog, err error) httpapi.Component {
+func filters(waiting courier.Backlog, err error) httpapi.Component {
 	component := httpapi.Component{Name: "webhook filters", Ready: true}
 	switch {
 	case err != nil:

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -28,12 +28,12 @@ func TestReady_Projections(t *testing.T) {
 
 func TestReady_Filters(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true}, filters(delivery.Backlog{Queued: 5}, nil))
-	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true, Detail: "not known"}, filters(delivery.Backlog{}, errors.New("down")))
+	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true}, filters(courier.Backlog{Queued: 5}, nil))
+	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true, Detail: "not known"}, filters(courier.Backlog{}, errors.New("down")))
 	require.Equal(t, httpapi.Component{
 		Name: "webhook filters", Ready: true, Alarm: true,
 		Detail: "7 events wait because the filters of their accounts cost much, the oldest for 1m15s",
-	}, filters(delivery.Backlog{Deferred: 7, OldestDeferred: 75 * time.Second}, nil))
+	}, filters(courier.Backlog{Deferred: 7, OldestDeferred: 75 * time.Second}, nil))
 }
 
 func TestReady_RebuiltConversions(t *testing.T) {

@@ -22,10 +22,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/delivery"
 )
 
 // openTracing starts tracing as OpenTelemetry's own environment variables configure it. Unless they name an endpoint or the exporter
@@ -136,7 +136,7 @@ func (t *tracing) batches() func(projection.Applied) {
 	return t.projected
 }
 
-func (t *tracing) attempts() func(context.Context, delivery.Attempt) (context.Context, string, func(int, error)) {
+func (t *tracing) attempts() func(context.Context, courier.Attempt) (context.Context, string, func(int, error)) {
 	if t == nil {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (t *tracing) projected(a projection.Applied) {
 }
 
 // attempt starts the span of one attempt of a delivery.
-func (t *tracing) attempt(ctx context.Context, a delivery.Attempt) (_ context.Context, traceParent string, end func(status int, err error)) {
+func (t *tracing) attempt(ctx context.Context, a courier.Attempt) (_ context.Context, traceParent string, end func(status int, err error)) {
 	ctx, span := t.tracer.Start(withTraceParent(ctx, a.TraceParent), "deliver "+a.Type, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(
 			attribute.String("leadlog.webhook_id", a.WebhookID), attribute.String("leadlog.delivery_id", a.DeliveryID),

@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/worker"
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/command/worker/fetch"
 	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
@@ -50,7 +51,7 @@ type App struct {
 	tail          *projection.Tail
 	runner        *projection.Runner // of the views
 	fanOut        *projection.Runner // of the deliveries
-	courier       *delivery.Courier
+	courier       *courier.Courier
 	fetcher       *fetch.Fetcher
 	filters       *delivery.Filters
 	fetched       *fetchMetrics
@@ -246,8 +247,8 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	a.delivered = newDeliveryMetrics()
 	watcher := a.delivered.watcher()
 	watcher.Begin = a.tracing.attempts()
-	a.courier = delivery.NewCourier(delivery.CourierOptions{
-		Watcher: watcher, Disable: a.disableEndpoint, Pace: a.paceEndpoint,
+	a.courier = courier.New(courier.Options{
+		Watcher: watcher, Disable: a.Handlers.DisableWebhookEndpoint, Pace: a.paceEndpoint,
 		Pool: a.pool, Store: a.store, Secrets: a.secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
@@ -272,13 +273,6 @@ func (a *App) finishArrival(ctx context.Context, f fetch.Finished) error {
 		return nil
 	}
 	return err
-}
-
-// disableEndpoint runs the command for a courier that has decided to disable an endpoint: package delivery imports no commands.
-func (a *App) disableEndpoint(ctx context.Context, f delivery.EndpointFailure) error {
-	return a.Handlers.DisableWebhookEndpoint(ctx, command.DisableWebhookEndpoint{
-		WebhookID: f.WebhookID, Reason: f.Reason, URL: f.URL, SeenFrom: f.SeenFrom,
-	})
 }
 
 func (a *App) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
@@ -336,11 +330,11 @@ func (a *App) paceEndpoint(ctx context.Context, webhookID string, rate float64, 
 func (a *App) previewFilter(
 	ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (end func(), err error),
 ) (query.FilterPreview, error) {
-	places := make([]delivery.Place, len(events))
+	sources := make([]delivery.Source, len(events))
 	for i, e := range events {
-		places[i] = delivery.Place{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type}
+		sources[i] = delivery.Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type}
 	}
-	preview, err := a.filters.Preview(ctx, places, filter, turn)
+	preview, err := a.filters.Preview(ctx, sources, filter, turn)
 	return query.FilterPreview(preview), err
 }
 

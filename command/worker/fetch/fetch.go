@@ -26,9 +26,9 @@ import (
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
+	"github.com/leadlog/leadlog/command/worker/outbound"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -75,12 +75,12 @@ type Fetcher struct {
 // New returns a Fetcher.
 func New(o Options) *Fetcher {
 	if len(o.Schedule) == 0 {
-		o.Schedule = delivery.DefaultSchedule()
+		o.Schedule = outbound.DefaultSchedule()
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 15 * time.Second
 	}
-	return &Fetcher{Options: o, client: delivery.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), wake: make(chan struct{}, 1)}
+	return &Fetcher{Options: o, client: outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), wake: make(chan struct{}, 1)}
 }
 
 const (
@@ -291,7 +291,7 @@ func (f *Fetcher) attempt(ctx context.Context, p pending) {
 	case result.permanent:
 		f.finish(ctx, p, result, Finished{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
 	default:
-		wait, ok := delivery.Next(f.Schedule, p.attempts+1, result.failure, time.Now(), rand.Float64())
+		wait, ok := outbound.Next(f.Schedule, p.attempts+1, result.failure, time.Now(), rand.Float64())
 		if !ok {
 			f.finish(ctx, p, result, Finished{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
 			return
@@ -384,7 +384,7 @@ type result struct {
 	raw       event.ArrivalRaw
 	wrong     string // why there is no content, for the intake's owner
 	permanent bool   // a retry would have the same outcome
-	failure   delivery.Failure
+	failure   outbound.Failure
 	err       error // the attempt could not be made
 }
 
@@ -440,7 +440,7 @@ func (f *Fetcher) get(ctx context.Context, address string) ([]byte, result) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	status := response.StatusCode
-	failure := delivery.Failure{Status: status, RetryAfter: response.Header.Get("Retry-After")}
+	failure := outbound.Failure{Status: status, RetryAfter: response.Header.Get("Retry-After")}
 	switch {
 	case err != nil:
 		return nil, failed(err)
@@ -464,8 +464,8 @@ func failed(err error) result {
 		err = outer.Err // without the URL
 	}
 	slow, ok := errors.AsType[net.Error](err)
-	r := result{failure: delivery.Failure{TimedOut: ok && slow.Timeout()}}
-	r.wrong = "was not fetched: " + delivery.PublicError(err).Error()
+	r := result{failure: outbound.Failure{TimedOut: ok && slow.Timeout()}}
+	r.wrong = "was not fetched: " + outbound.PublicError(err).Error()
 	if r.failure.TimedOut {
 		r.wrong = "was not fetched: the API did not answer in time"
 	}

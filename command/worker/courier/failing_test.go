@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"crypto/ecdsa"
@@ -23,15 +23,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
 func TestCourier_RetriesSameBytes(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, func(n int, w http.ResponseWriter) {
 		if n == 1 {
 			http.Redirect(w, &http.Request{Method: "POST"}, "http://127.0.0.1:1/", http.StatusFound)
@@ -41,7 +42,7 @@ func TestCourier_RetriesSameBytes(t *testing.T) {
 	})
 	id := target(t, w, r.URL)
 	send(t, w)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	require.Len(t, r.ids(), 1)
 	got := r.got()
@@ -56,12 +57,12 @@ func TestCourier_RetriesSameBytes(t *testing.T) {
 
 func TestCourier_ScheduleExhausted(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	broken := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
 	gone := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusGone) })
 	first, second := target(t, w, broken.URL), target(t, w, gone.URL)
 	send(t, w)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, first, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, second, 1))
 	require.Len(t, broken.got(), 3)
@@ -70,23 +71,23 @@ func TestCourier_ScheduleExhausted(t *testing.T) {
 
 func TestCourier_RefusesPrivateAddress(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
-	send(t, w, func(o *delivery.CourierOptions) { o.AllowPrivateTargets = false })
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	send(t, w, func(o *courier.Options) { o.AllowPrivateTargets = false })
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	require.Empty(t, r.ids())
 }
 
 func TestCourier_CancelsForDeletedEndpoint(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	deleted, secretless := target(t, w, r.URL), target(t, w, r.URL)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	w.Append(t, "acme", event.WebhookStream(secretless), event.WebhookDeleted{})
 	require.NoError(t, secrets(t, w.Pool, key(1)).Destroy(t.Context(), secretless))
 	send(t, w)
@@ -99,15 +100,15 @@ func TestCourier_CancelsForDeletedEndpoint(t *testing.T) {
 // This is the state after the restore of a backup that is older than the endpoint.
 func TestCourier_LostSecret(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	kept := secrets(t, w.Pool, key(1))
 	require.NoError(t, kept.Destroy(t.Context(), id))
-	send(t, w, func(o *delivery.CourierOptions) {
+	send(t, w, func(o *courier.Options) {
 		o.Schedule = slices.Repeat([]time.Duration{20 * time.Millisecond}, 10_000)
 	})
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Eventually(t, func() bool {
 		var shown int
 		err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%rotate it%'`).Scan(&shown)
@@ -123,7 +124,7 @@ func TestCourier_LostSecret(t *testing.T) {
 
 func TestCourier_HungEndpointDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	release := make(chan struct{})
 	hung := receive(t, func(int, http.ResponseWriter) { <-release })
 	defer close(release) // before the courier ends, which waits for attempts
@@ -132,7 +133,7 @@ func TestCourier_HungEndpointDoesNotDelayOthers(t *testing.T) {
 	id := target(t, w, healthy.URL)
 	send(t, w)
 	for range 60 {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+		w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	}
 	require.Equal(t, map[string]int{"delivered": 60}, states(t, w, id, 60))
 	require.LessOrEqual(t, len(hung.ids()), 16)
@@ -141,12 +142,12 @@ func TestCourier_HungEndpointDoesNotDelayOthers(t *testing.T) {
 func TestCourier_KilledConnections(t *testing.T) {
 	t.Parallel()
 	const leads = 600
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	send(t, w)
 	for i := range leads {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead(fmt.Sprint(i)))
+		w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead(fmt.Sprint(i)))
 		if i%100 == 50 { // while the last of these are being sent
 			require.Eventually(t, func() bool { return len(r.got()) > i-50 }, projectiontest.Soon, time.Millisecond)
 			conn, err := pgx.Connect(t.Context(), w.URL)
@@ -169,11 +170,11 @@ func TestCourier_KilledConnections(t *testing.T) {
 
 func TestCourier_KilledProcess(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
-	spread(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
+	deliverytest.CatchUp(t, w)
 	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET lease = 12345; INSERT INTO lease.session (name, pid, role) VALUES ('courier 12345', 0, 0)`) // an ended session
 	require.NoError(t, err)
 	send(t, w)
@@ -202,11 +203,11 @@ func certifiedFor(t *testing.T, name string) (url string) {
 // endpoints from being saved.
 func TestCourier_NULInErrorText(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	odd := target(t, w, certifiedFor(t, "a\x00"+strings.Repeat("b", 4000)))
 	well := target(t, w, receive(t, good).URL)
 	send(t, w)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, odd, 1))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, well, 1))
 	stored := pgtest.Value[string](t, w.Pool, `
@@ -226,10 +227,10 @@ func switching(t *testing.T) (url string) {
 // Data after a 101 is not a response body. The timeout of an attempt and the shutdown of the courier once did not end the wait for it.
 func TestCourier_SwitchingProtocols(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	id := target(t, w, switching(t))
-	send(t, w, func(o *delivery.CourierOptions) { o.Timeout = 5 * time.Second }) // a busy machine gets the status within it
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	send(t, w, func(o *courier.Options) { o.Timeout = 5 * time.Second }) // a busy machine gets the status within it
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	status := pgtest.Value[int](t, w.Pool, `SELECT DISTINCT status FROM delivery.attempt`)
 	require.Equal(t, http.StatusSwitchingProtocols, status)

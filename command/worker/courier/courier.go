@@ -1,4 +1,7 @@
-package delivery
+// Package courier sends the queued deliveries of webhooks, signed as in the Standard Webhooks specification. A [Courier] claims due rows of
+// projection/delivery, sends them and records the outcomes. Failed attempts are retried on a schedule. Each endpoint has a window of
+// concurrent attempts, so that none waits for another.
+package courier
 
 import (
 	"cmp"
@@ -17,49 +20,50 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/command/worker/outbound"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
 )
 
 // row is a delivery that a courier has claimed.
 type row struct {
-	id, webhookID, kind, stream string
-	eventID                     string // empty: unknown
-	revision, position          int64
-	retried                     int64 // position of the latest retry request; 0: none
-	renderer                    int   // version that renders its body
-	attempts                    int   // before this one
-	url                         string
-	lane                        *string           // nil: the endpoint has no ordering
-	rateLimit                   float64           // of the endpoint, in attempts per second; 0: none
-	headerNames                 []string          // of the endpoint's custom headers
-	headers                     map[string]string // to send; their values are secret
-	signing                     secret.Signing
-	dead                        bool // the endpoint is deleted or disabled
-	generation                  int  // 0: live
-	claimed                     time.Time
+	id, webhookID string
+	delivery.Source
+	retried     int64 // position of the latest retry request; 0: none
+	attempts    int   // before this one
+	url         string
+	lane        *string           // nil: the endpoint has no ordering
+	rateLimit   float64           // of the endpoint, in attempts per second; 0: none
+	headerNames []string          // of the endpoint's custom headers
+	headers     map[string]string // to send; their values are secret
+	signing     secret.Signing
+	dead        bool // the endpoint is deleted or disabled
+	generation  int  // 0: live
+	claimed     time.Time
 }
 
-// CourierOptions configure a Courier. Pool, Store, Secrets and Log are required.
-type CourierOptions struct {
+// Options configure a Courier. Pool, Store, Secrets and Log are required.
+type Options struct {
 	Pool    *pgxpool.Pool
 	Store   eventstore.Store
 	Secrets *secret.Endpoints
 	Log     *slog.Logger
-	Bodies  *Bodies // shared with the fan-out in this process; nil: none
+	Bodies  *delivery.Bodies // shared with the fan-out in this process; nil: none
 	Watcher Watcher
 	// Disable disables an endpoint; nil leaves it enabled.
-	Disable func(context.Context, EndpointFailure) error
+	Disable func(context.Context, command.DisableWebhookEndpoint) error
 	// Pace takes up to the wanted number of attempts from the rate limit of an endpoint, in attempts per second, with a burst of one second's
 	// worth. It returns how many were granted. Nil: no limits.
 	Pace func(ctx context.Context, webhookID string, rate float64, wanted int) (granted int, err error)
 	// AllowPrivateTargets lets the courier connect to any address and port.
 	AllowPrivateTargets bool
 	Resolver            *net.Resolver   // of the names in URLs; nil: the system's resolver
-	Schedule            []time.Duration // empty: DefaultSchedule
+	Schedule            []time.Duration // empty: outbound.DefaultSchedule
 	Timeout             time.Duration   // of an attempt; 0: 15 s
 	Grace               time.Duration   // for attempts in flight when Run ends; 0: 15 s
 }
@@ -70,8 +74,8 @@ type Courier struct {
 	config   *pgx.ConnConfig
 	store    eventstore.Store
 	secrets  *secret.Endpoints
-	bodies   *Bodies
-	disable  func(context.Context, EndpointFailure) error
+	bodies   *delivery.Bodies
+	disable  func(context.Context, command.DisableWebhookEndpoint) error
 	pace     func(ctx context.Context, webhookID string, rate float64, wanted int) (int, error)
 	log      *slog.Logger
 	client   *http.Client
@@ -87,10 +91,10 @@ type Courier struct {
 	counted  time.Time
 }
 
-// NewCourier prepares a courier. It connects in Run.
-func NewCourier(o CourierOptions) *Courier {
+// New prepares a courier. It connects in Run.
+func New(o Options) *Courier {
 	if len(o.Schedule) == 0 {
-		o.Schedule = DefaultSchedule()
+		o.Schedule = outbound.DefaultSchedule()
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 15 * time.Second
@@ -99,7 +103,7 @@ func NewCourier(o CourierOptions) *Courier {
 		o.Grace = 15 * time.Second
 	}
 	if o.Bodies == nil {
-		o.Bodies = NewBodies()
+		o.Bodies = delivery.NewBodies()
 	}
 	config := o.Pool.Config().ConnConfig.Copy()
 	schema.Bound(config)
@@ -112,7 +116,7 @@ func NewCourier(o CourierOptions) *Courier {
 	return &Courier{
 		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies,
 		disable: o.Disable, pace: o.Pace, log: o.Log,
-		client: NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
+		client: outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		windows: newWindows(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
 	}
 }
@@ -290,7 +294,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		}
 	}
 	if err == nil {
-		_, err = conn.Exec(ctx, `LISTEN `+channel)
+		_, err = conn.Exec(ctx, `LISTEN `+delivery.Channel)
 	}
 	if err == nil {
 		// A row without a lease was returned to the queue, and no courier holds it.
@@ -301,15 +305,6 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// Couriers returns how many couriers have a session in this database.
-func Couriers(ctx context.Context, tx pgx.Tx) (n int, err error) {
-	if _, err = tx.Exec(ctx, `SELECT pg_stat_clear_snapshot()`); err != nil { // the transaction may have a snapshot of the sessions
-		return 0, err
-	}
-	err = tx.QueryRow(ctx, `SELECT count(*) FROM lease.held WHERE name LIKE $1`, schema.CourierLeases).Scan(&n)
-	return n, err
 }
 
 func (s *session) close(ctx context.Context) {
@@ -331,11 +326,6 @@ func (s *session) reclaim(ctx context.Context) error {
 		UPDATE delivery.queue SET lease = NULL WHERE lease IN (SELECT id FROM gone)`, schema.CourierLeases)
 	return err
 }
-
-// endpointsKnown is true once the fan-out has reached the position where deliveries begin. While it reads the log again, for example after
-// a restore, endpoints are in an earlier state: with earlier URLs, or not yet disabled.
-const endpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.origin o USING (epoch)
-                        WHERE c.projector = '` + schema.FanOut + `' AND c.position >= o.position)`
 
 // claim claims due rows and reads the secrets of their endpoints. The secrets are read after the claim, so deliveries that are claimed
 // after a completed rotation are signed with the new secret.
@@ -409,7 +399,7 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 	asked := time.Now() // before the query, whose result may be that old
 	rows, err := s.conn.Query(ctx, `
 		WITH RECURSIVE waiting (id) AS (
-		    (SELECT webhook_id FROM delivery.queue WHERE `+endpointsKnown+` ORDER BY webhook_id LIMIT 1)
+		    (SELECT webhook_id FROM delivery.queue WHERE `+delivery.EndpointsKnown+` ORDER BY webhook_id LIMIT 1)
 		    UNION ALL
 		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
 		      FROM waiting w WHERE w.id IS NOT NULL
@@ -429,7 +419,7 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 		UPDATE delivery.queue q SET lease = $1
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
-		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, q.retried, q.lane,
+		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.attempts, q.retried, q.lane,
 		          e.url, e.rate_limit, e.header_names, e.deleted OR e.disabled, q.generation`,
 		s.id, total, ids, free, other)
 	if err != nil {
@@ -437,7 +427,7 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 	}
 	claimed, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
 		c.claimed = asked
-		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.retried, &c.lane,
+		err = r.Scan(&c.id, &c.webhookID, &c.EventID, &c.Type, &c.Stream, &c.Revision, &c.Position, &c.attempts, &c.retried, &c.lane,
 			&c.url, &c.rateLimit, &c.headerNames, &c.dead, &c.generation)
 		return c, err
 	})
@@ -456,7 +446,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	if r.dead {
 		return result{row: r, state: cancelled}
 	}
-	body, err := c.body(ctx, r)
+	body, err := c.bodies.Body(ctx, c.store, r.Source)
 	if err == nil {
 		err = r.signing.Err
 	}
@@ -466,8 +456,8 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	if err != nil || ctx.Err() != nil {
 		return c.notPrepared(ctx, r, err)
 	}
-	sending, traceParent, traced := c.watcher.begin(ctx, r, body.trace)
-	outcome := send(sending, c.client, r, body.body, traceParent, time.Now)
+	sending, traceParent, traced := c.watcher.begin(ctx, r, body.TraceParent)
+	outcome := send(sending, c.client, r, body.JSON, traceParent, time.Now)
 	traced(outcome.status, outcome.err)
 	if ctx.Err() != nil && !outcome.success() { // aborted, which does not count as a failure
 		return result{row: r, state: queued, outcome: outcome}
@@ -486,7 +476,7 @@ func (c *Courier) refresh(ctx context.Context, r *row) error {
 	if time.Since(r.claimed) < maxClaimAge {
 		return nil
 	}
-	err := c.pool.QueryRow(ctx, `SELECT url, header_names, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+endpointsKnown, r.webhookID).
+	err := c.pool.QueryRow(ctx, `SELECT url, header_names, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+delivery.EndpointsKnown, r.webhookID).
 		Scan(&r.url, &r.headerNames, &r.dead)
 	if err != nil {
 		return fmt.Errorf("read an endpoint: %w", err)
@@ -546,13 +536,13 @@ func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 		}
 	}
 	switch {
-	case errors.Is(err, errForgotten):
+	case errors.Is(err, delivery.ErrForgotten):
 		return result{row: r, state: cancelled, forgotten: true}
 	case errors.Is(err, errSecretLost), errors.Is(err, errHeadersLost):
 		return c.scheduleRetry(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: err}})
-	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read the event from this log
+	case errors.Is(err, delivery.ErrNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read the event from this log
 		c.log.Error("event of a delivery is not on the log", slog.String("deliveryId", r.id))
-		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
+		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: delivery.ErrNotOnLog}}
 	case ctx.Err() != nil: // the courier is stopping
 		return result{row: r, state: queued}
 	case errors.Is(err, errURLChanging):
@@ -570,18 +560,22 @@ func (c *Courier) conclude(ctx context.Context, done result) result {
 		done.state = delivered
 		return done
 	}
-	if done.outcome.status == http.StatusGone && !c.disableEndpoint(ctx, EndpointFailure{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
+	if done.outcome.status == http.StatusGone && !c.disableEndpoint(ctx, command.DisableWebhookEndpoint{
+		WebhookID: r.webhookID, URL: r.url, Reason: webhook.Gone, SeenFrom: done.outcome.at,
+	}) {
 		done.state, done.wait = queued, c.schedule[0] // the retry will get the same response
 		return done
 	}
 	return c.scheduleRetry(done)
 }
 
-// scheduleRetry schedules the retry of a failed attempt. Without a retry left, the delivery has failed.
+// scheduleRetry schedules the retry of a failed attempt. Without a retry left, or when the endpoint is gone, the delivery has failed.
 func (c *Courier) scheduleRetry(done result) result {
-	wait, again := next(c.schedule, done.attempts+1, done.outcome, time.Now(), rand.Float64())
-	if done.state, done.wait = failed, wait; again {
-		done.state = queued
+	o := done.outcome
+	failure := outbound.Failure{Status: o.status, RetryAfter: o.retryAfter, TimedOut: o.timedOut}
+	wait, again := outbound.Next(c.schedule, done.attempts+1, failure, time.Now(), rand.Float64())
+	if done.state = failed; again && o.status != http.StatusGone {
+		done.state, done.wait = queued, wait
 	}
 	return done
 }
@@ -595,14 +589,6 @@ func (c *Courier) sameLog(ctx context.Context) bool {
 	var same bool
 	err = c.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`, schema.FanOut, epoch).Scan(&same)
 	return err == nil && same
-}
-
-// body returns the body of a delivery.
-func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
-	if known, ok := c.bodies.get(r); ok {
-		return known, nil
-	}
-	return render(ctx, c.store, c.bodies.folds, r)
 }
 
 // Backlog counts the queued deliveries of all processes.
@@ -670,7 +656,7 @@ func (w Watcher) begin(ctx context.Context, r row, trace string) (_ context.Cont
 	if w.Begin == nil {
 		return ctx, "", func(int, error) {}
 	}
-	return w.Begin(ctx, Attempt{r.kind, r.webhookID, r.id, r.attempts + 1, trace})
+	return w.Begin(ctx, Attempt{r.Type, r.webhookID, r.id, r.attempts + 1, trace})
 }
 
 func (w Watcher) attempted(o outcome) {

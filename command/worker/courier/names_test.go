@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"context"
@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 )
 
 // names is a name server whose answers can change.
@@ -83,13 +84,13 @@ func TestGuard_NameResolvedAtDial(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []netip.Addr{netip.MustParseAddr("8.8.8.8")}, seen, "a public host, when the endpoint is registered")
 
-	w := begun(t)
+	w := deliverytest.New(t)
 	id := target(t, w, "https://hooks.example.com/")
 	before := server.change("127.0.0.1")
-	send(t, w, func(o *delivery.CourierOptions) {
+	send(t, w, func(o *courier.Options) {
 		o.AllowPrivateTargets, o.Resolver, o.Schedule = false, resolver, []time.Duration{time.Millisecond}
 	})
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	rows, err := w.Pool.Query(t.Context(), `SELECT error FROM delivery.attempt`)
 	require.NoError(t, err)

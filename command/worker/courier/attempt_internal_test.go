@@ -1,4 +1,4 @@
-package delivery
+package courier
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/secret"
 )
@@ -28,15 +29,15 @@ func TestAttempt_RefreshesOldClaim(t *testing.T) {
 	require.NoError(t, err)
 	secrets := secret.NewEndpoints(w.Pool, box)
 	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
-	bodies := NewBodies()
-	bodies.recent.Add(eventKey{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
-	courier := NewCourier(CourierOptions{
-		Pool: w.Pool, Store: w.Store, Secrets: secrets, Bodies: bodies, Log: slog.New(slog.DiscardHandler), AllowPrivateTargets: true,
+	lead := event.LeadStream(w.NewID())
+	w.Append(t, "acme", lead, event.LeadCreated{ContactUID: "c", Source: "website"})
+	courier := New(Options{
+		Pool: w.Pool, Store: w.Store, Secrets: secrets, Log: slog.New(slog.DiscardHandler), AllowPrivateTargets: true,
 	})
 	set := func(statement string) {
 		pgtest.Exec(t, w.Pool, statement)
 	}
-	waiting := row{id: "d", webhookID: "w", stream: "lead-1", renderer: rendererVersion, url: receiver.URL + "/old", claimed: time.Now().Add(-maxClaimAge)}
+	waiting := row{id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Type: "lead.created"}, url: receiver.URL + "/old", claimed: time.Now().Add(-maxClaimAge)}
 	set(`
 		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
 		VALUES ('another', 'acme', '` + receiver.URL + `/another', '{*}', false, false), ('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false);
@@ -65,9 +66,9 @@ func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return 
 func TestAttempt_SuccessAtShutdown(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	bodies := NewBodies()
-	bodies.recent.Add(eventKey{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Bodies: bodies, Log: slog.New(slog.DiscardHandler)})
+	lead := event.LeadStream(w.NewID())
+	w.Append(t, "acme", lead, event.LeadCreated{ContactUID: "c", Source: "website"})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	for status, want := range map[int]string{http.StatusOK: delivered, http.StatusInternalServerError: queued} {
 		ctx, end := context.WithCancel(t.Context())
 		courier.client.Transport = roundTrips(func(*http.Request) (*http.Response, error) {
@@ -75,7 +76,7 @@ func TestAttempt_SuccessAtShutdown(t *testing.T) {
 			return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}, nil
 		})
 		done := courier.attempt(ctx, row{
-			id: "d", webhookID: "w", stream: "lead-1", url: "https://example.com/", claimed: time.Now(),
+			id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Type: "lead.created"}, url: "https://example.com/", claimed: time.Now(),
 			signing: secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}},
 		})
 		require.Equal(t, want, done.state)
@@ -101,10 +102,10 @@ func TestAttempt_NotPreparedIsNotCounted(t *testing.T) {
 		"the lead is erased, which the fan-out has not read yet": {secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}}, erased, result{state: cancelled, forgotten: true}},
 		"the key of its endpoint's secret is missing":            {secret.Signing{Err: sealbox.ErrUnknownKey}, arrived, result{state: queued, wait: time.Hour}},
 	} {
-		courier := NewCourier(CourierOptions{
+		courier := New(Options{
 			Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Hour},
 		})
-		c.want.row = row{id: "d", webhookID: "w", kind: "lead.created", stream: c.stream, renderer: rendererVersion, claimed: time.Now(), signing: c.signing}
+		c.want.row = row{id: "d", webhookID: "w", Source: delivery.Source{Stream: c.stream, Type: "lead.created"}, claimed: time.Now(), signing: c.signing}
 		require.Equal(t, c.want, courier.attempt(t.Context(), c.want.row), name)
 	}
 }

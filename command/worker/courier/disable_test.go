@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"context"
@@ -10,22 +10,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
 // reportedFailures collects what a courier reports, and disables the first endpoint like the command.
 type reportedFailures struct {
 	mu   sync.Mutex
-	all  []delivery.EndpointFailure
+	all  []command.DisableWebhookEndpoint
 	errs []error // returned first
 }
 
-func (v *reportedFailures) option(t *testing.T, w *projectiontest.World) func(*delivery.CourierOptions) {
-	return func(o *delivery.CourierOptions) {
-		o.Disable = func(_ context.Context, failure delivery.EndpointFailure) error {
+func (v *reportedFailures) option(t *testing.T, w *projectiontest.World) func(*courier.Options) {
+	return func(o *courier.Options) {
+		o.Disable = func(_ context.Context, failure command.DisableWebhookEndpoint) error {
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			if len(v.errs) > 0 {
@@ -41,20 +43,20 @@ func (v *reportedFailures) option(t *testing.T, w *projectiontest.World) func(*d
 	}
 }
 
-func (v *reportedFailures) list() []delivery.EndpointFailure {
+func (v *reportedFailures) list() []command.DisableWebhookEndpoint {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return append([]delivery.EndpointFailure(nil), v.all...)
+	return append([]command.DisableWebhookEndpoint(nil), v.all...)
 }
 
 func TestDisable_Gone(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusGone) })
 	id := target(t, w, r.URL)
 	v := &reportedFailures{errs: []error{errors.New("the log is out of reach")}}
 	send(t, w, v.option(t, w))
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	require.Len(t, r.ids(), 1)
 	require.Len(t, r.got(), 2, "asked again, because it could not be disabled the first time")
@@ -62,23 +64,23 @@ func TestDisable_Gone(t *testing.T) {
 	require.Equal(t, "gone", v.list()[0].Reason)
 	require.Equal(t, r.URL, v.list()[0].URL)
 
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ben"))
-	spread(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ben"))
+	deliverytest.CatchUp(t, w)
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1), "nothing is queued for it")
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookEnabled{})
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Cid"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Cid"))
 	require.Equal(t, map[string]int{"failed": 2}, states(t, w, id, 2), "until it is enabled again")
 }
 
 func TestDisable_CancelsQueued(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	disabled, enabled := target(t, w, r.URL), target(t, w, r.URL)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	w.Append(t, "acme", event.WebhookStream(disabled), event.WebhookDisabled{Reason: "owner"})
 	w.Append(t, "acme", event.WebhookStream(enabled), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	send(t, w)
 	require.Equal(t, map[string]int{"cancelled": 1}, states(t, w, disabled, 1))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, enabled, 1), "off and on again before anything was sent")
@@ -93,14 +95,14 @@ func failingSince(t *testing.T, w *projectiontest.World, id, ago string) {
 
 func TestDisable_AfterFiveDays(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
 	fresh, young, old := target(t, w, r.URL), target(t, w, r.URL), target(t, w, r.URL)
 	failingSince(t, w, young, "4 days 23 hours")
 	failingSince(t, w, old, "5 days 1 second")
 	v := &reportedFailures{}
 	send(t, w, v.option(t, w))
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, fresh, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, young, 1))
 	require.Eventually(t, func() bool { return len(v.list()) > 0 }, projectiontest.Soon, time.Millisecond)
@@ -115,7 +117,7 @@ func TestDisable_AfterFiveDays(t *testing.T) {
 
 func TestHealth_Reset(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	broken := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
 	well := receive(t, good)
 	succeeds, enabled, moved := target(t, w, well.URL), target(t, w, broken.URL), target(t, w, "http://127.0.0.1:1/")
@@ -124,8 +126,8 @@ func TestHealth_Reset(t *testing.T) {
 	}
 	w.Append(t, "acme", event.WebhookStream(enabled), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{})
 	w.Append(t, "acme", event.WebhookStream(moved), event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: broken.URL, Events: []string{"*"}}, Changed: []string{"url"}})
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
-	spread(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
+	deliverytest.CatchUp(t, w)
 	v := &reportedFailures{}
 	send(t, w, v.option(t, w))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, succeeds, 1))
@@ -141,7 +143,7 @@ func TestHealth_Reset(t *testing.T) {
 // The failure would be older than the URL, so that an endpoint with a failing new URL would never be disabled.
 func TestHealth_EarlierURL(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	begun, hold := make(chan struct{}), make(chan struct{})
 	answer := sync.OnceFunc(func() { close(hold) })
 	r := receive(t, func(_ int, w http.ResponseWriter) {
@@ -151,8 +153,8 @@ func TestHealth_EarlierURL(t *testing.T) {
 	})
 	t.Cleanup(answer) // otherwise a failed test would wait for the hanging request
 	id := target(t, w, r.URL)
-	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	spreading := send(t, w, func(o *courier.Options) { o.Schedule = []time.Duration{time.Hour} })
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	<-begun
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "http://127.0.0.1:1/", Events: []string{"*"}}, Changed: []string{"url"}})
 	projectiontest.Await(t, spreading)

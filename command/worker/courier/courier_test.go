@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"bytes"
@@ -20,11 +20,12 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/query"
@@ -92,18 +93,18 @@ func (r *receiver) ids() map[string]int {
 }
 
 // send runs the fan-out, which it returns, and a courier until the test ends.
-func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.CourierOptions)) *projection.Runner {
+func send(t *testing.T, w *projectiontest.World, change ...func(*courier.Options)) *projection.Runner {
 	t.Helper()
-	spreading := fanOut(t, w)
+	spreading := deliverytest.FanOut(t, w, nil)
 	projectiontest.Run(t, spreading)
-	o := delivery.CourierOptions{
+	o := courier.Options{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
 		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: projectiontest.Soon,
 	}
 	for _, c := range change {
 		c(&o)
 	}
-	courier := delivery.NewCourier(o)
+	courier := courier.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { courier.Run(ctx) })
@@ -113,7 +114,7 @@ func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.Courie
 
 func target(t *testing.T, w *projectiontest.World, url string) (id string) {
 	t.Helper()
-	id = register(t, w, "acme", url, "*")
+	id = deliverytest.Register(t, w, "acme", url, "*")
 	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	return id
 }
@@ -139,12 +140,12 @@ func states(t *testing.T, w *projectiontest.World, webhookID string, rows int) m
 
 func TestCourier_StandardWebhooksSignature(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	send(t, w)
 	lead := w.NewID()
-	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}},
+	w.Append(t, "acme", event.LeadStream(lead), deliverytest.NewLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}},
 		event.LeadUpdated{LeadFields: event.LeadFields{Name: "Anna Lee"}}, event.LeadReleased{Field: "phone", Phone: "+919876500001", Name: "Anna Roy"})
 	require.Equal(t, map[string]int{"delivered": 4}, states(t, w, id, 4))
 
@@ -176,9 +177,9 @@ func TestCourier_StandardWebhooksSignature(t *testing.T) {
 // The source entry and the touch equal those that the API returns.
 func TestBody_SourceEntryAndTouch(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
-	id := register(t, w, "acme", r.URL, "lead.merged")
+	id := deliverytest.Register(t, w, "acme", r.URL, "lead.merged")
 	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	send(t, w)
 	lead := w.NewID()
@@ -190,7 +191,7 @@ func TestBody_SourceEntryAndTouch(t *testing.T) {
 		},
 		Campaign: event.Campaign{UTMMedium: "cpc"}, KeptArrival: event.KeptArrival{IntakeID: w.NewID(), ReceivedAt: projectiontest.Start},
 	}
-	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), merged)
+	w.Append(t, "acme", event.LeadStream(lead), deliverytest.NewLead("Ann"), merged)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	w.Project(t)
 	list, err := query.New(w.Pool, w.Store).LeadSources(t.Context(), "acme", lead, query.Page{Limit: 10})
@@ -217,14 +218,14 @@ func TestBody_SourceEntryAndTouch(t *testing.T) {
 
 func TestBody_Join(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
-	id := register(t, w, "acme", r.URL, "lead.updated")
+	id := deliverytest.Register(t, w, "acme", r.URL, "lead.updated")
 	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	send(t, w)
 	into, from := w.NewID(), w.NewID()
-	w.Append(t, "acme", event.LeadStream(into), newLead("Ann"))
-	w.Append(t, "acme", event.LeadStream(from), newLead("Anna"), event.LeadJoinedInto{Into: into})
+	w.Append(t, "acme", event.LeadStream(into), deliverytest.NewLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(from), deliverytest.NewLead("Anna"), event.LeadJoinedInto{Into: into})
 	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{From: from, Was: event.LeadSnapshot{LeadFields: event.LeadFields{OpportunityID: "o", OpportunityValue: "7"}}})
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	var body struct {
@@ -244,7 +245,7 @@ func TestBody_Join(t *testing.T) {
 
 func TestCourier_SignsWithRotatedSecret(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	send(t, w)
@@ -254,7 +255,7 @@ func TestCourier_SignsWithRotatedSecret(t *testing.T) {
 		kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, next, time.Now().Add(time.Hour), 1)
 		require.NoError(t, err)
 		require.True(t, kept)
-		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+		w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 		require.Equal(t, map[string]int{"delivered": n + 1}, states(t, w, id, n+1))
 		for _, signing := range []string{previous, next} {
 			verifier, err := standardwebhooks.NewWebhook(signing)

@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"log/slog"
@@ -7,31 +7,32 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 )
 
 func TestBacklog(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	first, second := target(t, w, "https://a.example"), target(t, w, "https://b.example")
 	for range 3 {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+		w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	}
-	spread(t, w)
-	due := func(change string) delivery.Backlog {
+	deliverytest.CatchUp(t, w)
+	due := func(change string) courier.Backlog {
 		pgtest.Exec(t, w.Pool, change)
-		courier := delivery.NewCourier(delivery.CourierOptions{Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler)})
+		courier := courier.New(courier.Options{Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler)})
 		b, err := courier.Backlog(t.Context())
 		require.NoError(t, err)
 		return b
 	}
-	require.Equal(t, delivery.Backlog{Queued: 6}, due(`UPDATE delivery.queue SET due_at = now() + interval '1 hour'`))
+	require.Equal(t, courier.Backlog{Queued: 6}, due(`UPDATE delivery.queue SET due_at = now() + interval '1 hour'`))
 	b := due(`UPDATE delivery.queue SET due_at = now() - interval '1 day' * position WHERE webhook_id = '` + second + `'`)
 	require.EqualValues(t, 6, b.Queued)
 	require.Greater(t, b.OldestDue, 4*24*time.Hour)
-	require.Equal(t, delivery.Backlog{Queued: 3}, due(`
+	require.Equal(t, courier.Backlog{Queued: 3}, due(`
 		UPDATE delivery.queue SET lease = 1;
 		DELETE FROM delivery.queue WHERE webhook_id = '`+first+`'`), "a claimed delivery is not due")
 	b = due(`

@@ -1,4 +1,4 @@
-package delivery
+package courier
 
 import (
 	"maps"
@@ -22,7 +22,7 @@ const (
 	maxUnproven = 512  // at endpoints that are not proven; the rest is reserved for proven ones
 	maxFailing  = 128  // at failing endpoints
 
-	// idleTTL is how long a window without rows is kept for a failing endpoint. It exceeds the longest retry delay of DefaultSchedule and
+	// idleTTL is how long a window without rows is kept for a failing endpoint. It exceeds the longest retry delay of the schedule and
 	// Retry-After. An endpoint that is idle for longer is probably deleted.
 	idleTTL = 30 * time.Hour
 )

@@ -1,4 +1,4 @@
-package delivery
+package courier
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 func TestSession_ReopenKeepsReturnedRows(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	for id, lease := range map[string]int{"back": -1, "held": -1, "another's": -2} {
 		pgtest.Exec(t, w.Pool, `
 			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease)
@@ -58,7 +58,7 @@ func leases(t *testing.T, w *projectiontest.World) map[string]int32 {
 func TestClaim_DueRowsWithoutLease(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	open := func() *session {
 		s, err := courier.open(t.Context())
 		require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestClaim_DueRowsWithoutLease(t *testing.T) {
 func TestClaim_LiveBeforeReplayed(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	s, err := courier.open(t.Context())
 	require.NoError(t, err)
 	defer s.close(t.Context())
@@ -140,7 +140,7 @@ func TestClaim_LiveBeforeReplayed(t *testing.T) {
 func TestClaim_WaitsForFanOut(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	s, err := courier.open(t.Context())
 	require.NoError(t, err)
 	defer s.close(t.Context())

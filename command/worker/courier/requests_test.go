@@ -1,7 +1,6 @@
-package delivery_test
+package courier_test
 
 import (
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -14,18 +13,18 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
 func TestRequest_Test(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	target(t, w, r.URL)
-	id := register(t, w, "acme", r.URL, "token.deleted")
+	id := deliverytest.Register(t, w, "acme", r.URL, "token.deleted")
 	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, first))
 	send(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookTested{})
@@ -42,7 +41,7 @@ func TestRequest_Test(t *testing.T) {
 
 func TestCourier_OverlappingSecrets(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, second, time.Now().Add(time.Hour), 1)
@@ -68,7 +67,7 @@ func only(t *testing.T, w *projectiontest.World, webhookID string) (id string) {
 
 func TestRetry_FinishedDelivery(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	var well atomic.Bool
 	r := receive(t, func(_ int, w http.ResponseWriter) {
 		if !well.Load() {
@@ -77,7 +76,7 @@ func TestRetry_FinishedDelivery(t *testing.T) {
 	})
 	id := target(t, w, r.URL)
 	send(t, w)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	require.Len(t, r.got(), 3)
 	well.Store(true)
@@ -89,8 +88,8 @@ func TestRetry_FinishedDelivery(t *testing.T) {
 		require.Len(t, r.got(), n)
 	}
 	attempts(4)
-	w.Append(t, "acme", event.WebhookStream(register(t, w, "acme", r.URL, "token.deleted")), retried) // of another endpoint
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ben"))
+	w.Append(t, "acme", event.WebhookStream(deliverytest.Register(t, w, "acme", r.URL, "token.deleted")), retried) // of another endpoint
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ben"))
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
 	attempts(5)
 	w.Append(t, "acme", event.WebhookStream(id), retried) // also for a successful delivery
@@ -101,7 +100,7 @@ func TestRetry_FinishedDelivery(t *testing.T) {
 
 func TestRetry_SeveralDeliveries(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	var well atomic.Bool
 	r := receive(t, func(_ int, w http.ResponseWriter) {
 		if !well.Load() {
@@ -111,7 +110,7 @@ func TestRetry_SeveralDeliveries(t *testing.T) {
 	id := target(t, w, r.URL)
 	send(t, w)
 	for _, name := range []string{"Ann", "Ben", "Cleo"} {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead(name))
+		w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead(name))
 	}
 	require.Equal(t, map[string]int{"failed": 3}, states(t, w, id, 3))
 	well.Store(true)
@@ -126,7 +125,7 @@ func TestRetry_DuringLastAttempt(t *testing.T) {
 	for name, last := range map[string]int{"fails": http.StatusInternalServerError, "succeeds": http.StatusOK} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := begun(t)
+			w := deliverytest.New(t)
 			third, release := make(chan struct{}), make(chan struct{})
 			r := receive(t, func(n int, w http.ResponseWriter) {
 				switch {
@@ -139,7 +138,7 @@ func TestRetry_DuringLastAttempt(t *testing.T) {
 				}
 			})
 			id := target(t, w, r.URL)
-			w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+			w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 			spreading := send(t, w)
 			<-third
 			w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: only(t, w, id)})
@@ -153,15 +152,15 @@ func TestRetry_DuringLastAttempt(t *testing.T) {
 
 func TestRetry_WaitingDelivery(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, func(n int, w http.ResponseWriter) {
 		if n == 1 {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
 	id := target(t, w, r.URL)
-	send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	send(t, w, func(o *courier.Options) { o.Schedule = []time.Duration{time.Hour} })
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Eventually(t, func() bool {
 		var waits bool
 		err := w.Pool.QueryRow(t.Context(), `SELECT attempts = 1 AND lease IS NULL FROM delivery.queue WHERE webhook_id = $1`, id).Scan(&waits)
@@ -169,50 +168,4 @@ func TestRetry_WaitingDelivery(t *testing.T) {
 	}, projectiontest.Soon, time.Millisecond)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: only(t, w, id)})
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
-}
-
-func TestRequest_OncePerLog(t *testing.T) {
-	t.Parallel()
-	w := begun(t)
-	id := register(t, w, "acme", "https://a.example", "*")
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
-	spread(t, w)
-	w.Append(t, "acme", event.WebhookStream(id),
-		event.WebhookRetried{DeliveryID: only(t, w, id)}, event.WebhookTested{}, replayAll())
-	spread(t, w)
-	require.EqualValues(t, 2, sent(t, w), "the lead and the test")
-	replay(t, w)
-	require.EqualValues(t, 1, sent(t, w), "the lead again")
-	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
-	spread(t, w)
-	replay(t, w)
-	require.Zero(t, sent(t, w))
-}
-
-func replayAll() event.WebhookReplayed {
-	return event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 1}
-}
-
-func replayer(w *projectiontest.World) delivery.Replayer {
-	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Filters: delivery.NewFilters(w.Store, nil)}
-}
-
-// sent marks all queued deliveries as sent, and returns their number.
-func sent(t *testing.T, w *projectiontest.World) (n int64) {
-	t.Helper()
-	done, err := w.Pool.Exec(t.Context(), `WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered' WHERE state = 'queued'`)
-	require.NoError(t, err)
-	return done.RowsAffected()
-}
-
-// replay runs the requested replays.
-func replay(t *testing.T, w *projectiontest.World) {
-	t.Helper()
-	for {
-		worked, err := replayer(w).Turn(t.Context())
-		require.NoError(t, err)
-		if !worked {
-			return
-		}
-	}
 }

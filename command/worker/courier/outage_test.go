@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -32,7 +32,7 @@ func TestCourier_LogsOutageOnce(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	var log lines
-	courier := delivery.NewCourier(delivery.CourierOptions{Pool: pool, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	courier := courier.New(courier.Options{Pool: pool, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { courier.Run(ctx) })

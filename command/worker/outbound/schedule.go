@@ -1,4 +1,4 @@
-package delivery
+package outbound
 
 import (
 	"net/http"
@@ -20,14 +20,6 @@ const (
 	overloadFloor     = time.Minute // minimum delay of a retry at an overloaded endpoint
 	jitter            = 0.2
 )
-
-// next returns the delay after a failed attempt, like Next. It returns false for an endpoint that is gone.
-func next(schedule []time.Duration, number int, o outcome, now time.Time, random float64) (wait time.Duration, ok bool) {
-	if o.status == http.StatusGone {
-		return 0, false
-	}
-	return Next(schedule, number, Failure{Status: o.status, RetryAfter: o.retryAfter, TimedOut: o.timedOut}, now, random)
-}
 
 // Failure describes a failed attempt.
 type Failure struct {

@@ -1,4 +1,4 @@
-package delivery
+package outbound
 
 import (
 	"net/http"
@@ -12,15 +12,15 @@ var judged = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 
 func TestSchedule_Jitter(t *testing.T) {
 	t.Parallel()
-	broken := outcome{status: http.StatusInternalServerError}
+	broken := Failure{Status: http.StatusInternalServerError}
 	for i, planned := range DefaultSchedule() {
 		for random, want := range map[float64]time.Duration{0: planned * 8 / 10, 0.5: planned, 1: planned * 12 / 10} {
-			wait, ok := next(DefaultSchedule(), i+1, broken, judged, random)
+			wait, ok := Next(DefaultSchedule(), i+1, broken, judged, random)
 			require.True(t, ok)
 			require.InDelta(t, want, wait, float64(time.Microsecond), "attempt %d, random %v", i+1, random)
 		}
 	}
-	_, ok := next(DefaultSchedule(), len(DefaultSchedule())+1, broken, judged, 0.5)
+	_, ok := Next(DefaultSchedule(), len(DefaultSchedule())+1, broken, judged, 0.5)
 	require.False(t, ok, "after the last there is none")
 }
 
@@ -28,27 +28,27 @@ func TestSchedule_Overload(t *testing.T) {
 	t.Parallel()
 	schedule := []time.Duration{5 * time.Second, time.Hour}
 	for name, c := range map[string]struct {
-		outcome outcome
+		failure Failure
 		floor   bool
 	}{
-		"429":                       {outcome{status: 429}, true},
-		"502":                       {outcome{status: 502}, true},
-		"504":                       {outcome{status: 504}, true},
-		"timeout":                   {outcome{timedOut: true}, true},
-		"500":                       {outcome{status: 500}, false},
-		"503":                       {outcome{status: 503}, false},
-		"404":                       {outcome{status: 404}, false},
-		"a redirect":                {outcome{status: 302}, false},
-		"no answer, and no timeout": {outcome{}, false},
+		"429":                       {Failure{Status: 429}, true},
+		"502":                       {Failure{Status: 502}, true},
+		"504":                       {Failure{Status: 504}, true},
+		"timeout":                   {Failure{TimedOut: true}, true},
+		"500":                       {Failure{Status: 500}, false},
+		"503":                       {Failure{Status: 503}, false},
+		"404":                       {Failure{Status: 404}, false},
+		"a redirect":                {Failure{Status: 302}, false},
+		"no answer, and no timeout": {Failure{}, false},
 	} {
-		wait, ok := next(schedule, 1, c.outcome, judged, 0.5)
+		wait, ok := Next(schedule, 1, c.failure, judged, 0.5)
 		require.True(t, ok, name)
 		if c.floor {
 			require.Equal(t, time.Minute, wait, name)
 		} else {
 			require.Equal(t, 5*time.Second, wait, name)
 		}
-		wait, _ = next(schedule, 2, c.outcome, judged, 0.5)
+		wait, _ = Next(schedule, 2, c.failure, judged, 0.5)
 		require.Equal(t, time.Hour, wait, "%s: a floor, not a ceiling", name)
 	}
 }
@@ -75,19 +75,13 @@ func TestSchedule_RetryAfter(t *testing.T) {
 		"Tue, 03 Mar 2026 09:00:00 GMT":  24 * time.Hour,
 	} {
 		for _, status := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError} {
-			wait, ok := next(schedule, 1, outcome{status: status, retryAfter: header}, judged, 0.5)
+			wait, ok := Next(schedule, 1, Failure{Status: status, RetryAfter: header}, judged, 0.5)
 			require.True(t, ok)
 			require.Equal(t, want, wait, "%q", header)
 		}
 	}
-	wait, _ := next(schedule, 1, outcome{status: http.StatusTooManyRequests, retryAfter: "5"}, judged, 0.5)
+	wait, _ := Next(schedule, 1, Failure{Status: http.StatusTooManyRequests, RetryAfter: "5"}, judged, 0.5)
 	require.Equal(t, time.Minute, wait, "nor is it below the floor")
-}
-
-func TestSchedule_Gone(t *testing.T) {
-	t.Parallel()
-	_, ok := next(DefaultSchedule(), 1, outcome{status: http.StatusGone, retryAfter: "60"}, judged, 0.5)
-	require.False(t, ok)
 }
 
 func FuzzRetryAfter(f *testing.F) {
@@ -96,7 +90,7 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, header string) {
-		wait, again := next(DefaultSchedule(), 1, outcome{status: http.StatusServiceUnavailable, retryAfter: header}, now, 0.5)
+		wait, again := Next(DefaultSchedule(), 1, Failure{Status: http.StatusServiceUnavailable, RetryAfter: header}, now, 0.5)
 		require.True(t, again)
 		require.GreaterOrEqual(t, wait, 5*time.Second)
 		require.LessOrEqual(t, wait, 24*time.Hour)

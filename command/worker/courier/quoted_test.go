@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -49,11 +50,11 @@ func echo(t *testing.T) (url string) {
 // A malformed response is quoted in the error, which once survived an erasure.
 func TestErasure_EmptiesQuotedErrors(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	id := target(t, w, echo(t))
 	spreading := send(t, w)
 	lead := event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, newLead("Ann"))
+	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	quoting := func() int {
 		return pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%Ann%'`)

@@ -1,4 +1,4 @@
-package delivery
+package courier
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func taken(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) 
 func TestResults_RejectedByDatabase(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	var batch []result
 	for i, r := range taken(t, w, 1, 5) {
 		done := succeeded(r)
@@ -60,7 +60,7 @@ func TestResults_RejectedByDatabase(t *testing.T) {
 func TestResults_SavedTwice(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	bad := result{row: taken(t, w, 3, 1)[0], state: queued, attempted: true, wait: time.Hour,
 		outcome: outcome{at: time.Now(), status: 500}}
 	for range 2 {
@@ -74,7 +74,7 @@ func TestResults_SavedTwice(t *testing.T) {
 func TestResults_RetriedSinceClaim(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	rows := taken(t, w, 3, 3)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET retried = 9, due_at = now() - interval '1 minute'`)
 	for range 2 { // the response to a commit may be lost
@@ -95,7 +95,7 @@ func TestResults_RetriedSinceClaim(t *testing.T) {
 func TestResults_LateResponseIsDropped(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	rows := taken(t, w, 0, 3)
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE delivery_id = $1`, rows[0].id)
 	var results []result
@@ -119,7 +119,7 @@ func TestResults_LateResponseIsDropped(t *testing.T) {
 func TestResults_WatcherSeesFinished(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	rows := taken(t, w, 0, 3)
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
@@ -134,7 +134,7 @@ func TestResults_WatcherSeesFinished(t *testing.T) {
 func TestHealth_FailingSince(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	day := ulid.Now() // of all deliveries
 	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, ulid.Time(day).UTC())
 	for name, c := range map[string]struct {

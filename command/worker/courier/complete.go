@@ -1,4 +1,4 @@
-package delivery
+package courier
 
 import (
 	"context"
@@ -11,8 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/delivery"
 )
 
 // States of a delivery.
@@ -94,13 +96,13 @@ func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *s
 // save saves results in one round trip and one transaction. It can be repeated if its outcome is unknown. A success counts even if another
 // courier has claimed the row since; a failure does not change a finished delivery. A result is set to queued if the owner requested a
 // retry during the attempt. It returns the endpoints that have failed for too long.
-func (c *Courier) save(ctx context.Context, results []result) (failing []EndpointFailure, err error) {
+func (c *Courier) save(ctx context.Context, results []result) (failing []command.DisableWebhookEndpoint, err error) {
 	batch := &pgx.Batch{}
 	// Plans are cached, and mostly made while the queue is empty, when a sequential scan looks cheap.
 	batch.Queue(`SELECT set_config('enable_seqscan', 'off', true)`)
 	webhooks, lanes := finishedLanes(results)
 	if len(lanes) > 0 {
-		lockLanes(batch, webhooks)
+		delivery.LockLanes(batch, webhooks)
 	}
 	saveAttempts(batch, results)
 	var retried []string
@@ -110,7 +112,7 @@ func (c *Courier) save(ctx context.Context, results []result) (failing []Endpoin
 		batch.Queue(`SELECT delivery.advance($1, $2)`, webhooks, lanes)
 	}
 	clearResponses(batch, results)
-	saveHealth(batch, results, func(f EndpointFailure) { failing = append(failing, f) })
+	saveHealth(batch, results, func(f command.DisableWebhookEndpoint) { failing = append(failing, f) })
 	if err := c.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return failing, err
 	}
@@ -261,15 +263,8 @@ func clearResponses(batch *pgx.Batch, results []result) {
 // the endpoint.
 const disableAfter = 5 * 24 * time.Hour
 
-// EndpointFailure is why an endpoint is to be disabled: failures at its URL since a time.
-type EndpointFailure struct {
-	WebhookID, URL string
-	Reason         string // webhook.Gone or webhook.Failing
-	SeenFrom       time.Time
-}
-
 // disableEndpoint disables an endpoint, and reports whether that succeeded.
-func (c *Courier) disableEndpoint(ctx context.Context, f EndpointFailure) bool {
+func (c *Courier) disableEndpoint(ctx context.Context, f command.DisableWebhookEndpoint) bool {
 	if c.disable == nil {
 		return true
 	}
@@ -283,7 +278,7 @@ func (c *Courier) disableEndpoint(ctx context.Context, f EndpointFailure) bool {
 }
 
 // disableAll disables endpoints in the background. If that fails, the endpoint's next failed attempt repeats it.
-func (c *Courier) disableAll(ctx context.Context, running *sync.WaitGroup, failing []EndpointFailure) {
+func (c *Courier) disableAll(ctx context.Context, running *sync.WaitGroup, failing []command.DisableWebhookEndpoint) {
 	for _, f := range failing {
 		running.Go(func() { c.disableEndpoint(ctx, f) })
 	}
@@ -291,7 +286,7 @@ func (c *Courier) disableAll(ctx context.Context, running *sync.WaitGroup, faili
 
 // saveHealth records the last success and the last failure of each endpoint, and reports those that have failed for too long. It
 // updates rows in the order of their ids, so that couriers do not deadlock.
-func saveHealth(batch *pgx.Batch, results []result, report func(EndpointFailure)) {
+func saveHealth(batch *pgx.Batch, results []result, report func(command.DisableWebhookEndpoint)) {
 	var ids, urls []string
 	var good, bad []*time.Time
 	for _, r := range results {
@@ -332,7 +327,7 @@ func saveHealth(batch *pgx.Batch, results []result, report func(EndpointFailure)
 		SELECT id, url, failing_since FROM saved JOIN seen ON id = webhook_id
 		 WHERE bad IS NOT NULL AND last_failure_at - failing_since >= $5::bigint * interval '1 microsecond'`,
 		ids, urls, good, bad, disableAfter.Microseconds()).Query(func(rows pgx.Rows) error {
-		f := EndpointFailure{Reason: webhook.Failing}
+		f := command.DisableWebhookEndpoint{Reason: webhook.Failing}
 		_, err := pgx.ForEachRow(rows, []any{&f.WebhookID, &f.URL, &f.SeenFrom}, func() error {
 			report(f)
 			return nil

@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"bytes"
@@ -12,15 +12,16 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/npmtest"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 )
 
 func TestCourier_JavaScriptVerifies(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	send(t, w)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Zoë Łukasz 李"}})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Zoë Łukasz 李"}})
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
 
 	type delivery struct {

@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"context"
@@ -16,10 +16,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/query"
 )
@@ -112,14 +114,14 @@ func TestOrdering_LaneByLane(t *testing.T) {
 	for _, ordering := range []string{"lead", "endpoint"} {
 		t.Run(ordering, func(t *testing.T) {
 			t.Parallel()
-			w := begun(t)
+			w := deliverytest.New(t)
 			r := receiveInOrder(t, ordering, 3)
 			id := inOrder(t, w, r.URL, ordering)
 			send(t, w)
 			send(t, w)
 			leads := []string{event.LeadStream(w.NewID()), event.LeadStream(w.NewID()), event.LeadStream(w.NewID())}
 			for _, lead := range leads {
-				w.Append(t, "acme", lead, newLead("Ann"))
+				w.Append(t, "acme", lead, deliverytest.NewLead("Ann"))
 			}
 			for n := range 20 {
 				w.Append(t, "acme", leads[n%len(leads)], event.LeadUpdated{LeadFields: event.LeadFields{Name: fmt.Sprint("Ann ", n)}},
@@ -140,17 +142,17 @@ func TestOrdering_LaneByLane(t *testing.T) {
 // Deliveries of a replay queue behind the waiting deliveries.
 func TestOrdering_Replay(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	id := inOrder(t, w, "https://example.com", "lead")
 	lead := event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, newLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
+	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1})
-	spread(t, w)
+	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE type = 'lead.created'`) // as if it was sent
 	pgtest.Exec(t, w.Pool, `SELECT delivery.advance(ARRAY[$1], ARRAY[$2])`, id, lead)
 	for moved := true; moved; {
 		var err error
-		moved, err = replayer(w).Turn(t.Context())
+		moved, err = delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)}.Turn(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lead.released 0 true", "lead.created 1 false"}, pgtest.Rows[string](t, w.Pool,
@@ -161,7 +163,7 @@ func TestOrdering_Replay(t *testing.T) {
 func endedCourier(t *testing.T, w *projectiontest.World) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	delivery.NewCourier(delivery.CourierOptions{
+	courier.New(courier.Options{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
 		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond},
 	}).Run(ctx)
@@ -180,13 +182,13 @@ func stateOf(t *testing.T, w *projectiontest.World, stream, kind, state string) 
 
 func TestOrdering_GivesWay(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	bad := event.LeadStream(w.NewID())
 	r := receive(t, func(n int, w http.ResponseWriter) {})
 	r.Config.Handler = failingFor(r.Config.Handler, bad)
 	id := inOrder(t, w, r.URL, "lead")
 	spreading := send(t, w)
-	w.Append(t, "acme", bad, newLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
+	w.Append(t, "acme", bad, deliverytest.NewLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
 	w.Project(t)
 	failed := stateOf(t, w, bad, "lead.created", "failed")
 	stateOf(t, w, bad, "lead.released", "failed")
@@ -198,7 +200,7 @@ func TestOrdering_GivesWay(t *testing.T) {
 	// A manual retry is outside of the ordering: nothing waits for it.
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: failed})
 	good := event.LeadStream(w.NewID())
-	w.Append(t, "acme", good, newLead("Bea"))
+	w.Append(t, "acme", good, deliverytest.NewLead("Bea"))
 	projectiontest.Await(t, spreading)
 	stateOf(t, w, good, "lead.created", "delivered")
 	require.Len(t, laneRows(t, w), 0)
@@ -228,12 +230,12 @@ func laneRows(t *testing.T, w *projectiontest.World) (rows []string) {
 
 func TestOrdering_Changed(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	stuck, other, late := event.LeadStream(w.NewID()), event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
 	r := receive(t, good)
 	r.Config.Handler = failingFor(r.Config.Handler, stuck)
 	id := inOrder(t, w, r.URL, "lead")
-	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
+	spreading := send(t, w, func(o *courier.Options) { o.Schedule = []time.Duration{time.Hour} })
 	attempts := func(kind string, n int) {
 		t.Helper()
 		require.Eventually(t, func() bool {
@@ -249,8 +251,8 @@ func TestOrdering_Changed(t *testing.T) {
 		})
 		projectiontest.Await(t, spreading)
 	}
-	w.Append(t, "acme", stuck, newLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
-	w.Append(t, "acme", other, newLead("Bea"))
+	w.Append(t, "acme", stuck, deliverytest.NewLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
+	w.Append(t, "acme", other, deliverytest.NewLead("Bea"))
 	stateOf(t, w, other, "lead.created", "delivered") // another lead's delivery does not wait
 	attempts("lead.created", 1)
 	require.Equal(t, []string{"lead.created", "lead.released"}, laneRows(t, w))
@@ -260,7 +262,7 @@ func TestOrdering_Changed(t *testing.T) {
 	require.Empty(t, laneRows(t, w))
 
 	change("endpoint")
-	w.Append(t, "acme", late, newLead("Cleo"))
+	w.Append(t, "acme", late, deliverytest.NewLead("Cleo"))
 	projectiontest.Await(t, spreading)
 	require.Equal(t, []string{"lead.created", "lead.released", "lead.created"}, laneRows(t, w))
 	w.Append(t, "acme", stuck, event.LeadErased{}) // an erased lead blocks no delivery
@@ -277,7 +279,7 @@ func TestOrdering_Changed(t *testing.T) {
 // A delivery in flight left its lane when its endpoint was disabled and enabled, and was sent again after later ones.
 func TestOrdering_DisabledDuringAttempt(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	begun, hold := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(hold) })
 	r := receive(t, func(n int, w http.ResponseWriter) {
@@ -289,13 +291,13 @@ func TestOrdering_DisabledDuringAttempt(t *testing.T) {
 	})
 	t.Cleanup(release) // otherwise a failed test would wait for the hanging request
 	id, lead := inOrder(t, w, r.URL, "endpoint"), event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, newLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
-	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
+	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
+	spreading := send(t, w, func(o *courier.Options) { o.Schedule = []time.Duration{time.Hour} })
 	<-begun
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookDisabled{Reason: "owner"})
 	projectiontest.Await(t, spreading)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookEnabled{})
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Bea"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Bea"))
 	projectiontest.Await(t, spreading)
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT FROM delivery.queue WHERE attempts = 0 AND lease IS NOT NULL AND lane = ''`).Scan(), "in flight, in its lane")
 	release()
@@ -318,7 +320,7 @@ func TestOrdering_DisabledDuringAttempt(t *testing.T) {
 
 func TestCourier_OwnHeaders(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	store := secrets(t, w.Pool, key(1))
 	id := w.NewID()
@@ -335,9 +337,9 @@ func TestCourier_OwnHeaders(t *testing.T) {
 		require.True(t, kept)
 	}
 	set(0, map[string]string{"Authorization": "Bearer first"}) // X-Shop is lost
-	send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Second, time.Second} })
+	send(t, w, func(o *courier.Options) { o.Schedule = []time.Duration{time.Second, time.Second} })
 	lead := event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, newLead("Ann"))
+	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"))
 	require.Eventually(t, func() bool {
 		var text string
 		return w.Pool.QueryRow(t.Context(), `SELECT error FROM delivery.attempt`).Scan(&text) == nil && text != ""
@@ -357,7 +359,7 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	settings.URL = other.URL
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{WebhookSettings: settings, Changed: []string{"url", "headers"}})
 	lead = event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, newLead("Bea"))
+	w.Append(t, "acme", lead, deliverytest.NewLead("Bea"))
 	require.Eventually(t, func() bool {
 		var attempts int
 		return w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error <> ''`).Scan(&attempts) == nil && attempts > 1
@@ -378,7 +380,7 @@ func TestCourier_OwnHeaders(t *testing.T) {
 
 func TestCourier_RateLimit(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := w.NewID()
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
@@ -389,7 +391,7 @@ func TestCourier_RateLimit(t *testing.T) {
 	var mu sync.Mutex
 	left := 7
 	more := func(n int) { mu.Lock(); left += n; mu.Unlock() }
-	send(t, w, func(o *delivery.CourierOptions) {
+	send(t, w, func(o *courier.Options) {
 		o.Pace = func(_ context.Context, of string, rate float64, wanted int) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -402,7 +404,7 @@ func TestCourier_RateLimit(t *testing.T) {
 		}
 	})
 	for range 40 {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+		w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	}
 	require.Equal(t, map[string]int{"delivered": 40}, states(t, w, free, 40), "others have no limit")
 	require.Eventually(t, func() bool { return len(r.got()) == 7 }, projectiontest.Soon, 10*time.Millisecond)

@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"context"
@@ -10,9 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -29,7 +30,7 @@ func TestShutdown_DivergedLog(t *testing.T) {
 // endWhileOneHangs stops a courier, for a reason, while a receiver hangs.
 func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	t.Helper()
-	w := begun(t)
+	w := deliverytest.New(t)
 	hold := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hold) })
 	attempted := make(chan struct{}, 1000)
@@ -40,17 +41,17 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	t.Cleanup(release) // otherwise a failed test would wait for the hanging request
 	id := target(t, w, hung.URL)
 	for range 30 { // more than the slots of a window
-		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+		w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	}
-	spread(t, w)
-	order := queued(t, w, id)
+	deliverytest.CatchUp(t, w)
+	order := deliverytest.Queued(t, w, id)
 
 	end, ended := runSlow(t, w, grace)
 	<-attempted
 	end(reason)
 	<-ended // the receiver still hangs, and the attempt may take an hour
 
-	require.Equal(t, order, queued(t, w, id), "in its order")
+	require.Equal(t, order, deliverytest.Queued(t, w, id), "in its order")
 	var untouched, attempts int
 	require.NoError(t, w.Pool.QueryRow(t.Context(),
 		`SELECT count(*) FROM delivery.queue WHERE lease IS NULL AND attempts = 0 AND due_at <= now()`).Scan(&untouched))
@@ -65,7 +66,7 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 
 // runSlow runs a courier whose attempts may take an hour, until its context is done.
 func runSlow(t *testing.T, w *projectiontest.World, grace time.Duration) (end context.CancelCauseFunc, ended <-chan struct{}) {
-	courier := delivery.NewCourier(delivery.CourierOptions{
+	courier := courier.New(courier.Options{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
 		AllowPrivateTargets: true, Timeout: time.Hour, Grace: grace,
 	})
@@ -80,7 +81,7 @@ func runSlow(t *testing.T, w *projectiontest.World, grace time.Duration) (end co
 
 func TestShutdown_FinishesAttempts(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	hold, attempted := make(chan struct{}), make(chan struct{}, 10)
 	release := sync.OnceFunc(func() { close(hold) })
 	slow := receive(t, func(int, http.ResponseWriter) {
@@ -89,8 +90,8 @@ func TestShutdown_FinishesAttempts(t *testing.T) {
 	})
 	t.Cleanup(release)
 	id := target(t, w, slow.URL)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
-	spread(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
+	deliverytest.CatchUp(t, w)
 	end, ended := runSlow(t, w, time.Hour)
 	<-attempted
 	end(nil)

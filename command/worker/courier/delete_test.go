@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"context"
@@ -16,8 +16,9 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -64,11 +65,11 @@ func TestCourier_DeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	const accounts, each, leads = 20, 5, 2
 	const timeout = 15 * time.Second
-	w := begun(t)
+	w := deliverytest.New(t)
 	failing := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
 	handlers, endpoints := owners(t, w, failing.URL, accounts, each)
 	// The retry delay exceeds maxClaimAge, as on any real schedule.
-	spreading := send(t, w, func(o *delivery.CourierOptions) {
+	spreading := send(t, w, func(o *courier.Options) {
 		o.Timeout, o.Schedule = timeout, []time.Duration{time.Second, time.Second, time.Second, time.Second}
 	})
 
@@ -82,7 +83,7 @@ func TestCourier_DeletedEndpoint(t *testing.T) {
 	group.Go(func() error {
 		for range leads {
 			for n := range accounts {
-				w.Append(t, fmt.Sprintf("account-%d", n), event.LeadStream(w.NewID()), newLead("Ann"))
+				w.Append(t, fmt.Sprintf("account-%d", n), event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 			}
 		}
 		return nil

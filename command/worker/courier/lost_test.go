@@ -1,4 +1,4 @@
-package delivery_test
+package courier_test
 
 import (
 	"bytes"
@@ -10,21 +10,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
 // A restored log lacks one event, and has another event at the position of a second one.
 func TestCourier_EventNotOnLog(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ben"))
-	spread(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ben"))
+	deliverytest.CatchUp(t, w)
 	for _, lost := range []string{
 		`UPDATE delivery.queue SET revision = 7 WHERE position = (SELECT min(position) FROM delivery.queue)`,
 		`UPDATE delivery.queue SET event_id = '01M7YGZVZWE6S8RYN49QGMF6BH' WHERE position = (SELECT max(position) FROM delivery.queue)`,
@@ -39,7 +40,7 @@ func TestCourier_EventNotOnLog(t *testing.T) {
 		       (SELECT count(*) FROM delivery.health WHERE webhook_id = $1)`, id).Scan(&attempts, &failing))
 	require.Equal(t, 2, attempts)
 	require.Zero(t, failing, "it is no fault of the endpoint")
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Cem"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Cem"))
 	require.Equal(t, map[string]int{"failed": 2, "delivered": 1}, states(t, w, id, 3))
 	require.Len(t, r.ids(), 1)
 }
@@ -64,13 +65,13 @@ func (l *lines) have(text string) bool {
 
 func TestCourier_OtherLog(t *testing.T) {
 	t.Parallel()
-	w := begun(t)
+	w := deliverytest.New(t)
 	id := target(t, w, receive(t, good).URL)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
-	spread(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
+	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint SET epoch = 'another'; UPDATE delivery.origin SET epoch = 'another'`)
 	var log lines
-	send(t, w, func(o *delivery.CourierOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	send(t, w, func(o *courier.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	require.Eventually(t, func() bool { return log.have("delivery not prepared") }, projectiontest.Soon, 5*time.Millisecond)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 0`)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
