@@ -145,17 +145,15 @@ func TestArrivals_ResubmitAll(t *testing.T) {
 
 	remaining := people / 3 // resubmissions before the first worker stops
 	stopped := fmt.Errorf("stopped")
+	log := slog.New(slog.DiscardHandler)
+	run := resubmit.Commands(command.NewDirectory(s.store, time.Now), s.commands, log)
 	worker := resubmit.Worker{
-		Queue: resubmit.Queue{Pool: s.pool, Store: s.store}, Log: slog.New(slog.DiscardHandler),
+		Queue: resubmit.Queue{Pool: s.pool, Store: s.store}, Log: log,
 		Resubmit: func(ctx context.Context, r resubmit.Request, arrivalID string) error {
 			if remaining--; remaining == 0 {
 				return stopped
 			}
-			admission, err := command.NewDirectory(s.store, time.Now).Admit(ctx, command.Caller{Account: r.Account, Actor: r.Actor, Credential: r.Credential})
-			require.NoError(t, err)
-			_, err = s.commands.ResubmitArrival(ctx, command.ResubmitArrival{Admission: admission, ArrivalID: arrivalID})
-			require.NoError(t, err)
-			return nil
+			return run(ctx, r, arrivalID)
 		},
 	}
 	var err error

@@ -79,7 +79,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 		delivery.FilterWorker{Pool: a.pool, Leases: a.leases, Filters: a.filters, Log: a.log}.Run,
 		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay, Budget: a.replayBudget}.Run,
 		a.silence.Run,
-		resubmit.Worker{Queue: a.resubmissions(), Resubmit: a.resubmit, Log: a.log}.Run,
+		resubmit.Worker{Queue: a.resubmissions(), Resubmit: resubmit.Commands(a.Directory, a.Handlers, a.log), Log: a.log}.Run,
 		worker.Expiry{Query: a.reader, Handlers: a.Handlers, Eraser: a.eraser(), Log: a.log}.Run,
 		func(ctx context.Context) { a.secrets.Run(ctx, a.log) },
 		func(ctx context.Context) { a.intakeSecrets.Run(ctx, a.log) })

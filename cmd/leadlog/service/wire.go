@@ -3,7 +3,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/leadlog/leadlog/command"
-	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/worker"
@@ -255,24 +253,12 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	a.delivered.courier = a.courier
 	a.fetched = newFetchMetrics()
 	a.fetcher = fetch.New(fetch.Options{
-		Pool: a.pool, Leases: a.leases, Store: a.store, Secrets: a.intakeSecrets.Get, Finish: a.finishArrival, Log: a.log,
+		Pool: a.pool, Leases: a.leases, Store: a.store, Secrets: a.intakeSecrets.Get, Finish: a.Handlers.FinishArrival, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 		Attempted: a.fetched.attempted,
 	})
 	a.fetched.fetcher = a.fetcher
 	return nil
-}
-
-// finishArrival runs the command for a fetcher: package fetch imports no commands.
-func (a *App) finishArrival(ctx context.Context, f fetch.Finished) error {
-	finish := command.FinishArrival{
-		Caller: command.Caller{Account: f.Account, Actor: "system:fetch"}, ArrivalID: f.ArrivalID, Fetched: f.Fetched, Wrong: f.Wrong,
-	}
-	_, err := a.Handlers.FinishArrival(ctx, finish)
-	if errors.Is(err, arrival.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 func (a *App) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
@@ -281,22 +267,6 @@ func (a *App) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
 
 // resubmissions is the queue of requests to capture arrivals again.
 func (a *App) resubmissions() resubmit.Queue { return resubmit.Queue{Pool: a.pool, Store: a.store} }
-
-// resubmit captures an arrival again for a request. The outcome is recorded on the log.
-func (a *App) resubmit(ctx context.Context, r resubmit.Request, arrivalID string) error {
-	caller := command.Caller{Account: r.Account, Actor: r.Actor, Credential: r.Credential, RequestID: r.RequestID}
-	admission, err := a.Directory.Admit(ctx, caller)
-	if err == nil {
-		_, err = a.Handlers.ResubmitArrival(ctx, command.ResubmitArrival{Admission: admission, ArrivalID: arrivalID})
-	}
-	if errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, eventstore.ErrContended) || ctx.Err() != nil {
-		return err
-	}
-	if err != nil && !command.Decided(err) {
-		a.log.Warn("arrival not captured again", slog.String("arrival", arrivalID), slog.Any("error", err))
-	}
-	return nil
-}
 
 // replayShare is how many deliveries of replays an account has for each capture that its limits allow.
 const replayShare = 10

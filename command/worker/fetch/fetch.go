@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
@@ -40,8 +41,8 @@ type Options struct {
 	Log    *slog.Logger
 	// Secrets returns the secrets that an event of an intake set. The error wraps intake.ErrNoSecrets if there are none.
 	Secrets func(ctx context.Context, intakeID, eventID string) (intake.Secrets, error)
-	// Finish appends the outcome of the fetch to an arrival. It has no effect on a finished arrival.
-	Finish func(context.Context, Finished) error
+	// Finish appends the outcome of the fetch to an arrival.
+	Finish func(context.Context, command.FinishArrival) (command.ArrivalReceived, error)
 	// AllowPrivateTargets lets the fetcher connect to any address and port.
 	AllowPrivateTargets bool
 	Resolver            *net.Resolver   // of the names in URLs; nil: the system's resolver
@@ -49,13 +50,6 @@ type Options struct {
 	Timeout             time.Duration   // of an attempt; 0: 15 s
 	// Attempted is called after each attempt if it is not nil. It must not block.
 	Attempted func(took time.Duration, success bool)
-}
-
-// Finished is the outcome for an arrival whose content was fetched or cannot be fetched.
-type Finished struct {
-	Account, ArrivalID string
-	Fetched            event.ArrivalRaw
-	Wrong              field.Errors // why it cannot be fetched; nil on success
 }
 
 // Fetcher fetches the content of pending arrivals. Any number of fetchers may run on one database; one at a time is active. If it is
@@ -287,13 +281,13 @@ func (f *Fetcher) attempt(ctx context.Context, p pending) {
 	case result.err != nil: // the attempt could not be made
 		f.recordOutcome(ctx, p, result.err)
 	case result.wrong == "":
-		f.finish(ctx, p, result, Finished{Fetched: result.raw})
+		f.finish(ctx, p, result, command.FinishArrival{Fetched: result.raw})
 	case result.permanent:
-		f.finish(ctx, p, result, Finished{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
+		f.finish(ctx, p, result, command.FinishArrival{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
 	default:
 		wait, ok := outbound.Next(f.Schedule, p.attempts+1, result.failure, time.Now(), rand.Float64())
 		if !ok {
-			f.finish(ctx, p, result, Finished{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
+			f.finish(ctx, p, result, command.FinishArrival{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
 			return
 		}
 		f.log(p, result)
@@ -331,9 +325,9 @@ func (f *Fetcher) recordOutcome(ctx context.Context, p pending, err error) {
 }
 
 // finish appends the outcome to the arrival.
-func (f *Fetcher) finish(ctx context.Context, p pending, r result, finished Finished) {
-	finished.Account, finished.ArrivalID = p.account, p.arrivalID
-	if err := f.Finish(ctx, finished); err != nil {
+func (f *Fetcher) finish(ctx context.Context, p pending, r result, finish command.FinishArrival) {
+	finish.Caller, finish.ArrivalID = command.Caller{Account: p.account, Actor: "system:fetch"}, p.arrivalID
+	if _, err := f.Finish(ctx, finish); err != nil && !errors.Is(err, arrival.ErrNotFound) {
 		f.recordOutcome(ctx, p, err)
 		return
 	}

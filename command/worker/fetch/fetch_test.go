@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/worker/fetch"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
@@ -76,8 +77,8 @@ type scene struct {
 	*projectiontest.World
 	logged safeBuffer
 	mu     sync.Mutex
-	ended  map[string][]fetch.Finished
-	finish func(fetch.Finished) error
+	ended  map[string][]command.FinishArrival
+	finish func(command.FinishArrival) error
 }
 
 type safeBuffer struct {
@@ -99,7 +100,7 @@ func (b *safeBuffer) String() string {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{World: projectiontest.New(t), ended: map[string][]fetch.Finished{}}
+	s := &scene{World: projectiontest.New(t), ended: map[string][]command.FinishArrival{}}
 	projectiontest.Run(t, s.Runner(t, view.Arrival{}))
 	return s
 }
@@ -134,7 +135,9 @@ func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func
 		Secrets: func(context.Context, string, string) (intake.Secrets, error) {
 			return intake.Secrets{AccessToken: token}, nil
 		},
-		Finish: func(_ context.Context, f fetch.Finished) error { return s.end(t, f) },
+		Finish: func(_ context.Context, f command.FinishArrival) (command.ArrivalReceived, error) {
+			return command.ArrivalReceived{}, s.end(t, f)
+		},
 	}
 	for _, c := range change {
 		c(&o)
@@ -152,7 +155,7 @@ func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func
 }
 
 // end appends an outcome like the command.
-func (s *scene) end(t *testing.T, f fetch.Finished) error {
+func (s *scene) end(t *testing.T, f command.FinishArrival) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.finish != nil {
@@ -170,13 +173,13 @@ func (s *scene) end(t *testing.T, f fetch.Finished) error {
 	return nil
 }
 
-func (s *scene) outcomes(arrivalID string) []fetch.Finished {
+func (s *scene) outcomes(arrivalID string) []command.FinishArrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.ended[arrivalID])
 }
 
-func (s *scene) await(t *testing.T, arrivalID string) fetch.Finished {
+func (s *scene) await(t *testing.T, arrivalID string) command.FinishArrival {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(s.outcomes(arrivalID)) > 0 }, projectiontest.Soon, time.Millisecond)
 	return s.outcomes(arrivalID)[0]
@@ -197,7 +200,7 @@ func TestFetcher_FetchesOnce(t *testing.T) {
 	s.fetcher(t) // a second process
 	id := s.arrival(t, s.intake(t, g.URL), "11")
 	got := s.await(t, id)
-	require.Equal(t, account, got.Account)
+	require.Equal(t, account, got.Caller.Account)
 	require.Empty(t, got.Wrong)
 	require.Equal(t, "application/json", got.Fetched.ContentType)
 	require.Equal(t, map[string]string{"x": "y"}, got.Fetched.Headers)
@@ -275,7 +278,7 @@ func TestFetcher_RecoversFromFailures(t *testing.T) {
 		lead(n, w, r)
 	})
 	var failing sync.Once
-	s.finish = func(fetch.Finished) (err error) {
+	s.finish = func(command.FinishArrival) (err error) {
 		failing.Do(func() { err = errors.New("the store is away") })
 		return err
 	}

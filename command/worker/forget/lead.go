@@ -2,30 +2,12 @@ package forget
 
 import (
 	"context"
-	"iter"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 )
-
-// LeadFacts decides and appends the facts of the erasure of a lead, for a caller. command.Erasure implements it.
-type LeadFacts interface {
-	// Account returns the account of the caller.
-	Account() string
-	// EraseLead appends lead.erased, with the hashes that Keys.Commitments returns, and releases the lead's claims, in one append. Again means
-	// that the returned fact was appended by an earlier call.
-	EraseLead(ctx context.Context, leadID string, keys eventstore.KeyCommitments) (erased event.LeadErased, at eventstore.Position, again bool, err error)
-	// MoreVisitors returns, in pages, the streams of the visitors of an erased lead beyond the number that the fact names. It reads them from
-	// the lead's events while their key exists.
-	MoreVisitors(ctx context.Context, leadID string, erased event.LeadErased) iter.Seq2[[]string, error]
-	// ForgetUnlinked calls destroy, which destroys a visitor's key, and appends visitor.forgotten. It repeats both if the visitor was active
-	// in between, so that no activity before the fact can be read.
-	ForgetUnlinked(ctx context.Context, stream string, destroy func(context.Context) error) (at eventstore.Position, err error)
-	// EraseArrival calls destroy, which destroys the key of an arrival, and appends that its person was erased. Position is 0 when there is
-	// nothing to append.
-	EraseArrival(ctx context.Context, id string, destroy func(context.Context) error) (at eventstore.Position, err error)
-}
 
 // LeadErased is the result of EraseLead.
 type LeadErased struct {
@@ -38,7 +20,7 @@ type LeadErased struct {
 
 // EraseLead erases a lead, the leads that were joined into it, and its visitors that no other lead is linked with. The errors are
 // those of facts, of the keys and of the views.
-func (e Eraser) EraseLead(ctx context.Context, facts LeadFacts, leadID string) (done LeadErased, err error) {
+func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID string) (done LeadErased, err error) {
 	// 1. The fact, and the claims that it releases, in one append. It names the joined leads, a limited number of visitors, and the hashes of
 	// the leads' keys.
 	erased, at, again, err := facts.EraseLead(ctx, leadID, e.Keys.Commitments)
@@ -91,7 +73,7 @@ func (e Eraser) EraseLead(ctx context.Context, facts LeadFacts, leadID string) (
 
 // eraseArrivals erases the arrivals of leads, each with a key and a fact, until the view has none. It returns the position of the last
 // fact, or the given one.
-func (e Eraser) eraseArrivals(ctx context.Context, facts LeadFacts, leads []string, last eventstore.Position) (eventstore.Position, error) {
+func (e Eraser) eraseArrivals(ctx context.Context, facts command.Erasure, leads []string, last eventstore.Position) (eventstore.Position, error) {
 	for {
 		arrivals, err := e.Views.Arrivals(ctx, facts.Account(), leads)
 		if err != nil || len(arrivals) == 0 {
@@ -112,7 +94,7 @@ func (e Eraser) eraseArrivals(ctx context.Context, facts LeadFacts, leads []stri
 
 // forgetUnlinked forgets the visitors of an erased lead that no other lead is linked with: a fact and a key for each, then the views, then
 // their copies. Visitors that the views no longer show were forgotten by an earlier call, except in copies.
-func (e Eraser) forgetUnlinked(ctx context.Context, facts LeadFacts, visitors []string, done *LeadErased) error {
+func (e Eraser) forgetUnlinked(ctx context.Context, facts command.Erasure, visitors []string, done *LeadErased) error {
 	if len(visitors) == 0 {
 		return nil
 	}

@@ -5,20 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection"
 )
-
-// VisitorFacts reads the stream of a visitor, and appends that activities are forgotten, for a caller. command.Erasure implements it.
-type VisitorFacts interface {
-	// Visitor reads the stream of a visitor. It returns the time of the last activity, whether any activity that was not forgotten can be
-	// read, and the keys of those that are forgotten and cannot be read.
-	Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []int64, err error)
-	// ForgetLost appends visitor.forgotten about the activities that cannot be read, if no earlier fact covers them. It returns the position
-	// of the latest fact, 0 without one. Again reports that it appended none, remaining that other activities can be read. With finish it
-	// appends nothing.
-	ForgetLost(ctx context.Context, stream string, finish bool) (at eventstore.Position, again, remaining bool, err error)
-}
 
 // ErrNotLost means that all activities of a visitor can be read, so that ForgetVisitor has nothing to forget.
 var ErrNotLost = errors.New("nothing of the visitor is lost")
@@ -32,7 +22,7 @@ type VisitorForgotten struct {
 
 // ForgetVisitor forgets the activities of a visitor that cannot be read because their key is lost. With finish it only finishes an earlier
 // call. The errors are ErrNotLost and those of facts, of the keys and of the views.
-func (e Eraser) ForgetVisitor(ctx context.Context, facts VisitorFacts, stream string, finish bool) (done VisitorForgotten, err error) {
+func (e Eraser) ForgetVisitor(ctx context.Context, facts command.Erasure, stream string, finish bool) (done VisitorForgotten, err error) {
 	// 1. The fact. It names the lost keys, unless no activity can be read.
 	done.Position, done.Again, done.Remaining, err = facts.ForgetLost(ctx, stream, finish)
 	switch {
@@ -59,7 +49,7 @@ func (e Eraser) ForgetVisitor(ctx context.Context, facts VisitorFacts, stream st
 
 // DeleteVisitor forgets all activities of a visitor, whether or not a lead is linked with them. Later ones are sealed with a new key, and
 // are kept.
-func (e Eraser) DeleteVisitor(ctx context.Context, facts VisitorFacts, stream string) (VisitorForgotten, error) {
+func (e Eraser) DeleteVisitor(ctx context.Context, facts command.Erasure, stream string) (VisitorForgotten, error) {
 	_, readable, _, err := facts.Visitor(ctx, stream)
 	if err != nil {
 		return VisitorForgotten{}, err
@@ -69,7 +59,7 @@ func (e Eraser) DeleteVisitor(ctx context.Context, facts VisitorFacts, stream st
 
 // ExpireVisitor does the same as DeleteVisitor if the visitor's last activity is older than a time. Concurrent calls for one visitor are
 // safe.
-func (e Eraser) ExpireVisitor(ctx context.Context, facts VisitorFacts, stream string, before time.Time) error {
+func (e Eraser) ExpireVisitor(ctx context.Context, facts command.Erasure, stream string, before time.Time) error {
 	last, readable, _, err := facts.Visitor(ctx, stream)
 	if err != nil || !last.Before(before) {
 		return err
@@ -82,7 +72,7 @@ func (e Eraser) ExpireVisitor(ctx context.Context, facts VisitorFacts, stream st
 }
 
 // forgetAll destroys the key of the readable activities of a visitor, and forgets all that cannot be read then.
-func (e Eraser) forgetAll(ctx context.Context, facts VisitorFacts, stream string, readable bool) (VisitorForgotten, error) {
+func (e Eraser) forgetAll(ctx context.Context, facts command.Erasure, stream string, readable bool) (VisitorForgotten, error) {
 	if readable {
 		if err := e.Keys.Destroy(ctx, stream); err != nil {
 			return VisitorForgotten{}, err

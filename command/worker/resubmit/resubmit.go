@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -87,6 +88,26 @@ type Worker struct {
 	// Resubmit captures one arrival again. An outcome such as a conflict is not an error.
 	Resubmit func(ctx context.Context, r Request, arrivalID string) error
 	Log      *slog.Logger
+}
+
+// Commands returns a function for Worker.Resubmit that runs the command. The outcome is recorded on the log.
+func Commands(
+	directory *command.Directory, handlers *command.Handlers, log *slog.Logger,
+) func(ctx context.Context, r Request, arrivalID string) error {
+	return func(ctx context.Context, r Request, arrivalID string) error {
+		caller := command.Caller{Account: r.Account, Actor: r.Actor, Credential: r.Credential, RequestID: r.RequestID}
+		admission, err := directory.Admit(ctx, caller)
+		if err == nil {
+			_, err = handlers.ResubmitArrival(ctx, command.ResubmitArrival{Admission: admission, ArrivalID: arrivalID})
+		}
+		if errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, eventstore.ErrContended) || ctx.Err() != nil {
+			return err
+		}
+		if err != nil && !command.Decided(err) {
+			log.Warn("arrival not captured again", slog.String("arrival", arrivalID), slog.Any("error", err))
+		}
+		return nil
+	}
 }
 
 const (
