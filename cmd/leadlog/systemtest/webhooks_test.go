@@ -14,8 +14,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi/openapi"
 )
 
 // Two processes send to an endpoint that answers 410. Later each of them is killed during a replay.
@@ -256,4 +259,18 @@ func TestReplay_BudgetOfAccount(t *testing.T) {
 	require.Equal(t, 20.0, replay["queued"], "the budget is ten deliveries for each capture of the burst")
 	require.Equal(t, "running", replay["state"])
 	require.Equal(t, "REPLAY_RUNNING", mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusConflict).body["code"])
+}
+
+// requireDescribed requires a delivered body to match the schema of its type in the API's document.
+func requireDescribed(t *testing.T, body []byte) {
+	t.Helper()
+	var document, message any
+	require.NoError(t, json.Unmarshal(openapi.Document(""), &document))
+	require.NoError(t, json.Unmarshal(body, &message))
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("openapi.json", document))
+	kind := message.(map[string]any)["type"].(string)
+	schema, err := compiler.Compile("openapi.json#/webhooks/" + kind + "/post/requestBody/content/application~1json/schema")
+	require.NoError(t, err)
+	require.NoError(t, schema.Validate(message), string(body))
 }
