@@ -134,26 +134,50 @@ func TestRegisterWebhook_ConcurrentLimit(t *testing.T) {
 	require.EqualValues(t, webhook.MaxPerAccount, made.Load())
 }
 
-func TestCapture_AfterJWTRevocation(t *testing.T) {
+func TestCapture_AfterRevocation(t *testing.T) {
 	t.Parallel()
 	on := database(t)
 	one, other := start(t, on), start(t, on)
 	one.provision(t)
-	for _, revoke := range []struct {
-		name string
-		by   func(id string) error
-	}{
-		{"deletion", func(id string) error {
-			_, err := one.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: id})
-			return err
-		}},
-		{"rotation", func(id string) error {
-			_, err := one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: id})
-			return err
-		}},
+	byToken := func(t *testing.T) (id string, capture captureBy) {
+		issued := one.issue(t)
+		return issued.ID, func(p process, body string) error { return p.captureByToken(t.Context(), issued, body) }
+	}
+	for name, prepare := range map[string]func(t *testing.T) (capture captureBy, revoke func() error){
+		"deletion": func(t *testing.T) (captureBy, func() error) {
+			id, capture := byToken(t)
+			return capture, func() error {
+				_, err := one.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: id})
+				return err
+			}
+		},
+		"rotation": func(t *testing.T) (captureBy, func() error) {
+			id, capture := byToken(t)
+			return capture, func() error {
+				_, err := one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: id})
+				return err
+			}
+		},
+		"not-before": func(t *testing.T) (captureBy, func() error) {
+			issued := time.Now().Add(-time.Hour)
+			capture := func(p process, body string) error {
+				admission, err := p.directory.Admit(t.Context(), owner)
+				if err == nil {
+					admission = admission.ByJWT(issued, issued.Add(24*time.Hour))
+					_, err = p.CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(body)})
+				}
+				return err
+			}
+			return capture, func() error {
+				_, _, err := one.ConfigureAccount(t.Context(), command.ConfigureAccount{
+					Caller: owner, AccountID: "acme", Keep: true, JWTNotBefore: issued.Add(time.Second),
+				})
+				return err
+			}
+		},
 	} {
-		t.Run(revoke.name, func(t *testing.T) {
-			issued := one.issue(t)
+		t.Run(name, func(t *testing.T) {
+			capture, revoke := prepare(t)
 			var revoked atomic.Bool
 			var passed, late, number atomic.Int64
 			done := make(chan []error)
@@ -161,13 +185,12 @@ func TestCapture_AfterJWTRevocation(t *testing.T) {
 				done <- concurrently(16, func(i int) error {
 					for {
 						after := revoked.Load()
-						err := []process{one, other}[i%2].captureByToken(t.Context(), issued,
-							fmt.Sprintf(`{"email":"%s-%d@example.com"}`, revoke.name, number.Add(1)))
+						err := capture([]process{one, other}[i%2], fmt.Sprintf(`{"email":"%s-%d@example.com"}`, name, number.Add(1)))
 						switch {
 						case err != nil:
 							return err
 						case after && late.Add(1) > 100:
-							return errors.New("a revoked value is still accepted")
+							return errors.New("a revoked credential is still accepted")
 						case after:
 						default:
 							passed.Add(1)
@@ -176,7 +199,7 @@ func TestCapture_AfterJWTRevocation(t *testing.T) {
 				})
 			}()
 			require.Eventually(t, func() bool { return passed.Load() > 200 }, time.Minute, time.Millisecond)
-			require.NoError(t, revoke.by(issued.ID))
+			require.NoError(t, revoke())
 			revoked.Store(true)
 			for _, err := range <-done {
 				require.ErrorIs(t, err, command.ErrUnauthorized)
@@ -185,3 +208,6 @@ func TestCapture_AfterJWTRevocation(t *testing.T) {
 		})
 	}
 }
+
+// captureBy captures a body in a process by some credential.
+type captureBy func(p process, body string) error
