@@ -20,7 +20,7 @@ var (
 	// ErrIntakeChanged means that an intake was changed or deleted since it was read. The caller reads it again, and repeats what it
 	// derived from it.
 	ErrIntakeChanged = errors.New("the intake has changed")
-	// ErrArrivalTooLarge means that an arrival does not fit on the log.
+	// ErrArrivalTooLarge means that the outcome of an arrival does not fit on the log.
 	ErrArrivalTooLarge = errors.New("the arrival is too large")
 )
 
@@ -59,9 +59,6 @@ type ArrivalReceived struct {
 // The errors are field.Errors, when the sender is a person who can correct them, ErrIntakeChanged, ErrArrivalTooLarge and those of
 // the store. With any other outcome the arrival is kept.
 func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (ArrivalReceived, error) {
-	if rawSize(cmd.Raw) > maxRaw {
-		return ArrivalReceived{}, ErrArrivalTooLarge
-	}
 	account, err := h.directory.Account(ctx, cmd.Caller.Account)
 	if err != nil {
 		return ArrivalReceived{}, err
@@ -108,20 +105,6 @@ func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (answer Arriv
 	captured, err := c.captureMapped(ctx, cmd.Mapped)
 	err = c.finish(&answer, captured, err)
 	return answer, err
-}
-
-// maxRaw bounds a raw arrival, in bytes before sealing. Sealing makes four bytes of three, and the outcome must fit into the same
-// append.
-const maxRaw = 700 << 10
-
-func rawSize(raw event.ArrivalRaw) int {
-	size := len(raw.ContentType) + len(raw.Body) + len(raw.Compressed)
-	for _, texts := range []map[string]string{raw.Headers, raw.Query} {
-		for name, value := range texts {
-			size += len(name) + len(value)
-		}
-	}
-	return size
 }
 
 // kept is the stream of an arrival that is kept, while it is decided on.
@@ -230,9 +213,6 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 		if err := c.keepRequest(); err != nil {
 			return err
 		}
-		if c.kept == nil {
-			return wrong
-		}
 	}
 	reasons := arrival.Reasons(wrong)
 	if c.kept.was.State == arrival.Quarantined && slices.Equal(c.kept.was.Reasons, reasons) {
@@ -250,7 +230,7 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 	return &Quarantined{Errors: wrong, ArrivalID: event.ArrivalID(c.kept.stream), Position: position}
 }
 
-// keepRequest begins the arrival of a capture by the API, unless that is too large.
+// keepRequest begins the arrival of a capture by the API.
 func (c *capture) keepRequest() error {
 	body, err := event.AppendObject(nil, c.Body)
 	if err != nil {
@@ -259,9 +239,6 @@ func (c *capture) keepRequest() error {
 	now := c.timestamp()
 	received := event.ArrivalReceived{
 		ReceivedAt: now, Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody(body),
-	}
-	if rawSize(received.Raw) > maxRaw {
-		return nil
 	}
 	if id, isToken := strings.CutPrefix(c.Admission.Caller.Credential, "token:"); isToken {
 		received.TokenID = id

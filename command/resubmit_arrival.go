@@ -116,9 +116,6 @@ type FinishArrival struct {
 // FinishArrival captures an arrival whose content was fetched, or quarantines it. It has no effect on an arrival that is finished.
 // The errors are arrival.ErrNotFound and those of the store.
 func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (ArrivalReceived, error) {
-	if rawSize(cmd.Fetched) > maxRaw {
-		cmd.Fetched, cmd.Wrong = event.ArrivalRaw{}, field.Errors{{Field: "body", Message: "is too large"}}
-	}
 	answer := ArrivalReceived{ID: cmd.ArrivalID}
 	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of heldArrival) error {
 		if err := of.Of(cmd.Caller.Account); err != nil {
@@ -338,7 +335,7 @@ func (c *capture) finish(answer *ArrivalReceived, captured LeadCaptured, err err
 		answer.State, answer.Position = arrival.Discarded, discarded.position
 	case errors.As(err, &repeated):
 		*answer = repeated.ArrivalReceived
-	case errors.Is(err, eventstore.ErrInvalid): // only the arrival can make the append too large
+	case errors.Is(err, eventstore.ErrInvalid): // it is too large
 		return ErrArrivalTooLarge
 	default:
 		return err

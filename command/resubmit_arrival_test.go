@@ -317,7 +317,6 @@ func TestFinishArrival_Outcomes(t *testing.T) {
 		"captured":    {`{"phone":"+919876512345"}`, nil, arrival.Captured, "received fetched captured"},
 		"wrong":       {`{"phone":"12"}`, nil, arrival.Quarantined, "received fetched quarantined"},
 		"not fetched": {"", field.Errors{{Field: "body", Message: "was refused"}}, arrival.Quarantined, "received quarantined"},
-		"too large":   {string(incompressible()), nil, arrival.Quarantined, "received quarantined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

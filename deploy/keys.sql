@@ -11,9 +11,10 @@ SELECT 'CREATE ROLE leadlog_keys LOGIN' WHERE NOT EXISTS (SELECT FROM pg_roles W
 
 ALTER SCHEMA person OWNER TO leadlog_keys;
 ALTER TABLE person.key OWNER TO leadlog_keys;
+ALTER TABLE person.content OWNER TO leadlog_keys;
 ALTER TABLE person.destroyed OWNER TO leadlog_keys;
 REVOKE ALL ON SCHEMA person FROM PUBLIC;
-REVOKE ALL ON person.key, person.destroyed FROM PUBLIC;
+REVOKE ALL ON person.key, person.content, person.destroyed FROM PUBLIC;
 GRANT USAGE ON SCHEMA person TO :"service";
-GRANT SELECT, INSERT, UPDATE, DELETE ON person.key, person.destroyed TO :"service";
+GRANT SELECT, INSERT, UPDATE, DELETE ON person.key, person.content, person.destroyed TO :"service";
 COMMIT;

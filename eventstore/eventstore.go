@@ -110,6 +110,15 @@ type Write struct {
 	// Key is stored in the transaction of the events; nil for most writes. Repeating the append does not restore a key that was destroyed
 	// since. Stores that do not store keys ignore it.
 	Key *Key
+	// Contents are members of the events that are stored like Key, because they are deleted with it.
+	Contents []Content
+}
+
+// Content is the sealed content of an event, outside of the log.
+type Content struct {
+	KeyID  int64  // of the key that sealed it
+	Hash   []byte // SHA-256 of Sealed
+	Sealed []byte
 }
 
 // Key seals the personal data of a stream's events, and is itself sealed. It is stored outside of the log, so that deleting it erases the

@@ -103,7 +103,7 @@ var failures = []struct {
 	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
 	{errArrivalLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 1 MiB", "", 0},
 	{errViewLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 64 KiB", "", 0},
-	{command.ErrArrivalTooLarge, http.StatusRequestEntityTooLarge, "Request body, with its headers and query, must be at most 700 KiB after compression", "", 0},
+	{command.ErrArrivalTooLarge, http.StatusRequestEntityTooLarge, "Post must map to less: its lead, or the list of what is wrong with it, does not fit on the log", "", 0},
 	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
 	{errLinesType, http.StatusUnsupportedMediaType, "Content-Type must be application/x-ndjson in UTF-8", "", 0},
 	{errBatchTooLarge, http.StatusRequestEntityTooLarge, "A batch must be at most 32 MiB", "", 0},

@@ -27,14 +27,17 @@ const (
 	visitorRetry    = time.Hour // after a failure
 	arrivalInterval = time.Minute
 	arrivalsAtOnce  = 500
+	contentInterval = time.Hour
+	contentAge      = 24 * time.Hour // no append takes as long
 )
 
 // Expiry announces API tokens that expire soon, forgets visitors without a lead who have been inactive for long, and deletes the
-// content of expired arrivals. Several processes may run it: each change is made once.
+// content of expired arrivals, and content without an event. Several processes may run it: each change is made once.
 type Expiry struct {
 	Query    *query.Reader
 	Handlers *command.Handlers
 	Eraser   forget.Eraser
+	Sweep    func(ctx context.Context, before time.Time) (deleted int, err error) // of sealed.Store
 	Log      *slog.Logger
 }
 
@@ -50,6 +53,9 @@ func (e Expiry) Run(ctx context.Context) {
 		e.every(ctx, arrivalInterval, arrivalInterval, "delete expired arrivals", func(ctx context.Context) error {
 			return e.deleteArrivals(ctx, time.Now())
 		})
+	})
+	running.Go(func() {
+		e.every(ctx, contentInterval, contentInterval, "delete content without an event", e.sweepContent)
 	})
 	e.every(ctx, tokenInterval, tokenInterval, "announce tokens that expire soon", e.announceTokens)
 	running.Wait()
@@ -96,6 +102,14 @@ func (e Expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 		e.Log.Info("expired visitors forgotten", slog.Int("visitors", forgotten))
 	}
 	return failed
+}
+
+func (e Expiry) sweepContent(ctx context.Context) error {
+	deleted, err := e.Sweep(ctx, time.Now().Add(-contentAge))
+	if deleted > 0 {
+		e.Log.Info("content of appends that failed deleted", slog.Int("contents", deleted))
+	}
+	return err
 }
 
 // deleteArrivals deletes the content of all expired arrivals. The next turn completes those that a failure or a killed process left.

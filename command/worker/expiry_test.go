@@ -255,6 +255,7 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 		require.Equal(t, state, pgtest.Value[string](t, w.Pool, `SELECT state FROM views.arrival WHERE 'arrival-' || arrival_id = $1`, stream))
 		require.Equal(t, kept, pgtest.Value[bool](t, w.Pool, `SELECT kept FROM views.arrival WHERE 'arrival-' || arrival_id = $1`, stream))
 		require.Equal(t, kept, pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.key WHERE stream = $1)`, stream))
+		require.Equal(t, kept, pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.content WHERE stream = $1)`, stream))
 		facts := 0
 		for r, err := range store.Read(t.Context(), stream, 0) {
 			require.NoError(t, err)
@@ -267,7 +268,7 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 		require.Equal(t, !kept, facts == 1)
 	}
 	findings, err := verify.Verification{
-		URL: w.URL, Pool: w.Pool, Store: store, Limit: 3, Progress: func(_, _ eventstore.Position) {},
+		URL: w.URL, Pool: w.Pool, Store: store.Forensic(), Limit: 3, Progress: func(_, _ eventstore.Position) {},
 		Unerased: func(verify.UnfinishedErasure) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, HasKeys: store.HasKeys,
 	}.Run(t.Context())
 	require.NoError(t, err)

@@ -79,6 +79,9 @@ func newRequest(writes []eventstore.Write) (*request, error) {
 	var encoded []byte
 	for _, w := range writes {
 		r.bytes += len(w.Stream)
+		for _, c := range w.Contents {
+			r.bytes += len(c.Sealed)
+		}
 		for _, e := range w.Events {
 			if encoded == nil || e.Metadata != previous {
 				var err error
@@ -366,6 +369,8 @@ type arguments struct {
 	eventMetadata, metadata       array
 	keyWrite, keyID               array
 	keySealedBy, keySealed        array
+	contentWrite, contentKey      array
+	contentHash, contentSealed    array
 
 	arrays       []*array // all of them, in the order of the parameters
 	expectations []int32  // per write, as in writeExpectation
@@ -394,6 +399,10 @@ func newArguments() *arguments {
 	add(&a.keyID, pgtype.Int8OID)
 	add(&a.keySealedBy, pgtype.TextOID)
 	add(&a.keySealed, pgtype.ByteaOID)
+	add(&a.contentWrite, pgtype.Int4OID)
+	add(&a.contentKey, pgtype.Int8OID)
+	add(&a.contentHash, pgtype.ByteaOID)
+	add(&a.contentSealed, pgtype.ByteaOID)
 	return a
 }
 
@@ -436,6 +445,12 @@ func (a *arguments) fill(batch []*request) {
 				a.keySealedBy.text(w.Key.SealedBy)
 				a.keySealed.bytes(w.Key.Sealed)
 			}
+			for _, c := range w.Contents {
+				a.contentWrite.int32(a.writeAppend.n)
+				a.contentKey.int64(c.KeyID)
+				a.contentHash.bytes(c.Hash)
+				a.contentSealed.bytes(c.Sealed)
+			}
 			for place, e := range w.Events {
 				if event == 0 || !same(r.metadata[event], r.metadata[event-1]) {
 					a.metadata.bytes(r.metadata[event])
@@ -465,7 +480,7 @@ type answer struct {
 }
 
 const callAppend = `SELECT head, revisions, refused, stored
-  FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
+  FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`
 
 // call calls log.append. The call is one transaction.
 func (a *arguments) call(

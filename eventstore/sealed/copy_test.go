@@ -24,9 +24,13 @@ func TestCopyKeys(t *testing.T) {
 		storetest.AppendNext(t, store, returning, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"}))
 	}
 	visit()
+	arrival, expired := newArrival(), newArrival()
+	for _, stream := range []string{arrival, expired} {
+		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, posted("Asha"))))
+	}
 	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, from.pool), "to itself")
 	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))
-	require.NoError(t, store.Destroy(t.Context(), destroyed, returning))
+	require.NoError(t, store.Destroy(t.Context(), destroyed, returning, expired))
 	visit()
 	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))
 	require.Equal(t, 1, to.keys(kept))
@@ -36,6 +40,8 @@ func TestCopyKeys(t *testing.T) {
 	moved := sealed.Wrap(from.keyed(nil), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
 	require.Contains(t, string(read(t, moved, kept)[0].Data), "Asha")
 	require.True(t, read(t, moved, destroyed)[0].Erased)
+	require.Equal(t, "Asha", rawOf(t, read(t, moved, arrival)))
+	require.Zero(t, to.contents(expired))
 	acts := read(t, moved, returning)
 	require.True(t, acts[0].Erased)
 	require.False(t, acts[1].Erased)

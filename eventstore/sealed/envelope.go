@@ -2,20 +2,19 @@ package sealed
 
 import (
 	"bytes"
-	"compress/flate"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/leadlog/leadlog/eventstore"
 )
 
 // An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and, encrypted
 // and authenticated, the IP address, user agent and request id and the personal members. The stream, id, type, time, metadata and plain
-// members are authenticated too: without the key, a lead's source or day cannot be changed.
+// members are authenticated too: without the key, a lead's source or day cannot be changed. Content is elsewhere: content.go.
 
 // ErrDamaged means that a sealed event cannot be opened: it was changed, or copied from another stream.
 var ErrDamaged = errors.New("the sealed part of an event is damaged")
@@ -30,32 +29,36 @@ const (
 const (
 	wholeForm   byte = iota // all of the data
 	membersForm             // the personal members
-
-	packedForm byte = 1 << 7 // flag: the content after the form is compressed
+	contentForm             // the hash of the content, and the other personal members
 )
 
 var encoding = base64.RawStdEncoding
 
-// seal returns an event in stored form.
-func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
+// seal returns an event in stored form, and its content or nil.
+func seal(k key, stream string, e eventstore.Event) (_ eventstore.Event, content *eventstore.Content, err error) {
 	aead, err := k.aead()
 	if err != nil {
-		return e, fmt.Errorf("%w: stream %s", err, stream)
+		return e, nil, fmt.Errorf("%w: stream %s", err, stream)
 	}
-	text := make([]byte, 0, len(e.Data)+256) // most addresses, user agents and request ids fit
-	text = append(text, membersForm)
+	parts, ok := divide(e.Type, e.Data)
+	text := make([]byte, 0, len(e.Data)-len(parts.content)+sha256.Size+256) // most addresses, user agents and request ids fit
+	switch {
+	case !ok:
+		text, parts.personal = append(text, wholeForm), e.Data
+	case len(parts.content) > 0:
+		if content, err = sealContent(k, parts.content); err != nil {
+			return e, nil, err
+		}
+		text = append(append(text, contentForm), content.Hash...)
+	default:
+		text = append(text, membersForm)
+	}
 	text = appendText(text, e.Metadata.IP)
 	text = appendText(text, e.Metadata.UserAgent)
 	text = appendText(text, e.Metadata.RequestID)
 	e.Metadata.IP, e.Metadata.UserAgent, e.Metadata.RequestID = "", "", ""
-	plain, text, ok := divide(e.Type, e.Data, make([]byte, 0, len(e.Data)), text)
-	if !ok {
-		text[0] = wholeForm
-		text = append(text, e.Data...)
-	}
-	if len(text) > packedFrom {
-		text = pack(text)
-	}
+	text = append(text, parts.personal...)
+	plain := parts.plain
 	blob := make([]byte, 0, keyIDBytes+len(text)+aead.Overhead())
 	blob = binary.BigEndian.AppendUint64(blob, uint64(k.id))
 	blob = aead.Seal(blob, nil, text, bound(stream, &e, plain))
@@ -67,42 +70,7 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	data = append(append(data, sealedName...), '"')
 	data = encoding.AppendEncode(data, blob)
 	e.Data = append(data, '"', '}')
-	return e, nil
-}
-
-// packedFrom is the size in bytes from which sealed content is compressed. It is mostly the body of a post, which is compressed already, in
-// base64. Huffman coding removes the overhead of this base64, because the size of an append is limited.
-const packedFrom = 16 << 10
-
-// packers are reused, since creating one takes three times as long as compressing a small body.
-var packers = sync.Pool{New: func() any {
-	packer, err := flate.NewWriter(nil, flate.HuffmanOnly)
-	if err != nil {
-		panic(err) // the level is valid
-	}
-	return packer
-}}
-
-// pack compresses the content after the form.
-func pack(text []byte) []byte {
-	packed := bytes.NewBuffer(make([]byte, 0, len(text)))
-	packed.WriteByte(text[0] | packedForm)
-	packer := packers.Get().(*flate.Writer)
-	defer packers.Put(packer)
-	packer.Reset(packed)
-	_, _ = packer.Write(text[1:]) // a buffer never fails
-	_ = packer.Close()
-	return packed.Bytes()
-}
-
-// unpack reverses pack. Uncompressed texts are returned unchanged.
-func unpack(text []byte) ([]byte, error) {
-	if text[0]&packedForm == 0 {
-		return text, nil
-	}
-	unpacked := bytes.NewBuffer([]byte{text[0] &^ packedForm})
-	_, err := unpacked.ReadFrom(flate.NewReader(bytes.NewReader(text[1:])))
-	return unpacked.Bytes(), err
+	return e, content, nil
 }
 
 func appendText(to []byte, text string) []byte {
@@ -161,30 +129,31 @@ func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	return envelope{plain, int64(binary.BigEndian.Uint64(blob)), blob[keyIDBytes:]}, buffer, true
 }
 
-// open restores the unsealed event.
-func (v envelope) open(o *opener, r *eventstore.Recorded) error {
+// open restores the unsealed event without its content, whose hash it returns.
+func (v envelope) open(o *opener, r *eventstore.Recorded) (content []byte, err error) {
+	damaged := func(err error) error { return fmt.Errorf("%w: stream %s at revision %d", err, r.Stream, r.Revision) }
 	if err := o.prepare(); err != nil {
-		return fmt.Errorf("%w: stream %s at revision %d", err, r.Stream, r.Revision)
+		return nil, damaged(err)
 	}
 	opened, err := o.aead.Open(nil, nil, v.blob, bound(r.Stream, &r.Event, v.plain))
-	if err != nil || len(opened) == 0 {
-		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
-	}
-	if opened, err = unpack(opened); err != nil {
-		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
+	if err != nil || len(opened) == 0 || opened[0] == contentForm && len(opened) <= sha256.Size {
+		return nil, damaged(ErrDamaged)
 	}
 	form, text := opened[0], opened[1:]
+	if form == contentForm {
+		content, text = text[:sha256.Size], text[sha256.Size:]
+	}
 	ip, text, ipOK := cutText(text, o.ip)
 	userAgent, text, agentOK := cutText(text, o.userAgent)
 	requestID, personal, requestOK := cutText(text, "") // rarely that of the previous event
 	if !ipOK || !agentOK || !requestOK {
-		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
+		return nil, damaged(ErrDamaged)
 	}
 	o.ip, o.userAgent = ip, userAgent
 	r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID = ip, userAgent, requestID
 	if form == wholeForm {
 		r.Data = personal
-		return nil
+		return nil, nil
 	}
 	data := make([]byte, 0, len(v.plain)+len(personal)+3)
 	data = append(append(data, '{'), v.plain...)
@@ -192,7 +161,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 		data = append(data, ',')
 	}
 	r.Data = append(append(data, personal...), '}')
-	return nil
+	return content, nil
 }
 
 // erase marks an event whose key is missing as erased, and keeps its plain members.
@@ -207,8 +176,8 @@ func (v envelope) erase(r *eventstore.Recorded) {
 
 // AsErased returns an opened event in the form that it has after its key is destroyed.
 func AsErased(r eventstore.Recorded) eventstore.Recorded {
-	plain, _, _ := divide(r.Type, r.Data, nil, nil)
-	envelope{plain: plain}.erase(&r)
+	of, _ := divide(r.Type, r.Data)
+	envelope{plain: of.plain}.erase(&r)
 	r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID, r.Decoded = "", "", "", nil
 	return r
 }
@@ -225,33 +194,39 @@ func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 	return before, from[n+int(length):], true
 }
 
-// divide appends the members of an event's data to the plain and the personal ones. If the type is not declared, or the data is not an
-// object, it appends nothing and ok is false.
-func divide(eventType string, data, plain, personal []byte) (_, _ []byte, ok bool) {
+// parts are the members of an event's data.
+type parts struct{ plain, personal, content []byte }
+
+// divide divides the members of an event's data. If the type is not declared, or the data is not an object, ok is false.
+func divide(eventType string, data []byte) (of parts, ok bool) {
 	d, known := declared[eventType]
 	if !known {
-		return plain, personal, false
+		return parts{}, false
 	}
-	plainStart, personalStart := len(plain), len(personal)
+	of.plain, of.personal = make([]byte, 0, len(data)), make([]byte, 0, len(data))
 	for s := (scanner{rest: data}); ; {
 		name, member, more := s.next()
 		if !more && !s.done {
-			return plain[:plainStart], personal[:personalStart], false
+			return parts{}, false
 		}
 		if !more {
-			return plain, personal, true
+			return of, true
 		}
-		if slices.ContainsFunc(d.plain, func(p string) bool { return p == string(name) }) {
-			plain = appendMember(plain, plainStart, member)
-		} else {
-			personal = appendMember(personal, personalStart, member)
+		is := func(p string) bool { return p == string(name) }
+		switch {
+		case slices.ContainsFunc(d.plain, is):
+			of.plain = appendMember(of.plain, member)
+		case slices.ContainsFunc(d.content, is):
+			of.content = appendMember(of.content, member)
+		default:
+			of.personal = appendMember(of.personal, member)
 		}
 	}
 }
 
 // appendMember appends a member, after a comma unless it is the first.
-func appendMember(to []byte, first int, member []byte) []byte {
-	if len(to) > first {
+func appendMember(to, member []byte) []byte {
+	if len(to) > 0 {
 		to = append(to, ',')
 	}
 	return append(to, member...)

@@ -34,12 +34,12 @@ func TestLookup_Range(t *testing.T) {
 	require.NoError(t, err)
 	v := NewVault(pool, box)
 	want := map[string][]key{}
-	var kept []*eventstore.Key
+	var kept []eventstore.Write
 	create := func(stream string, keys int) {
 		for range keys {
 			k, sealed, err := v.create(stream)
 			require.NoError(t, err)
-			want[stream], kept = append(want[stream], k), append(kept, &sealed)
+			want[stream], kept = append(want[stream], k), append(kept, eventstore.Write{Stream: stream, Key: &sealed})
 		}
 	}
 	var created []string

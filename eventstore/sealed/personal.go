@@ -6,9 +6,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// declaration lists the personal and the plain members of a type's JSON.
+// declaration lists the personal and the plain members of a type's JSON, and the personal ones that are content.
 type declaration struct {
-	personal, plain []string
+	personal, plain, content []string
 	// bare is a type that is not sealed, not even the origin of the request: it erases a person's data, and must be readable without a key.
 	bare bool
 }
@@ -49,10 +49,11 @@ var declared = map[string]declaration{
 	event.VisitorForgotten{}.EventType(): {plain: list("keys"), bare: true},
 
 	event.ArrivalReceived{}.EventType(): {
-		personal: list("deliveryId raw"),
+		personal: list("deliveryId"),
+		content:  list("raw"),
 		plain:    list("intakeId tokenId receivedAt expiresAt"),
 	},
-	event.ArrivalFetched{}.EventType():     {personal: list("raw")},
+	event.ArrivalFetched{}.EventType():     {content: list("raw")},
 	event.ArrivalCaptured{}.EventType():    {plain: list("leadId eventId merged")},
 	event.ArrivalRefused{}.EventType():     {plain: list("code leadId other")},
 	event.ArrivalQuarantined{}.EventType(): {plain: list("reasons")},

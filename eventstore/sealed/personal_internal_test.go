@@ -1,6 +1,7 @@
 package sealed
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -34,9 +35,9 @@ func TestPersonal_DeclaresEveryMember(t *testing.T) {
 			}
 		}
 		d := declared[name]
-		require.ElementsMatch(t, members, append(slices.Clone(d.personal), d.plain...),
+		require.ElementsMatch(t, members, slices.Concat(d.personal, d.plain, d.content),
 			"%s: members of the type and members declared in eventstore/sealed/personal.go", name)
-		require.False(t, d.bare && len(d.personal) > 0, name)
+		require.False(t, d.bare && len(d.personal)+len(d.content) > 0, name)
 	}
 }
 
@@ -62,8 +63,9 @@ func TestSeal_PersonalMembers(t *testing.T) {
 		}
 		given := eventstore.Event{ID: ulid.Make(), Type: name, Data: data,
 			Metadata: event.Metadata{Account: "acme", IP: "192.0.2.99", UserAgent: `a "browser"`}}
-		stored, err := seal(k, "lead-1", given)
+		stored, content, err := seal(k, "lead-1", given)
 		require.NoError(t, err)
+		require.Equal(t, content != nil, bytes.Contains(data, []byte(`"raw":`)))
 		require.True(t, jsontext.Value(stored.Data).IsValid(), "%s", stored.Data)
 		require.Equal(t, event.Metadata{Account: "acme"}, stored.Metadata)
 		members := map[string]jsontext.Value{}
@@ -78,7 +80,14 @@ func TestSeal_PersonalMembers(t *testing.T) {
 		v, _, ok := openEnvelope(stored.Data, nil)
 		require.True(t, ok)
 		require.Equal(t, k.id, v.keyID)
-		require.NoError(t, v.open(&opener{key: k}, &read))
+		o := &opener{key: k}
+		hash, err := v.open(o, &read)
+		require.NoError(t, err)
+		if content != nil {
+			require.NotContains(t, string(read.Data), `"raw":`)
+			require.Equal(t, content.Hash, hash)
+			require.True(t, openContent(o, hash, content.Sealed, &read))
+		}
 		require.Equal(t, given.Metadata, read.Metadata)
 		require.JSONEq(t, string(given.Data), string(read.Data))
 		require.False(t, read.Erased)
@@ -97,7 +106,8 @@ func TestSeal_PersonalMembers(t *testing.T) {
 		}
 
 		moved := eventstore.Recorded{Event: stored, Stream: "lead-2"}
-		require.ErrorIs(t, v.open(&opener{key: k}, &moved), ErrDamaged)
+		_, err = v.open(&opener{key: k}, &moved)
+		require.ErrorIs(t, err, ErrDamaged)
 	}
 }
 
@@ -130,12 +140,13 @@ func TestSeal_RoundTrip(t *testing.T) {
 		`{"name":"é\u00e9\\","source":"api","changed":["name"]}`, `{`, `{"`, `{"name"`, `{"name":`, `{"name":"`, `not JSON`,
 	} {
 		given := eventstore.Event{ID: ulid.Make(), Type: event.LeadCreated{}.EventType(), Data: []byte(data)}
-		stored, err := seal(k, "lead-1", given)
+		stored, _, err := seal(k, "lead-1", given)
 		require.NoError(t, err)
 		read := eventstore.Recorded{Event: stored, Stream: "lead-1"}
 		v, _, ok := openEnvelope(read.Data, nil)
 		require.True(t, ok)
-		require.NoError(t, v.open(&opener{key: k}, &read))
+		_, err = v.open(&opener{key: k}, &read)
+		require.NoError(t, err)
 		if string(read.Data) != data {
 			require.JSONEq(t, data, string(read.Data))
 		}
@@ -149,12 +160,13 @@ func FuzzSealedData(f *testing.F) {
 	k := key{id: 1}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		given := eventstore.Event{ID: ulid.Make(), Type: event.LeadCreated{}.EventType(), Data: data}
-		stored, err := seal(k, "lead-1", given)
+		stored, _, err := seal(k, "lead-1", given)
 		require.NoError(t, err)
 		read := eventstore.Recorded{Event: stored, Stream: "lead-1"}
 		v, _, ok := openEnvelope(read.Data, nil)
 		require.True(t, ok)
-		require.NoError(t, v.open(&opener{key: k}, &read))
+		_, err = v.open(&opener{key: k}, &read)
+		require.NoError(t, err)
 		canonical, shown := jsontext.Value(data).Clone(), jsontext.Value(read.Data).Clone()
 		if canonical.IsValid() {
 			require.NoError(t, canonical.Canonicalize())

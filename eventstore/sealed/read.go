@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -104,7 +106,40 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 			return nil
 		}
 	}
-	return r.openWith(r.keys, v, recorded)
+	hash, err := r.openWith(r.keys, v, recorded)
+	if err == nil && hash != nil {
+		err = r.openContent(ctx, contentRef{r.stream, v.keyID, string(hash)}, recorded)
+	}
+	return err
+}
+
+// openContent adds the content of an opened event. It sets again if the key was destroyed since. An event whose content is missing or
+// changed is returned as erased, so that it can still be deleted; verification reports it.
+func (r *reading) openContent(ctx context.Context, of contentRef, recorded *eventstore.Recorded) error {
+	sealed, err := r.vault.content(ctx, of)
+	if err != nil {
+		return err
+	}
+	if sealed != nil {
+		i := slices.IndexFunc(r.keys, func(o opener) bool { return o.id == of.keyID })
+		if openContent(&r.keys[i], []byte(of.hash), sealed, recorded) {
+			return nil
+		}
+	} else {
+		r.cache.remove(r.stream)
+		keys, err := r.cache.lookUp(ctx, r.stream)
+		if err != nil {
+			return err
+		}
+		if r.keys = openers(keys); !has(r.keys, of.keyID) {
+			r.gone, r.again = append(r.gone, of.keyID), true
+			return nil
+		}
+	}
+	r.log.Error("the content of an event is missing or changed", slog.String("stream", r.stream), slog.Int64("revision", int64(recorded.Revision)))
+	*recorded = AsErased(*recorded)
+	recorded.Damaged = r.forensic
+	return nil
 }
 
 // use adds a key that the wrapped store has read with the events.
@@ -124,28 +159,31 @@ func has(keys []opener, id int64) bool {
 	return slices.ContainsFunc(keys, func(o opener) bool { return o.id == id })
 }
 
-// openWith opens an event with one of a stream's keys. If its key is missing, the event is erased.
-func (s *Store) openWith(keys []opener, v envelope, recorded *eventstore.Recorded) error {
+// openWith opens an event with one of a stream's keys, and returns the hash of its content, if it has any. If its key is missing, the event
+// is erased.
+func (s *Store) openWith(keys []opener, v envelope, recorded *eventstore.Recorded) (content []byte, err error) {
 	recorded.KeyID = v.keyID
 	for i := range keys {
 		if keys[i].id != v.keyID {
 			continue
 		}
-		err := v.open(&keys[i], recorded)
-		if s.forensic && errors.Is(err, ErrDamaged) {
-			recorded.Damaged = true
-			break
+		if content, err = v.open(&keys[i], recorded); err == nil {
+			return content, nil
 		}
-		return err
+		if !s.forensic || !errors.Is(err, ErrDamaged) {
+			return nil, err
+		}
+		recorded.Damaged = true
+		break
 	}
 	v.erase(recorded)
-	return nil
+	return nil, nil
 }
 
 // keptBuffer is the maximum size in bytes of a subscription's buffer that is reused for the next page.
 const keptBuffer = 1 << 20
 
-// Subscribe implements eventstore.Store. The events of a page are opened together.
+// Subscribe implements eventstore.Store. The events of a page are opened together, and have no content.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		var buffer []byte
@@ -171,7 +209,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 	}
 }
 
-// ReadRange implements eventstore.RangeReader. The keys of all events are looked up together.
+// ReadRange implements eventstore.RangeReader. The keys of all events are looked up together, and the events have no content.
 func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
 	events, reached, err := eventstore.ReadRange(ctx, s.Store, r)
 	if err != nil {
@@ -225,12 +263,40 @@ func (s *Store) openAll(ctx context.Context, events []eventstore.Recorded, buffe
 	for stream, keys := range found {
 		keysOf[stream] = openers(keys)
 	}
+	contents := map[contentRef]*eventstore.Recorded{}
 	for _, l := range all {
-		if err := s.openWith(keysOf[l.event.Stream], l.envelope, l.event); err != nil {
+		hash, err := s.openWith(keysOf[l.event.Stream], l.envelope, l.event)
+		if err != nil {
 			return buffer, err
 		}
+		if hash != nil && s.forensic {
+			contents[contentRef{l.event.Stream, l.keyID, string(hash)}] = l.event
+		}
 	}
-	return buffer, nil
+	return buffer, s.checkContents(ctx, contents)
+}
+
+// checkContents marks events as damaged whose content is missing or changed, unless their key was destroyed since.
+func (s *Store) checkContents(ctx context.Context, of map[contentRef]*eventstore.Recorded) error {
+	if len(of) == 0 {
+		return nil
+	}
+	unchanged, err := s.vault.unchanged(ctx, slices.Collect(maps.Keys(of)))
+	if err != nil {
+		return err
+	}
+	for ref, recorded := range of {
+		if unchanged[ref] {
+			continue
+		}
+		keys, err := s.vault.find(ctx, []string{ref.stream})
+		if err != nil {
+			return err
+		}
+		*recorded = AsErased(*recorded)
+		recorded.Damaged = hasID(keys[ref.stream], ref.keyID)
+	}
+	return nil
 }
 
 // closed returns the events that may have to be opened, and the size of their data. It restores those that this process has appended.

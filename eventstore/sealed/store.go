@@ -165,9 +165,6 @@ func hasID(keys []key, id int64) bool {
 // Another process may destroy a key at any time, and then appends the fact of the erasure. Events that were sealed with this key come
 // before the fact, which covers them, or their append conflicts with it.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
-	if err := eventstore.Validate(writes); err != nil {
-		return 0, err
-	}
 	p := sealing{writes: writes, version: s.cache.version()}
 	for i, w := range writes {
 		if !About(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
@@ -180,8 +177,11 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 			return 0, err
 		}
 	}
-	if !s.sameDatabase && len(p.stored) > 0 {
-		if err := s.vault.store(ctx, p.stored); err != nil {
+	if err := eventstore.Validate(p.writes); err != nil { // in stored form, without content
+		return 0, err
+	}
+	if !s.sameDatabase && p.cloned {
+		if err := s.vault.store(ctx, p.writes); err != nil {
 			return 0, err
 		}
 	}
@@ -202,7 +202,8 @@ func (s *Store) cacheKeys(p *sealing, stored bool) {
 	}
 }
 
-func sealable(e eventstore.Event) bool { return !bare(e.Type) }
+// sealable reports whether an event is sealed. One without data is not, and is invalid.
+func sealable(e eventstore.Event) bool { return !bare(e.Type) && len(e.Data) > 0 }
 
 // sealing is an append while its events are being sealed.
 type sealing struct {
@@ -231,8 +232,12 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	w.Events = slices.Clone(w.Events)
 	for j, e := range unsealed {
 		if sealable(e) {
-			if w.Events[j], err = seal(k, w.Stream, e); err != nil {
+			var content *eventstore.Content
+			if w.Events[j], content, err = seal(k, w.Stream, e); err != nil {
 				return err
+			}
+			if content != nil {
+				w.Contents = append(w.Contents, *content)
 			}
 			if w.Events[j].Decoded = nil; e.Decoded != nil {
 				w.Events[j].Unsealed = eventstore.Unsealed{Event: &unsealed[j], KeyID: k.id}

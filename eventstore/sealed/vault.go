@@ -12,6 +12,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,7 +73,7 @@ func (o *opener) prepare() (err error) {
 	return err
 }
 
-// Vault stores the keys of streams about persons, each sealed, in the table person.key.
+// Vault stores the keys of streams about persons, each sealed, in the table person.key, and contents in person.content.
 type Vault struct {
 	pool    *pgxpool.Pool
 	box     *sealbox.Box
@@ -146,11 +147,17 @@ func boxError(err error) error {
 	return err
 }
 
-// store inserts keys before the append that uses them, for a log in another database.
-func (v *Vault) store(ctx context.Context, keys []*eventstore.Key) error {
+// store inserts the keys and contents of an append before it, for a log in another database. It inserts no content whose key was destroyed.
+func (v *Vault) store(ctx context.Context, writes []eventstore.Write) error {
 	batch := &pgx.Batch{}
-	for _, k := range keys {
-		batch.Queue(`INSERT INTO person.key (stream, id, sealed_by, sealed) VALUES ($1, $2, $3, $4)`, k.Stream, k.ID, k.SealedBy, k.Sealed)
+	for _, w := range writes {
+		if k := w.Key; k != nil {
+			batch.Queue(`INSERT INTO person.key (stream, id, sealed_by, sealed) VALUES ($1, $2, $3, $4)`, k.Stream, k.ID, k.SealedBy, k.Sealed)
+		}
+		for _, c := range w.Contents {
+			batch.Queue(`INSERT INTO person.content (stream, key_id, hash, sealed, pending)
+				SELECT stream, id, $3, $4, now() FROM person.key WHERE stream = $1 AND id = $2 FOR KEY SHARE`, w.Stream, c.KeyID, c.Hash, c.Sealed)
+		}
 	}
 	return unavailable(ctx, v.pool.SendBatch(ctx, batch).Close())
 }
@@ -378,41 +385,55 @@ func scanKey(row pgx.CollectableRow) (k eventstore.Key, err error) {
 	return k, err
 }
 
-// CopyKeys makes the keys in one database equal to those in another, for a log that is moved: its events are copied sealed, and the
-// location of the log determines that of its keys. Keys that the source lacks are deleted, because their persons were erased. If both are
-// the same database, nothing changes. Appends must have stopped.
+// CopyKeys makes the keys and contents in one database equal to those in another, for a log that is moved: its events are copied sealed, and
+// the location of the log determines that of its keys. Keys that the source lacks are deleted, because their persons were erased. If both
+// are the same database, nothing changes. Appends must have stopped.
 func CopyKeys(ctx context.Context, from, to *pgxpool.Pool) error {
-	rows, err := from.Query(ctx, selectKeys)
-	if err != nil {
-		return unavailable(ctx, err)
-	}
-	defer rows.Close()
 	return unavailable(ctx, pgx.BeginFunc(ctx, to, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `CREATE TEMP TABLE moved (LIKE person.key INCLUDING INDEXES) ON COMMIT DROP`); err != nil {
+		if err := copyTable(ctx, from, tx, "key", "stream", "id", "sealed_by", "sealed"); err != nil {
 			return err
 		}
-		columns := []string{"stream", "id", "sealed_by", "sealed"}
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "moved"}, columns, pgx.CopyFromFunc(func() ([]any, error) {
-			if !rows.Next() {
-				return nil, rows.Err()
-			}
-			k, err := scanKey(rows)
-			return []any{k.Stream, k.ID, k.SealedBy, k.Sealed}, err
-		}))
+		_, err := tx.Exec(ctx, `DELETE FROM person.key k
+			WHERE NOT EXISTS (SELECT FROM pg_temp.moved_key m WHERE m.stream = k.stream AND m.id = k.id)`)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `ANALYZE pg_temp.moved`); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `DELETE FROM person.key k WHERE NOT EXISTS (SELECT FROM pg_temp.moved m WHERE m.stream = k.stream AND m.id = k.id)`)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `INSERT INTO person.key SELECT * FROM pg_temp.moved
+		_, err = tx.Exec(ctx, `INSERT INTO person.key SELECT * FROM pg_temp.moved_key
 			ON CONFLICT (stream, id) DO UPDATE SET sealed_by = excluded.sealed_by, sealed = excluded.sealed`)
+		if err != nil {
+			return err
+		}
+		if err := copyTable(ctx, from, tx, "content", "stream", "key_id", "hash", "sealed", "pending"); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO person.content SELECT * FROM pg_temp.moved_content
+			ON CONFLICT (stream, key_id, hash) DO UPDATE SET sealed = excluded.sealed, pending = excluded.pending`)
 		return err
 	}))
+}
+
+// copyTable copies a table of the schema person to a temporary one, whose name begins with moved.
+func copyTable(ctx context.Context, from *pgxpool.Pool, tx pgx.Tx, table string, columns ...string) error {
+	rows, err := from.Query(ctx, `SELECT `+strings.Join(columns, ", ")+` FROM person.`+table)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	moved := pgx.Identifier{"pg_temp", "moved_" + table}
+	_, err = tx.Exec(ctx, `CREATE TEMP TABLE moved_`+table+` (LIKE person.`+table+` INCLUDING INDEXES INCLUDING STORAGE) ON COMMIT DROP`)
+	if err != nil {
+		return err
+	}
+	_, err = tx.CopyFrom(ctx, moved, columns, pgx.CopyFromFunc(func() ([]any, error) {
+		if !rows.Next() {
+			return nil, rows.Err()
+		}
+		return rows.Values()
+	}))
+	if err == nil {
+		_, err = tx.Exec(ctx, `ANALYZE `+moved.Sanitize())
+	}
+	return err
 }
 
 // unavailable wraps errors of the database in eventstore.ErrUnavailable. It returns errors of the box unchanged.

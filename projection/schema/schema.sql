@@ -222,6 +222,20 @@ CREATE TABLE lease.session (
 COMMENT ON TABLE lease.session IS 'The session that holds each lease: its process, its role and when it began.';
 COMMENT ON COLUMN lease.session.started IS 'NULL: not known, as of a superuser who acts as another role.';
 
+CREATE TABLE person.content (
+    stream text COLLATE "C" NOT NULL,
+    key_id bigint NOT NULL,
+    hash bytea NOT NULL,
+    sealed bytea NOT NULL,
+    pending timestamp with time zone,
+    CONSTRAINT content_hash PRIMARY KEY (stream, key_id, hash),
+    CONSTRAINT content_key FOREIGN KEY (stream, key_id) REFERENCES person.key(stream, id) ON DELETE CASCADE
+);
+CREATE INDEX content_pending ON person.content USING btree (pending) WHERE (pending IS NOT NULL);
+COMMENT ON TABLE person.content IS 'Large members of events, the bodies of posts, sealed with the key of their stream. They go with the key, and give back their space.';
+COMMENT ON COLUMN person.content.hash IS 'SHA-256 of sealed. The event on the log has it, too.';
+COMMENT ON COLUMN person.content.pending IS 'When the content was stored, if that was before its event. Null: the event is on the log.';
+
 CREATE TABLE person.destroyed (
     stream text COLLATE "C" NOT NULL,
     at timestamp with time zone NOT NULL DEFAULT now(),

@@ -351,6 +351,7 @@ func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 	p.stop(t)
 	requireNoTraces(t, "the log of the service", p.err.String())
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM person.key WHERE stream ^@ 'arrival-'`))
+	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM person.content`))
 	requireNoTraces(t, "the database", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	launch(t, settings, "replay", "all").exits(t, 0)
 	requireNoTraces(t, "rebuilt views", dump(t, settings["LEADLOG_DATABASE_URL"]))

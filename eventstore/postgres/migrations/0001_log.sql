@@ -39,7 +39,7 @@ COMMENT ON TABLE log.append_lock IS 'Has no rows. Who appends locks it.';
 -- everywhere. In a schema of its own, so that it has an owner of its own, and is left out of one backup and kept in another:
 -- deploy/docs/forgetting.md.
 --
--- The migrations of the views create the same two tables, for a log that is in EventStoreDB. Either may be created first.
+-- The migrations of the views create the same three tables, for a log that is in EventStoreDB. Either may be created first.
 CREATE SCHEMA IF NOT EXISTS person;
 CREATE TABLE IF NOT EXISTS person.key (
     stream    text   COLLATE "C" NOT NULL,
@@ -52,6 +52,21 @@ COMMENT ON TABLE person.key IS 'What the personal part of each stream''s events 
 COMMENT ON COLUMN person.key.id IS 'Random. A stream may have several: two processes may create one each at the same time.';
 COMMENT ON COLUMN person.key.sealed_by IS 'The key that seals this one: first 8 hex digits of that key''s SHA-256.';
 COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key and its tag.';
+
+CREATE TABLE IF NOT EXISTS person.content (
+    stream  text   COLLATE "C" NOT NULL,
+    key_id  bigint NOT NULL,
+    hash    bytea  NOT NULL,
+    sealed  bytea  NOT NULL,
+    pending timestamptz,
+    CONSTRAINT content_hash PRIMARY KEY (stream, key_id, hash),
+    CONSTRAINT content_key FOREIGN KEY (stream, key_id) REFERENCES person.key ON DELETE CASCADE
+);
+CREATE INDEX IF NOT EXISTS content_pending ON person.content (pending) WHERE pending IS NOT NULL;
+ALTER TABLE person.content ALTER COLUMN sealed SET STORAGE EXTERNAL; -- it cannot be compressed
+COMMENT ON TABLE person.content IS 'Large members of events, the bodies of posts, sealed with the key of their stream. They go with the key, and give back their space.';
+COMMENT ON COLUMN person.content.hash IS 'SHA-256 of sealed. The event on the log has it, too.';
+COMMENT ON COLUMN person.content.pending IS 'When the content was stored, if that was before its event. Null: the event is on the log.';
 
 CREATE TABLE IF NOT EXISTS person.destroyed (
     stream text        COLLATE "C" NOT NULL,
@@ -86,6 +101,8 @@ $$;
 --   metadata        the distinct values
 --   k_write         per key of a person: the write to its stream
 --   k_*             and the columns of person.key
+--   c_write         per content of an event: the write to its stream
+--   c_*             and the columns of person.content
 --   replicated      the position up to which the caller knows the log to be on the synchronous standbys
 --   presume_new     whether to insert before looking whether streams exist that are expected not to
 --
@@ -95,7 +112,7 @@ $$;
 --   stored          the position of the append's last event, when the append was stored before; else 0
 --
 -- A refused append stores no key. Nor does one that was stored before and is sent again: its key was stored with it, unless the
--- person was erased since, and an erased key must not come back.
+-- person was erased since, and an erased key must not come back. Content is stored only while its key exists.
 --
 -- The lock comes first, and each statement after it sees everything committed before the lock was granted. That requires
 -- READ COMMITTED and a transaction that holds nothing else. So positions have no gaps and grow in commit order.
@@ -117,6 +134,7 @@ CREATE FUNCTION log.append(
     e_write int[], e_place int[], e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
     metadata bytea[],
     k_write int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
+    c_write int[], c_key_id bigint[], c_hash bytea[], c_sealed bytea[],
     replicated bigint, presume_new boolean,
     OUT head bigint, OUT revisions bigint[], OUT refused int[], OUT stored bigint[]
 )
@@ -192,6 +210,15 @@ BEGIN
                   FROM (SELECT unnest(k_write) AS write, unnest(k_id) AS id, unnest(k_sealed_by) AS sealed_by,
                                unnest(k_sealed) AS sealed) AS k
                  WHERE refused IS NULL OR w_append[k.write] <> ALL (refused)
+                    ON CONFLICT DO NOTHING;
+            END IF;
+            IF cardinality(c_key_id) > 0 THEN
+                INSERT INTO person.content (stream, key_id, hash, sealed)
+                SELECT k.stream, k.id, c.hash, c.sealed
+                  FROM (SELECT unnest(c_write) AS write, unnest(c_key_id) AS key_id, unnest(c_hash) AS hash, unnest(c_sealed) AS sealed) AS c
+                  JOIN person.key k ON k.stream = x_stream[w_expectation[c.write]] COLLATE "C" AND k.id = c.key_id
+                 WHERE refused IS NULL OR w_append[c.write] <> ALL (refused)
+                   FOR KEY SHARE OF k
                     ON CONFLICT DO NOTHING;
             END IF;
             RETURN;

@@ -606,7 +606,7 @@ COMMENT ON COLUMN secret.intake.ordinal IS 'Grows with each set of secrets that 
 
 -- What is personal on a stream is sealed with the stream's key: without the key the person is erased everywhere. The schema
 -- is one of its own, so that it can have an owner and a backup of its own: deploy/docs/forgetting.md. A log in PostgreSQL has the
--- same two tables in its own database. Existing tables may have another owner (deploy/keys.sql) and is left alone.
+-- same three tables in its own database. Existing tables may have another owner (deploy/keys.sql) and is left alone.
 -- +goose StatementBegin
 DO $$
 BEGIN
@@ -625,6 +625,21 @@ BEGIN
     COMMENT ON COLUMN person.key.id IS 'Random. A stream may have several: two processes may begin one at once.';
     COMMENT ON COLUMN person.key.sealed_by IS 'Which key seals this one: first 8 hex digits of that key''s SHA-256.';
     COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key and its tag.';
+
+    CREATE TABLE person.content (
+        stream  text   COLLATE "C" NOT NULL,
+        key_id  bigint NOT NULL,
+        hash    bytea  NOT NULL,
+        sealed  bytea  NOT NULL,
+        pending timestamptz,
+        CONSTRAINT content_hash PRIMARY KEY (stream, key_id, hash),
+        CONSTRAINT content_key FOREIGN KEY (stream, key_id) REFERENCES person.key ON DELETE CASCADE
+    );
+    CREATE INDEX content_pending ON person.content (pending) WHERE pending IS NOT NULL;
+    ALTER TABLE person.content ALTER COLUMN sealed SET STORAGE EXTERNAL; -- it cannot be compressed
+    COMMENT ON TABLE person.content IS 'Large members of events, the bodies of posts, sealed with the key of their stream. They go with the key, and give back their space.';
+    COMMENT ON COLUMN person.content.hash IS 'SHA-256 of sealed. The event on the log has it, too.';
+    COMMENT ON COLUMN person.content.pending IS 'When the content was stored, if that was before its event. Null: the event is on the log.';
 
     CREATE TABLE person.destroyed (
         stream text        COLLATE "C" NOT NULL,
