@@ -16,35 +16,84 @@ var ErrContended = errors.New("too many writers on the same streams")
 const (
 	// conflictDeadline bounds how long a decision is retried after conflicts.
 	conflictDeadline = 5 * time.Second
-	// queueDeadline bounds how long a caller waits for its turn, so that each of many callers gets a result.
+	// queueDeadline bounds how long a decision waits for earlier ones, so that each of many callers gets a result.
 	queueDeadline = 15 * time.Second
 )
 
-// Transactor retries decisions after conflicts. Within the process, callers with the same streams queue instead of racing, so that each of
-// many concurrent arrivals of one person decides on the state that the previous one wrote.
+// Transactor is the queue of the decisions of a process. Decisions on the same streams wait for each other instead of racing, so that each
+// of many concurrent arrivals of one person decides on the state that the previous one wrote.
 //
 // The zero value is ready to use.
 type Transactor struct {
-	mu    sync.Mutex
-	queue map[string]*turn
+	mu      sync.Mutex
+	streams ticketQueue
 }
 
-// turn is a lock that can be awaited with a context. It is deleted when no caller holds or awaits it.
-type turn struct {
-	taken   chan struct{} // holds one value while a caller holds the turn
-	callers int           // that hold or await it
-}
-
-// Do waits for the turn of each stream, and runs attempt while it holds them. It repeats attempt after each *ConflictError until there is
-// another result. The error is ErrContended after five seconds of conflicts, or after fifteen without a turn.
-//
-// An attempt loads, folds, decides and appends. It must handle conflicts on any stream: other processes do not share the queue.
+// Do makes a decision on streams: it waits until the earlier ones on any of them are made, and calls Retry. The error is ErrContended too
+// if that takes more than fifteen seconds.
 func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(context.Context) error) error {
-	release, err := t.enter(ctx, streams)
-	if err != nil {
+	decision := t.Join(streams...)
+	defer decision.Leave()
+	if _, err := decision.Wait(ctx); err != nil {
 		return err
 	}
-	defer release()
+	return Retry(ctx, attempt)
+}
+
+// Decision is a place in the queue of the streams that it was made for.
+type Decision struct {
+	queue  *Transactor
+	ticket ticket
+	ready  chan struct{}
+}
+
+// Join queues for streams. The caller must call Leave in the end. To join other streams before that, all callers must join the two kinds of
+// streams in the same order.
+func (t *Transactor) Join(streams ...string) *Decision {
+	d := &Decision{queue: t, ready: make(chan struct{})}
+	d.ticket.ready = func() { close(d.ready) }
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, s := range streams {
+		if !slices.Contains(streams[:i], s) {
+			t.streams.join(&d.ticket, s, true)
+		}
+	}
+	if d.ticket.blocked == 0 {
+		close(d.ready)
+	}
+	return d
+}
+
+// Wait waits until all earlier decisions have left. Waited is false if there was none. The error is ErrContended after fifteen seconds.
+func (d *Decision) Wait(ctx context.Context) (waited bool, err error) {
+	select {
+	case <-d.ready:
+		return false, nil
+	default:
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, queueDeadline, ErrContended)
+	defer cancel()
+	select {
+	case <-d.ready:
+		return true, nil
+	case <-ctx.Done():
+		return true, context.Cause(ctx)
+	}
+}
+
+// Leave ends the decision, or the waiting for it.
+func (d *Decision) Leave() {
+	d.queue.mu.Lock()
+	defer d.queue.mu.Unlock()
+	d.queue.streams.leave(&d.ticket)
+}
+
+// Retry repeats an attempt after each *ConflictError until there is another result. The error is ErrContended after five seconds of
+// conflicts.
+//
+// An attempt loads, folds, decides and appends. It must handle conflicts on any stream: other processes do not share the queue.
+func Retry(ctx context.Context, attempt func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, conflictDeadline, ErrContended)
 	defer cancel()
 	for pause := time.Millisecond; ; pause = min(2*pause, 64*time.Millisecond) {
@@ -77,57 +126,4 @@ func outcome(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
-}
-
-// enter takes the turns in the order of the stream names, which prevents deadlocks.
-func (t *Transactor) enter(ctx context.Context, streams []string) (release func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, queueDeadline, ErrContended)
-	defer cancel()
-	streams = slices.Compact(slices.Sorted(slices.Values(streams)))
-	held := 0
-	release = func() {
-		for _, s := range streams[:held] {
-			t.leave(s, true)
-		}
-	}
-	for _, s := range streams {
-		select {
-		case t.turnOf(s).taken <- struct{}{}:
-			held++
-		case <-ctx.Done():
-			t.leave(s, false)
-			release()
-			return nil, context.Cause(ctx)
-		}
-	}
-	return release, nil
-}
-
-// turnOf returns the turn of a stream, and counts the caller.
-func (t *Transactor) turnOf(stream string) *turn {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.queue == nil {
-		t.queue = make(map[string]*turn)
-	}
-	entry := t.queue[stream]
-	if entry == nil {
-		entry = &turn{taken: make(chan struct{}, 1)}
-		t.queue[stream] = entry
-	}
-	entry.callers++
-	return entry
-}
-
-// leave ends the call of a caller that holds or awaits a turn.
-func (t *Transactor) leave(stream string, held bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	turn := t.queue[stream]
-	if held {
-		<-turn.taken
-	}
-	if turn.callers--; turn.callers == 0 {
-		delete(t.queue, stream)
-	}
 }

@@ -36,7 +36,7 @@ func TestTransactor_RetriesConflicts(t *testing.T) {
 			})
 			require.Equal(t, end, err)
 			require.Equal(t, 4, attempts)
-			require.Empty(t, transactor.queue)
+			require.Empty(t, transactor.streams.streams)
 		})
 	}
 }
@@ -63,7 +63,7 @@ func TestTransactor_QueuesSameStream(t *testing.T) {
 		}
 		callers.Wait()
 		require.Equal(t, 1, maxInside)
-		require.Empty(t, transactor.queue)
+		require.Empty(t, transactor.streams.streams)
 	})
 }
 
@@ -74,7 +74,7 @@ func TestTransactor_OtherStreamsNotQueued(t *testing.T) {
 		return transactor.Do(ctx, []string{"lead-2", "lead-3"}, always(nil))
 	})
 	require.NoError(t, err)
-	require.Empty(t, transactor.queue)
+	require.Empty(t, transactor.streams.streams)
 }
 
 func TestTransactor_NoStreams(t *testing.T) {
@@ -96,7 +96,7 @@ func TestTransactor_StreamNamedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
 		require.NoError(t, transactor.Do(t.Context(), []string{"b", "a", "b"}, always(nil)))
-		require.Empty(t, transactor.queue)
+		require.Empty(t, transactor.streams.streams)
 	})
 }
 
@@ -119,7 +119,7 @@ func TestTransactor_NoDeadlock(t *testing.T) {
 			}
 		}
 		callers.Wait()
-		require.Empty(t, transactor.queue)
+		require.Empty(t, transactor.streams.streams)
 	})
 }
 
@@ -136,7 +136,7 @@ func TestTransactor_ConflictDeadline(t *testing.T) {
 		require.Equal(t, 5*time.Second, time.Since(begin))
 		require.Greater(t, attempts, 50, "the backoff is at most 64 ms")
 		require.Less(t, attempts, 5000, "retries back off")
-		require.Empty(t, transactor.queue)
+		require.Empty(t, transactor.streams.streams)
 	})
 }
 
@@ -154,10 +154,10 @@ func TestTransactor_QueueDeadline(t *testing.T) {
 		err := transactor.Do(t.Context(), []string{"lead-0", "lead-1"}, always(nil))
 		require.ErrorIs(t, err, ErrContended)
 		require.Equal(t, 15*time.Second, time.Since(begin))
-		require.Len(t, transactor.queue, 1, "lead-0 is released, lead-1 is not")
+		require.Len(t, transactor.streams.streams, 1, "lead-0 is released, lead-1 is not")
 		close(release)
 		require.NoError(t, <-first)
-		require.Empty(t, transactor.queue)
+		require.Empty(t, transactor.streams.streams)
 	})
 }
 
@@ -182,7 +182,7 @@ func TestTransactor_CancelledInQueue(t *testing.T) {
 		close(release)
 		require.NoError(t, <-first)
 		require.NoError(t, <-third)
-		require.Empty(t, transactor.queue)
+		require.Empty(t, transactor.streams.streams)
 	})
 }
 
@@ -195,7 +195,7 @@ func TestTransactor_CancelledRetry(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
-		require.Empty(t, transactor.queue)
+		require.Empty(t, transactor.streams.streams)
 	})
 }
 
@@ -243,7 +243,7 @@ func TestTransactor_Panic(t *testing.T) {
 	require.Panics(t, func() {
 		_ = transactor.Do(t.Context(), []string{"lead-1"}, func(context.Context) error { panic("bug") })
 	})
-	require.Empty(t, transactor.queue)
+	require.Empty(t, transactor.streams.streams)
 }
 
 // start runs a function in a goroutine.

@@ -27,24 +27,29 @@ const (
 	checkOverhead = 64
 )
 
-// Validate returns ErrInvalid for malformed writes. Stores call it first.
+// Validate returns ErrInvalid for malformed writes. Stores call it first; Queue.Append does.
 func Validate(writes []Write) error {
+	_, err := validate(writes)
+	return err
+}
+
+// validate also returns the size of the append.
+func validate(writes []Write) (size int, err error) {
 	seen := make(map[string]struct{}, len(writes))
-	size := 0
 	for _, w := range writes {
 		if err := validateName(w.Stream); err != nil {
-			return err
+			return 0, err
 		}
 		if _, twice := seen[w.Stream]; twice {
-			return fmt.Errorf("%w: stream %s is written twice", ErrInvalid, w.Stream)
+			return 0, fmt.Errorf("%w: stream %s is written twice", ErrInvalid, w.Stream)
 		}
 		seen[w.Stream] = struct{}{}
 		if w.Expect < Any {
-			return fmt.Errorf("%w: stream %s expects %d", ErrInvalid, w.Stream, w.Expect)
+			return 0, fmt.Errorf("%w: stream %s expects %d", ErrInvalid, w.Stream, w.Expect)
 		}
 		for _, e := range w.Events {
 			if err := validateEvent(e); err != nil {
-				return fmt.Errorf("%w on stream %s", err, w.Stream)
+				return 0, fmt.Errorf("%w on stream %s", err, w.Stream)
 			}
 			size += len(w.Stream) + eventSize(e)
 		}
@@ -53,9 +58,9 @@ func Validate(writes []Write) error {
 		}
 	}
 	if size > MaxAppend {
-		return fmt.Errorf("%w: an append of %d bytes, at most %d", ErrInvalid, size, MaxAppend)
+		return 0, fmt.Errorf("%w: an append of %d bytes, at most %d", ErrInvalid, size, MaxAppend)
 	}
-	return nil
+	return size, nil
 }
 
 // eventSize is the approximate size of an event in an append, without the name of its stream.

@@ -16,15 +16,38 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Append implements eventstore.Store; the package comment describes the protocol. After a lost connection a record is sent again, and the
-// server detects by its id that it is stored.
+// Append implements eventstore.Store, as eventstore.Queue does.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
-	if err := eventstore.Validate(writes); err != nil {
-		return 0, err
-	}
 	if err := validateNames(writes); err != nil {
 		return 0, err
 	}
+	return s.queue.Append(ctx, writes...)
+}
+
+// Bounds of the queue. The appends of a group share no calls of the server: a group of several would only wait for its slowest.
+const (
+	groupSize     = 1
+	maxGroups     = 512
+	maxWaiting    = 4096
+	queueTimeouts = 3 // timeouts of a call that an append may take
+)
+
+// appendGroup is an eventstore.AppendGroup that makes the appends of a group one beside the other.
+func (s *Store) appendGroup(ctx context.Context, group []eventstore.Append) []eventstore.Result {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	results := make([]eventstore.Result, len(group))
+	_ = concurrently(len(group), func(i int) error {
+		position, err := s.append(ctx, group[i].Writes)
+		results[i] = eventstore.Result{Position: position, Err: outcome(ctx, err)}
+		return nil
+	})
+	return results
+}
+
+// append makes one append; the package comment describes the protocol. After a lost connection a record is sent again, and the server
+// detects by its id that it is stored. Attempts that conflict with appends of other processes are repeated until the timeout.
+func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventstore.Position, error) {
 	a := appending{Store: s, given: writes, id: ulid.Make().String()}
 	for _, w := range writes {
 		switch {
@@ -35,40 +58,12 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 		}
 	}
 	a.home = a.chooseHome()
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	if ctx.Err() != nil {
-		return 0, outcome(ctx, context.Cause(ctx))
-	}
-	position, err := a.attempt(ctx)
-	if !errors.Is(err, errMoved) {
-		return position, outcome(ctx, err)
-	}
-	// Others append to the same streams. Further appends of this process to them are queued: concurrent ones would repeatedly abort each
-	// other's transactions.
-	streams := make([]string, len(writes))
-	for i, w := range writes {
-		streams[i] = w.Stream
-	}
-	queued := s.turns.Do(ctx, streams, func(ctx context.Context) error {
-		position, err = a.again(ctx)
-		return nil
-	})
-	if queued != nil {
-		return 0, outcome(ctx, queued)
-	}
-	return position, outcome(ctx, err)
-}
-
-// again makes more attempts after the first one.
-func (a *appending) again(ctx context.Context) (eventstore.Position, error) {
-	for retry := a.retrying(); ; {
-		a.failed++
-		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed)*time.Millisecond, 20*time.Millisecond))) // the attempt detects an ended ctx
+	for retry := s.retrying(); ; a.failed++ {
 		position, err := a.attempt(ctx)
 		if !errors.Is(err, errMoved) || time.Now().After(retry.until) {
 			return position, err
 		}
+		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed+1)*time.Millisecond, 20*time.Millisecond))) // an attempt detects an ended ctx
 	}
 }
 
@@ -321,8 +316,6 @@ func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error
 		case !wrongExpected(err):
 			return err
 		case w.Expect == eventstore.Any: // the same append may have been stored in the meantime
-			return errMoved
-		case a.failed == 0: // the retry is queued
 			return errMoved
 		}
 		if err := a.findEnd(ctx, w, first.Transaction); err != nil {

@@ -55,7 +55,7 @@ type Store struct {
 	behind    eventstore.Batcher[place, []*record]
 	seen      atomic.Uint64 // position of the newest record that was read or written
 	latency   latency
-	turns     eventstore.Transactor // queues appends that conflicted with others on their streams
+	queue     *eventstore.Queue
 	followers followers
 
 	shortestGrace time.Duration
@@ -98,6 +98,9 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		shortestGrace: shortestGrace,
 	}
 	s.behind = eventstore.Batcher[place, []*record]{Query: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2}
+	s.queue = eventstore.NewQueue(s.appendGroup, eventstore.QueueOptions{
+		Groups: maxGroups, Appends: groupSize, Bytes: eventstore.MaxAppend, Waiting: maxWaiting, Timeout: queueTimeouts * s.timeout,
+	})
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -106,6 +109,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 func (s *Store) Close() {
 	s.close(errClosed)
 	s.conn.close()
+	s.queue.Close()
 }
 
 // within cancels a call's context when the store is closed.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -22,9 +21,7 @@ import (
 
 const (
 	maxBatch      = 512     // appends
-	maxBatchBytes = 2 << 20 // a batch is closed before the append that would exceed it
-	eventBytes    = 64      // added for each event, so that many empty events are bounded too
-	maxDeferred   = 4096    // appends that wait for an earlier append on the same stream
+	maxBatchBytes = 2 << 20 // of appends together
 
 	// lookUpsAfterRefusal is for how many batches log.append looks up every stream after an append was refused. Presuming that streams are new
 	// saves a fifth of its time, but doubles it when a stream exists, and leaves dead rows. A process that wrongly presumed this once often
@@ -32,29 +29,20 @@ const (
 	lookUpsAfterRefusal = 32
 )
 
-// Append implements eventstore.Store. If the context is done before the append is in a batch, nothing was written and the error is the
-// context's own. If it is done later, the error is ErrUnavailable too, because the append may still be written.
+// Append implements eventstore.Store, as eventstore.Queue does.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
-	if err := eventstore.Validate(writes); err != nil {
-		return 0, err
-	}
 	if len(writes) == 0 {
 		return s.Head(ctx)
 	}
-	r, err := newRequest(writes)
-	if err != nil {
-		return 0, err
-	}
-	return s.writer.append(ctx, r)
+	return s.queue.Append(ctx, writes...)
 }
 
-// request is one caller's append.
+// request is an append of a batch.
 type request struct {
 	writes   []eventstore.Write
 	metadata [][]byte // encoded, of each event in order
 	bytes    int
-	state    atomic.Int32
-	done     chan outcome // has capacity 1
+	outcome  outcome
 }
 
 type outcome struct {
@@ -62,23 +50,11 @@ type outcome struct {
 	err      error
 }
 
-// The states of a request.
-const (
-	queued    int32 = iota
-	batched         // the append may be written
-	abandoned       // by the caller
-)
-
-func newRequest(writes []eventstore.Write) (*request, error) {
-	events := 0
-	for _, w := range writes {
-		events += len(w.Events)
-	}
-	r := &request{writes: writes, metadata: make([][]byte, 0, events), done: make(chan outcome, 1)}
+func newRequest(a eventstore.Append) (*request, error) {
+	r := &request{writes: a.Writes, bytes: a.Bytes}
 	var previous event.Metadata
 	var encoded []byte
-	for _, w := range writes {
-		r.bytes += len(w.Stream)
+	for _, w := range a.Writes {
 		for _, c := range w.Contents {
 			r.bytes += len(c.Sealed)
 		}
@@ -91,26 +67,21 @@ func newRequest(writes []eventstore.Write) (*request, error) {
 				previous = e.Metadata
 			}
 			r.metadata = append(r.metadata, encoded)
-			r.bytes += len(e.Data) + len(encoded) + len(e.Type) + eventBytes
 		}
 	}
 	return r, nil
 }
 
-// abandon records that the caller no longer waits. It reports whether the append will certainly not be written.
-func (r *request) abandon() bool { return r.state.Swap(abandoned) == queued }
-
-// writer is the single appender of a process: a bounded queue, and a goroutine with its own connection.
+// writer is the single appender of a process, with its own connection.
 type writer struct {
 	config    *pgx.ConnConfig
 	conn      *pgx.Conn                    // nil while disconnected
 	prepared  *pgconn.StatementDescription // the call of log.append
 	arguments *arguments
 	lookUps   int // number of further batches that do not presume that streams are new
-	queue     chan *request
 	timeout   time.Duration
-	failure   atomic.Pointer[error] // error of the last attempt; nil if it succeeded
-	ended     chan struct{}
+	failing   bool          // the last attempt failed
+	ended     chan struct{} // closed after the last append
 	replicas  *replicated
 	connected func(context.Context, *pgx.Conn) error // checks a new connection
 	appended  func(b appended, complete bool)        // called after a batch; b lacks appended events if not complete
@@ -118,162 +89,50 @@ type writer struct {
 	log       *slog.Logger
 }
 
-func newWriter(config *pgx.ConnConfig, queue int, timeout time.Duration, log *slog.Logger) *writer {
+func newWriter(config *pgx.ConnConfig, timeout time.Duration, log *slog.Logger) *writer {
 	config = named(config, "writer")
 	config.RuntimeParams["statement_timeout"] = fmt.Sprint(timeout.Milliseconds())
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
-		config: config, queue: make(chan *request, queue), timeout: timeout, ended: make(chan struct{}), replicas: &replicated{},
-		arguments: newArguments(),
+		config: config, timeout: timeout, ended: make(chan struct{}), replicas: &replicated{}, arguments: newArguments(),
 		connected: func(context.Context, *pgx.Conn) error { return nil }, appended: func(appended, bool) {}, onBatch: func(Batch) {},
 		log: log,
 	}
 }
 
-var (
-	errQueueFull = errors.New("too many appends are waiting")
-	errTimeout   = errors.New("no answer in time")
-	errUnknown   = errors.New("the append was under way")
-)
-
-// append queues a request and waits for its outcome.
-func (w *writer) append(ctx context.Context, r *request) (eventstore.Position, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	select {
-	case w.queue <- r:
-	case <-w.ended:
-		return 0, unavailable(ctx, errClosed)
-	default:
-		return 0, unavailable(ctx, errQueueFull)
-	}
-	timeout := time.NewTimer(w.timeout)
-	defer timeout.Stop()
-	select {
-	case o := <-r.done:
-		return o.position, o.err
-	case <-ctx.Done():
-		if r.abandon() {
-			return 0, ctx.Err()
-		}
-		return 0, unavailable(ctx, errUnknown)
-	case <-timeout.C:
-		r.abandon()
-		if failure := w.failure.Load(); failure != nil {
-			return 0, unavailable(ctx, *failure)
-		}
-		return 0, unavailable(ctx, errTimeout)
-	case <-w.ended:
-		select {
-		case o := <-r.done:
-			return o.position, o.err
-		default:
-			return 0, unavailable(ctx, errClosed)
+// appendGroup is an eventstore.AppendGroup that writes a group in one transaction.
+func (w *writer) appendGroup(ctx context.Context, group []eventstore.Append) []eventstore.Result {
+	results, requests, batch := make([]eventstore.Result, len(group)), make([]*request, len(group)), make([]*request, 0, len(group))
+	for i, a := range group {
+		if requests[i], results[i].Err = newRequest(a); requests[i] != nil {
+			batch = append(batch, requests[i])
 		}
 	}
-}
-
-// run writes queued requests in batches until closing is done and the queue is empty.
-func (w *writer) run(closing context.Context) {
-	defer close(w.ended)
-	defer w.disconnect()
-	var deferred []*request
-	for {
-		if len(deferred) == 0 {
-			r := w.next(closing)
-			if r == nil {
-				return
-			}
-			deferred = append(deferred, r)
-		}
-		runtime.Gosched() // lets other goroutines queue their appends first
-		var batch []*request
-		batch, deferred = w.collect(deferred)
-		if len(batch) > 0 {
-			w.commit(batch)
+	if len(batch) > 0 {
+		w.commit(ctx, batch)
+	}
+	for i, r := range requests {
+		if r != nil {
+			results[i] = eventstore.Result{Position: r.outcome.position, Err: r.outcome.err}
 		}
 	}
+	return results
 }
 
-// next waits for a request. It returns nil when the queue is empty and the writer is closing.
-func (w *writer) next(closing context.Context) *request {
-	select {
-	case r := <-w.queue:
-		return r
-	case <-closing.Done():
-	}
-	select {
-	case r := <-w.queue:
-		return r
-	default:
-		return nil
-	}
+// close disconnects after the last append.
+func (w *writer) close() {
+	w.disconnect()
+	close(w.ended)
 }
 
-// collect makes a batch of deferred and queued requests. It returns the requests that are deferred now in the order of arrival.
-func (w *writer) collect(deferred []*request) (batch, rest []*request) {
-	s := selection{streams: map[string]bool{}}
-	for _, r := range deferred {
-		s.offer(r)
-	}
-	for !s.full() {
-		select {
-		case r := <-w.queue:
-			s.offer(r)
-		default:
-			return s.batch, s.deferred
+// commit writes a batch and sets the outcomes. It retries transient errors until the context is done; if an earlier attempt was written,
+// log.append recognises its events.
+func (w *writer) commit(ctx context.Context, batch []*request) {
+	fail := func(err error) {
+		for _, r := range batch {
+			r.outcome = outcome{err: err}
 		}
 	}
-	return s.batch, s.deferred
-}
-
-// selection divides requests into those of the next batch and deferred ones.
-//
-// All expectations of a batch are compared with the log before the batch. So an append is deferred if an earlier one, in the batch or
-// deferred, touches a stream that it writes, or writes a stream that it checks. Appends that touch the same stream keep their order, except
-// those that only check it: there are many of them, and they never wait for each other.
-type selection struct {
-	batch    []*request
-	deferred []*request
-	bytes    int
-	streams  map[string]bool // of all requests offered; true: written
-}
-
-func (s *selection) full() bool {
-	return len(s.batch) >= maxBatch || s.bytes >= maxBatchBytes || len(s.deferred) >= maxDeferred
-}
-
-func (s *selection) offer(r *request) {
-	switch conflicts := s.conflicts(r); {
-	case r.state.Load() == abandoned:
-		return
-	case conflicts || len(s.batch) >= maxBatch || len(s.batch) > 0 && s.bytes+r.bytes > maxBatchBytes:
-		s.deferred = append(s.deferred, r)
-	case r.state.CompareAndSwap(queued, batched):
-		s.batch = append(s.batch, r)
-		s.bytes += r.bytes
-	default: // abandoned in the meantime
-		return
-	}
-	for _, w := range r.writes {
-		s.streams[w.Stream] = s.streams[w.Stream] || len(w.Events) > 0
-	}
-}
-
-func (s *selection) conflicts(r *request) bool {
-	for _, w := range r.writes {
-		written, touched := s.streams[w.Stream]
-		if written || touched && len(w.Events) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// commit writes a batch and returns the outcomes to its callers. It retries transient errors while one of them waits; if an earlier attempt
-// was written, log.append recognises its events.
-func (w *writer) commit(batch []*request) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		began := time.Now()
 		outcomes, events, err := w.send(batch)
@@ -282,27 +141,25 @@ func (w *writer) commit(batch []*request) {
 			w.succeeded()
 			w.onBatch(Batch{Appends: len(batch), Events: events, Took: time.Since(began)})
 			for i, r := range batch {
-				r.done <- outcomes[i]
+				r.outcome = outcomes[i]
 			}
 			return
 		case kind == invalidInput && len(batch) == 1:
-			batch[0].done <- outcome{err: fmt.Errorf("the database rejects the append: %w", err)}
+			fail(fmt.Errorf("the database rejects the append: %w", err))
 			return
 		case kind == invalidInput:
-			w.commit(batch[:len(batch)/2])
-			w.commit(batch[len(batch)/2:])
+			w.commit(ctx, batch[:len(batch)/2])
+			w.commit(ctx, batch[len(batch)/2:])
 			return
 		case kind == misconfigured:
 			w.log.Error("the log cannot be written", "error", err)
-			for _, r := range batch {
-				r.done <- outcome{err: unavailable(context.Background(), err)}
-			}
+			fail(unavailable(context.Background(), err))
 			return
 		}
 		w.failed(err)
 		w.appended(appended{}, false) // the batch may have been written
-		time.Sleep(pause)
-		if allAbandoned(batch) {
+		if eventstore.Sleep(ctx, pause) != nil {
+			fail(unavailable(ctx, err))
 			return
 		}
 	}
@@ -310,24 +167,17 @@ func (w *writer) commit(batch []*request) {
 
 // failed and succeeded log only the first failure, and the first success after it.
 func (w *writer) failed(err error) {
-	if w.failure.Swap(&err) == nil {
+	if !w.failing {
 		w.log.Warn("the log cannot be written, retrying", "error", err)
 	}
+	w.failing = true
 }
 
 func (w *writer) succeeded() {
-	if w.failure.Swap(nil) != nil {
+	if w.failing {
 		w.log.Info("appends succeed again")
 	}
-}
-
-func allAbandoned(batch []*request) bool {
-	for _, r := range batch {
-		if r.state.Load() != abandoned {
-			return false
-		}
-	}
-	return true
+	w.failing = false
 }
 
 // send makes one attempt. It keeps the connection only if the database returned a result or rejected the input.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -20,7 +21,7 @@ func batchWriter(t *testing.T) *writer {
 	config, err := pgx.ParseConfig(pgtest.DatabaseFrom(t, "log", Migrate))
 	require.NoError(t, err)
 	setSession(config)
-	w := newWriter(config, 1, time.Minute, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	w := newWriter(config, time.Minute, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(w.disconnect)
 	return w
 }
@@ -28,16 +29,13 @@ func batchWriter(t *testing.T) *writer {
 // commit writes appends as one batch and returns their outcomes.
 func commit(t *testing.T, w *writer, appends ...[]eventstore.Write) []outcome {
 	t.Helper()
-	var batch []*request
-	for _, writes := range appends {
-		r, err := newRequest(writes)
-		require.NoError(t, err)
-		batch = append(batch, r)
+	group := make([]eventstore.Append, len(appends))
+	for i, writes := range appends {
+		group[i].Writes = writes
 	}
-	w.commit(batch)
-	outcomes := make([]outcome, len(batch))
-	for i, r := range batch {
-		outcomes[i] = <-r.done
+	outcomes := make([]outcome, len(appends))
+	for i, r := range w.appendGroup(t.Context(), group) {
+		outcomes[i] = outcome{r.Position, r.Err}
 	}
 	return outcomes
 }
@@ -155,114 +153,11 @@ func TestBatch_DroppedAfterTimeout(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig("postgres://none@127.0.0.1:1/none")
 	require.NoError(t, err)
-	w := newWriter(config, 1, time.Millisecond, slog.New(slog.DiscardHandler))
-	r, err := newRequest([]eventstore.Write{events("one", eventstore.NoStream, "a")})
-	require.NoError(t, err)
-	_, err = w.append(t.Context(), r)
-	require.ErrorIs(t, err, eventstore.ErrUnavailable)
-	done := make(chan struct{})
-	go func() {
-		w.commit([]*request{r})
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		require.Fail(t, "the batch is retried after its timeout")
-	}
-}
-
-// newTestRequest returns a request that writes and checks streams, which are named by single letters.
-func newTestRequest(writes, checks string) *request {
-	r := &request{done: make(chan outcome, 1), bytes: 1}
-	for _, s := range writes {
-		r.writes = append(r.writes, eventstore.Write{Stream: string(s), Events: make([]eventstore.Event, 1)})
-	}
-	for _, s := range checks {
-		r.writes = append(r.writes, eventstore.Check(string(s), eventstore.Any))
-	}
-	return r
-}
-
-func TestSelection_DefersConflicting(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		requests [][2]string // written, checked
-		batch    []int
-	}{
-		"different streams":                                 {[][2]string{{"a", ""}, {"b", ""}, {"c", ""}}, []int{0, 1, 2}},
-		"checks are shared":                                 {[][2]string{{"a", "t"}, {"b", "t"}, {"", "t"}}, []int{0, 1, 2}},
-		"one stream written twice":                          {[][2]string{{"a", ""}, {"ab", ""}, {"c", ""}}, []int{0, 2}},
-		"a check of a written stream":                       {[][2]string{{"t", ""}, {"a", "t"}}, []int{0}},
-		"a write of a checked stream":                       {[][2]string{{"a", "t"}, {"t", ""}}, []int{0}},
-		"after a deferred write":                            {[][2]string{{"a", "t"}, {"t", ""}, {"b", "t"}}, []int{0}},
-		"after another stream of a deferred append":         {[][2]string{{"a", ""}, {"ab", ""}, {"b", ""}}, []int{0}},
-		"the same check as a deferred append":               {[][2]string{{"a", ""}, {"a", "t"}, {"b", "t"}}, []int{0, 2}},
-		"a write of a stream that a deferred append checks": {[][2]string{{"a", ""}, {"a", "t"}, {"t", ""}}, []int{0}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := selection{streams: map[string]bool{}}
-			var requests, batch, deferred []*request
-			for _, r := range c.requests {
-				requests = append(requests, newTestRequest(r[0], r[1]))
-			}
-			for i, r := range requests {
-				s.offer(r)
-				if len(batch) < len(c.batch) && c.batch[len(batch)] == i {
-					batch = append(batch, r)
-				} else {
-					deferred = append(deferred, r)
-				}
-			}
-			require.Equal(t, batch, s.batch)
-			require.Equal(t, deferred, s.deferred)
-		})
-	}
-}
-
-func TestSelection_Bounds(t *testing.T) {
-	t.Parallel()
-	s := selection{streams: map[string]bool{}}
-	for range maxBatch + 10 {
-		s.offer(newTestRequest("", "t"))
-	}
-	require.Len(t, s.batch, maxBatch)
-	require.Len(t, s.deferred, 10)
-	require.True(t, s.full())
-
-	s = selection{streams: map[string]bool{}}
-	small, large := newTestRequest("a", ""), newTestRequest("b", "")
-	large.bytes = maxBatchBytes
-	s.offer(small)
-	s.offer(large)
-	require.Equal(t, []*request{small}, s.batch)
-	s = selection{streams: map[string]bool{}}
-	s.offer(large)
-	require.Equal(t, []*request{large}, s.batch, "an append larger than a batch is a batch alone")
-	require.True(t, s.full())
-
-	s = selection{streams: map[string]bool{}}
-	s.offer(newTestRequest("a", ""))
-	for range maxDeferred {
-		require.False(t, s.full())
-		s.offer(newTestRequest("a", ""))
-	}
-	require.True(t, s.full(), "the number of deferred appends is bounded")
-}
-
-func TestSelection_SkipsAbandoned(t *testing.T) {
-	t.Parallel()
-	s := selection{streams: map[string]bool{}}
-	first, next, last := newTestRequest("a", ""), newTestRequest("a", ""), newTestRequest("a", "")
-	require.True(t, first.abandon(), "not in a batch yet")
-	require.True(t, last.abandon(), "not in a batch yet")
-	s.offer(first)
-	s.offer(next)
-	s.offer(last)
-	require.Equal(t, []*request{next}, s.batch)
-	require.Empty(t, s.deferred)
-	require.False(t, next.abandon(), "in a batch")
+	w := newWriter(config, time.Minute, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	results := w.appendGroup(ctx, []eventstore.Append{{Writes: []eventstore.Write{events("one", eventstore.NoStream, "a")}}})
+	require.ErrorIs(t, results[0].Err, eventstore.ErrUnavailable)
 }
 
 func TestBatch_Expectations(t *testing.T) {

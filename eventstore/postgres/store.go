@@ -1,8 +1,8 @@
 // Package postgres keeps the log in PostgreSQL: one table, one writer at a time, group commit.
 //
-// Calls of Append queue in the process (append.go). One goroutine with its own connection takes the queue, up to 512 appends, and passes it
-// to the SQL function log.append in one round trip, which is also the transaction. So one disk flush and one lock serve many callers, and
-// the lock is never held while the server waits for a client. Positions have no gaps and follow the order of commits, over any number of
+// Calls of Append wait in the process, in an eventstore.Queue. Of these up to 512 at a time are passed to the SQL function log.append in one
+// round trip, which is also the transaction (append.go). So one disk flush and one lock serve many callers, and the lock is never held while
+// the server waits for a client. Positions have no gaps and follow the order of commits, over any number of
 // processes: a subscription that has read everything up to a position has skipped nothing.
 //
 // Subscriptions (subscribe.go) get the appends of their own process from memory. They read the log when another process notifies
@@ -74,6 +74,7 @@ type Batch struct {
 // Store is a log in PostgreSQL. It implements eventstore.Store.
 type Store struct {
 	pool     *pgxpool.Pool
+	queue    *eventstore.Queue
 	writer   *writer
 	waker    *waker
 	notifier *notifier
@@ -121,13 +122,20 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	timeout := cmp.Or(options.AppendTimeout, 5*time.Second)
 	s.replicas.timeout = timeout
 	s.replicas.commits = eventstore.Batcher[mark, error]{Query: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: queryTimeout}
-	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), timeout, log)
+	s.writer = newWriter(config.ConnConfig, timeout, log)
 	s.writer.connected, s.writer.appended, s.writer.replicas = s.connected, s.appended, &s.replicas
 	if options.OnBatch != nil {
 		s.writer.onBatch = options.OnBatch
 	}
+	s.queue = eventstore.NewQueue(s.writer.appendGroup, eventstore.QueueOptions{
+		Groups: 1, Appends: maxBatch, Bytes: maxBatchBytes, Waiting: cmp.Or(options.Queue, 4096), Timeout: timeout,
+	})
 	s.waker, s.notifier = newWaker(config.ConnConfig, log), newNotifier(config.ConnConfig)
-	s.running.Go(func() { s.writer.run(s.closing) })
+	s.running.Go(func() {
+		<-s.closing.Done()
+		s.queue.Close()
+		s.writer.close()
+	})
 	s.running.Go(func() { s.notifier.run(s.writer.ended) })
 	return s, nil
 }
@@ -142,7 +150,7 @@ func (s *Store) Close() {
 }
 
 // Waiting returns how many appends are queued in this process.
-func (s *Store) Waiting() int { return len(s.writer.queue) }
+func (s *Store) Waiting() int { return s.queue.Waiting() }
 
 // Readers returns statistics of the connections that read.
 func (s *Store) Readers() *pgxpool.Stat { return s.pool.Stat() }
