@@ -13,7 +13,7 @@ import (
 // Append is an append of a group.
 type Append struct {
 	Writes []Write
-	Bytes  int // approximate size
+	Bytes  int // approximate size, with the contents of its writes
 }
 
 // Result is the result of an Append: what Store.Append returns.
@@ -92,6 +92,11 @@ func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
 	}
 	if err != nil {
 		return 0, err
+	}
+	for _, w := range writes {
+		for _, c := range w.Contents {
+			size += len(c.Sealed)
+		}
 	}
 	a := &queued{Append: Append{Writes: writes, Bytes: size}, result: make(chan Result, 1)}
 	if err := q.enter(a); err != nil {

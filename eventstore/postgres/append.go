@@ -55,9 +55,6 @@ func newRequest(a eventstore.Append) (*request, error) {
 	var previous event.Metadata
 	var encoded []byte
 	for _, w := range a.Writes {
-		for _, c := range w.Contents {
-			r.bytes += len(c.Sealed)
-		}
 		for _, e := range w.Events {
 			if encoded == nil || e.Metadata != previous {
 				var err error
