@@ -199,7 +199,7 @@ func TestDeciders_ArePure(t *testing.T) {
 	forbidden := []string{
 		"context/...", "database/...", "net", "net/http/...", "net/smtp", "net/rpc/...", "os/...", "log", "log/syslog", "syscall/...",
 		"io/ioutil", "io/fs", "path/filepath", "crypto/rand", "math/rand/...", "runtime/...", "sync/...", "unsafe", "C", "plugin",
-		"testing/...", "expvar", "flag", "embed", "encoding/json/...",
+		"testing/...", "expvar", "flag", "encoding/json/...",
 	}
 	packages := tree(t)
 	for _, pkg := range append(slices.Clone(pure), "eventstore/event") {
