@@ -31,6 +31,7 @@ const (
 // BatchArrival is one of the arrivals of a batch or an import.
 type BatchArrival struct {
 	Line  int // in its source, from 1
+	Lines int // how many lines of the source it spans
 	Bytes int // size of its body
 	// Read returns it as a command. Several run at once. An error becomes the arrival's outcome.
 	Read func(context.Context) (CaptureLead, error)
@@ -38,7 +39,8 @@ type BatchArrival struct {
 
 // BatchOutcome is the outcome of one BatchArrival. Err is an error of CaptureLead or of Read.
 type BatchOutcome struct {
-	Line int
+	Line  int
+	Lines int
 	LeadCaptured
 	Err error
 }
@@ -145,18 +147,18 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 func (h *Handlers) captureInPlace(ctx context.Context, place *place, arrival BatchArrival) (outcome BatchOutcome) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			outcome = BatchOutcome{Line: arrival.Line, Err: h.caught(thrown)}
+			outcome = BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Err: h.caught(thrown)}
 		}
 	}()
 	cmd, err := arrival.Read(ctx)
 	if err != nil {
-		return BatchOutcome{Line: arrival.Line, Err: err}
+		return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Err: err}
 	}
 	cmd.Admission.Caller.Line = strconv.Itoa(arrival.Line)
 	c := h.newCapture(cmd)
 	c.place = place
 	captured, err := c.answer(ctx)
-	return BatchOutcome{Line: arrival.Line, LeadCaptured: captured, Err: err}
+	return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, LeadCaptured: captured, Err: err}
 }
 
 // caught turns a panic into the error of its arrival. In a goroutine that we started, nothing else would recover it, and it would

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/nyaruka/phonenumbers"
 )
@@ -106,3 +107,20 @@ var (
 	date = regexp.MustCompile(`^((19|20)\d\d([-/. ]?)[01]?\d([-/. ]?)[0-3]?\d|[0-3]?\d[-/.][0-3]?\d[-/.](19|20)\d\d)([T ,].*)?$`)
 	sum  = regexp.MustCompile(`^[\d,.']*[.,]\d{1,2}$`)
 )
+
+// Resembles reports whether a text may be an email or a phone, without a region: it has an @, or seven digits and no letters.
+func Resembles(text string) bool {
+	if strings.Contains(text, "@") {
+		return true
+	}
+	digits := 0
+	for _, r := range text {
+		switch {
+		case unicode.IsLetter(r):
+			return strings.HasPrefix(strings.ToLower(text), "p:") && len(onlyDigits(text)) >= minPhoneDigits
+		case unicode.IsDigit(r):
+			digits++
+		}
+	}
+	return digits >= minPhoneDigits
+}

@@ -156,7 +156,7 @@ var errNotObject = errors.New("must be a JSON object")
 func (c Columns) Body(cells []string) (jsontext.Value, error) {
 	b := body{plain: map[string]string{}, nested: map[string]map[string]jsontext.Value{metadata: {}, customFields: {}}}
 	for _, i := range c.order {
-		cell := withoutFormulaGuard(cells[i])
+		cell := withoutGuard(cells[i])
 		if c.Fields[i] == leftOut || strings.TrimSpace(cell) == "" {
 			continue
 		}
@@ -235,9 +235,12 @@ func quoted(text string) jsontext.Value {
 	return value
 }
 
-// withoutFormulaGuard removes the apostrophes that exports, such as leadlog's, add so that no spreadsheet reads a cell or a part of it as a
-// formula.
-func withoutFormulaGuard(cell string) string {
+// withoutGuard removes what spreadsheets and exports put around a cell so that it is not read as a number or a formula: ="…", and an
+// apostrophe before a formula or digits, also in a part of the cell.
+func withoutGuard(cell string) string {
+	if inside, ok := strings.CutPrefix(cell, `="`); ok && strings.HasSuffix(inside, `"`) && len(inside) > 1 {
+		return strings.ReplaceAll(inside[:len(inside)-1], `""`, `"`)
+	}
 	if !strings.Contains(cell, "'") {
 		return cell
 	}
@@ -249,6 +252,6 @@ func withoutFormulaGuard(cell string) string {
 const notShown = `['"\p{Cf}\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\x{34f}\x{115f}\x{1160}\x{17b4}\x{17b5}\x{180b}-\x{180f}\x{3164}\x{fe00}-\x{fe0f}\x{ffa0}\x{e0000}-\x{e0fff}]*`
 
 var (
-	firstDefused = regexp.MustCompile(`^'(` + notShown + `[=+\-@\t\r\n＝＋－＠])`)
+	firstDefused = regexp.MustCompile(`^'(` + notShown + `[=+\-@\t\r\n＝＋－＠0-9])`)
 	innerDefused = regexp.MustCompile(`([;\t\r\n])'(` + notShown + `[=+\-@＝＋－＠])`)
 )

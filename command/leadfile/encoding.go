@@ -37,8 +37,9 @@ func EncodingNamed(name string) (Encoding, error) {
 	return Encoding{name, found}, nil
 }
 
-// Detect reads a whole file to find its encoding: by its byte order mark, by the zero bytes that UTF-16 has between Latin letters,
-// and then UTF-8 if all of it is valid. Any other file is read as Windows-1252, which Excel writes in western countries.
+// Detect reads a whole file to find its encoding: by its byte order mark, by the zero bytes that UTF-16 has between Latin letters, and
+// then UTF-8, also with some bytes that are not valid in it. A file with more of those than of its other characters is read as
+// Windows-1252, which Excel writes in western countries.
 func Detect(r io.Reader) (Encoding, error) {
 	in := bufio.NewReaderSize(r, chunk)
 	head, err := in.Peek(chunk)
@@ -51,11 +52,11 @@ func Detect(r io.Reader) (Encoding, error) {
 	case bytes.HasPrefix(head, []byte("\xfe\xff")) || big:
 		return utf16Big, nil
 	}
-	valid, err := validUTF8(in)
+	valid, invalid, err := countUTF8(in)
 	if err != nil {
 		return Encoding{}, err
 	}
-	if valid {
+	if invalid == 0 || bytes.HasPrefix(head, []byte(byteOrderMark)) || valid >= invalid {
 		return utf8Encoding, nil
 	}
 	return windows, nil
@@ -73,34 +74,44 @@ func zeros(head []byte) (little, big bool) {
 	return count[1] > enough && count[1] > 4*count[0], count[0] > enough && count[0] > 4*count[1]
 }
 
-func validUTF8(in *bufio.Reader) (bool, error) {
+// countUTF8 counts the characters beyond ASCII, and the bytes that are not valid.
+func countUTF8(in *bufio.Reader) (valid, invalid int, _ error) {
 	for {
 		// The end of the examined part may cut a character in two.
 		part, err := in.Peek(chunk)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return false, err
+			return 0, 0, err
 		}
 		length := 0
 		for length < len(part) {
+			if part[length] < utf8.RuneSelf {
+				length++
+				continue
+			}
 			r, size := utf8.DecodeRune(part[length:])
 			if r == utf8.RuneError && size == 1 {
 				if err == nil && !utf8.FullRune(part[length:]) {
 					break
 				}
-				return false, nil
+				invalid++
+			} else {
+				valid++
 			}
 			length += size
 		}
 		if _, failed := in.Discard(length); failed != nil {
-			return false, failed
+			return 0, 0, failed
 		}
 		if err != nil {
-			return true, nil
+			return valid, invalid, nil
 		}
 	}
 }
 
-// Decode returns a reader of a file in this encoding as UTF-8.
+// Decode returns a reader of a file in this encoding as UTF-8. Bytes of a UTF-8 file that are not valid stay: a table refuses their rows.
 func (e Encoding) Decode(r io.Reader) io.Reader {
+	if e.encoding == unicode.UTF8 {
+		return r
+	}
 	return transform.NewReader(r, e.encoding.NewDecoder())
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"slices"
 )
 
 // Line is one line of a text, without its end.
@@ -59,6 +60,53 @@ func readLine(in *bufio.Reader, most int) (text []byte, tooLong bool, err error)
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return text, tooLong, err
 		}
+	}
+}
+
+// line is one line of a table.
+type line struct {
+	number  int
+	text    []byte // without its end
+	tooLong bool   // text is not kept
+}
+
+// lines reads the lines of a table, of which some may be given back.
+type lines struct {
+	in     *bufio.Reader
+	number int    // of the line that next returned last
+	back   []line // given back, the next one last
+	ended  bool
+}
+
+// next returns the next line; io.EOF after the last. Text after the last line feed is a line too.
+func (l *lines) next() (line, error) {
+	if n := len(l.back); n > 0 {
+		next := l.back[n-1]
+		l.back = l.back[:n-1]
+		l.number = next.number
+		return next, nil
+	}
+	if l.ended {
+		return line{}, io.EOF
+	}
+	text, tooLong, err := readLine(l.in, maxRecord)
+	if err != nil {
+		if l.ended = true; !errors.Is(err, io.EOF) {
+			return line{}, err
+		}
+		if len(text) == 0 && !tooLong {
+			return line{}, io.EOF
+		}
+	}
+	l.number++
+	return line{l.number, bytes.TrimSuffix(text, []byte{'\r'}), tooLong}, nil
+}
+
+// unread gives lines back, so that next returns them again.
+func (l *lines) unread(read ...line) {
+	for _, line := range slices.Backward(read) {
+		l.back = append(l.back, line)
+		l.number = line.number - 1
 	}
 }
 

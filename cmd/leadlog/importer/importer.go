@@ -68,7 +68,7 @@ func Run(
 
 // arriving turns a row into a capture.
 func (r row) arriving(admission command.Admission) command.BatchArrival {
-	return command.BatchArrival{Line: r.line, Bytes: r.bytes, Read: func(context.Context) (command.CaptureLead, error) {
+	return command.BatchArrival{Line: r.line, Lines: r.lines, Bytes: r.bytes, Read: func(context.Context) (command.CaptureLead, error) {
 		return command.CaptureLead{Admission: admission, Body: r.body, Source: r.source, IdempotencyKey: r.key}, r.err
 	}}
 }
@@ -161,7 +161,7 @@ func CreateOutcomes(path string) (*Outcomes, error) {
 		return nil, fmt.Errorf("%w (--outcome names another file)", err)
 	}
 	o := &Outcomes{path: path, file: file, table: csv.NewWriter(file)}
-	if err := o.table.Write([]string{"line", "status", "leadId", "error"}); err != nil {
+	if err := o.table.Write([]string{"line", "lines", "status", "leadId", "errors"}); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return o, nil
@@ -177,7 +177,9 @@ func (o *Outcomes) add(arrived command.BatchOutcome) error {
 		return err
 	}
 	// The message may contain the name of a column, which comes from the file.
-	return o.table.Write([]string{strconv.Itoa(arrived.Line), strconv.Itoa(row.status), row.leadID, export.Defused(row.message)})
+	return o.table.Write([]string{
+		strconv.Itoa(arrived.Line), strconv.Itoa(arrived.Lines), strconv.Itoa(row.status), row.leadID, export.Defused(row.message),
+	})
 }
 
 // flush leaves its error to close.

@@ -35,7 +35,7 @@ type Source struct {
 	file     *os.File
 	total    uint64             // rows
 	encoding *leadfile.Encoding // of CSV; nil for JSON lines
-	comma    rune               // the delimiter; 0: detect it
+	dialect  leadfile.Dialect
 	columns  leadfile.Columns
 }
 
@@ -45,12 +45,14 @@ type File struct {
 	Map       map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"Field of a CSV column, such as phone, metadata.KEY or customFields.KEY, or nothing to leave it out. The error of an unknown field lists all. May be repeated."`
 	Format    string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: detected from the name or the beginning of the file."`
 	Delimiter string            `placeholder:"CHARACTER" help:"Delimiter of a CSV file, such as ; or tab. Default: detected from the header."`
+	Skip      int               `placeholder:"N" help:"Lines before the header of a CSV file, such as a title."`
 	Encoding  string            `placeholder:"NAME" help:"Encoding of a CSV file, such as windows-1251. Default: detected among UTF-8, UTF-16 and Windows-1252."`
 }
 
 // row is one lead in a file.
 type row struct {
 	line   int
+	lines  int // how many it spans
 	bytes  int
 	body   map[string]jsontext.Value
 	source string
@@ -76,8 +78,8 @@ func (f File) Open() (_ *Source, err error) {
 	}
 	if tabular {
 		err = f.openTable(s)
-	} else if len(f.Map) > 0 || f.Delimiter != "" || f.Encoding != "" {
-		err = cli.Usagef("--map, --delimiter and --encoding apply only to CSV, and the file is JSON lines")
+	} else if len(f.Map) > 0 || f.Delimiter != "" || f.Encoding != "" || f.Skip != 0 {
+		err = cli.Usagef("--map, --delimiter, --encoding and --skip apply only to CSV, and the file is JSON lines")
 	}
 	if err != nil {
 		return nil, err
@@ -94,8 +96,29 @@ func (f File) Open() (_ *Source, err error) {
 // Close closes the file.
 func (s *Source) Close() { _ = s.file.Close() } // it was only read
 
-// packed are the first bytes of files that have to be converted or unpacked first: xlsx and other zip files, xls, gzip.
-var packed = []string{"PK\x03\x04", "\xd0\xcf\x11\xe0", "\x1f\x8b"}
+const (
+	saveAsCSV = "open it in the spreadsheet program, save it as CSV (in Excel: Save As, CSV UTF-8), and import that"
+	exportCSV = "export the contacts as CSV from the program that it comes from, and import that"
+)
+
+// others are kinds of files that have no table or JSON lines: how they begin, in lower case, what they are, and what to do.
+var others = []struct{ begin, is, remedy string }{
+	{"pk\x03\x04", "a spreadsheet (XLSX), or another packed file", saveAsCSV + "; unpack a ZIP file"},
+	{"\xd0\xcf\x11\xe0", "an old Excel workbook (XLS)", saveAsCSV},
+	{"\x1f\x8b", "compressed by gzip", "unpack it"},
+	{"%pdf-", "a PDF, which is for printing", exportCSV},
+	{"{\\rtf", "a text document (RTF)", exportCSV},
+	{"begin:vcard", "a file of vCards", exportCSV + ", or import it into Google Contacts and export a Google CSV there"},
+	{"<?xml", "XML, as some programs export for Excel", saveAsCSV},
+	{"<!doctype html", "a web page (HTML), as some programs export for Excel", saveAsCSV},
+	{"<html", "a web page (HTML), as some programs export for Excel", saveAsCSV},
+	{"<table", "a web page (HTML), as some programs export for Excel", saveAsCSV},
+	{"[", "a JSON array", "write an object a line, as jq -c '.[]' does"},
+	{"{\x00", "JSON in UTF-16", "convert it to UTF-8, as iconv -f UTF-16 -t UTF-8 does"},
+	{"\x00{", "JSON in UTF-16", "convert it to UTF-8, as iconv -f UTF-16 -t UTF-8 does"},
+	{"{\n", "JSON over several lines", "write an object a line, as jq -c . does"},
+	{"{\r\n", "JSON over several lines", "write an object a line, as jq -c . does"},
+}
 
 // tabular reports whether the file is CSV; otherwise it is JSON lines.
 func (f File) tabular(file *os.File) (bool, error) {
@@ -104,8 +127,19 @@ func (f File) tabular(file *os.File) (bool, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}
-	if slices.ContainsFunc(packed, func(magic string) bool { return strings.HasPrefix(string(head[:n]), magic) }) {
-		return false, fmt.Errorf("%s: this is a spreadsheet, or something compressed; save it as CSV, or unpack it", f.Path)
+	start := string(head[:n])
+	for _, mark := range []string{"\ufeff", "\xff\xfe", "\xfe\xff"} {
+		start = strings.TrimPrefix(start, mark)
+	}
+	start = strings.TrimLeft(start, " \t\r\n")
+	for _, other := range others {
+		if len(start) < len(other.begin) || !strings.EqualFold(start[:len(other.begin)], other.begin) {
+			continue
+		}
+		if other.begin == "[" && (f.Format == "csv" || strings.EqualFold(filepath.Ext(f.Path), ".csv")) {
+			break // a column may be called so
+		}
+		return false, fmt.Errorf("%s: this is %s: %s", f.Path, other.is, other.remedy)
 	}
 	if f.Format != "" {
 		return f.Format == "csv", nil
@@ -116,18 +150,16 @@ func (f File) tabular(file *os.File) (bool, error) {
 	case ".ndjson", ".jsonl":
 		return false, nil
 	}
-	switch start := strings.TrimLeft(strings.TrimPrefix(string(head[:n]), "\ufeff"), " \t\r\n"); {
-	case strings.HasPrefix(start, "["):
-		return false, fmt.Errorf("%s: this is a JSON array; write an object a line, such as jq -c '.[]' does", f.Path)
-	default:
-		return !strings.HasPrefix(start, "{"), nil
-	}
+	return !strings.HasPrefix(start, "{"), nil
 }
 
 func (f File) openTable(s *Source) error {
 	var check cli.Checker
 	if f.Delimiter != "" {
-		s.comma = parseDelimiter(&check, f.Delimiter)
+		s.dialect.Delimiter = parseDelimiter(&check, f.Delimiter)
+	}
+	if s.dialect.Skip = f.Skip; f.Skip < 0 {
+		check.Refuse("--skip", strconv.Itoa(f.Skip), "0 or more")
 	}
 	found, err := f.encoding(s.file, &check)
 	if err = errors.Join(err, check.Err()); err != nil {
@@ -138,7 +170,7 @@ func (f File) openTable(s *Source) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
-	s.comma = table.Delimiter
+	s.dialect.Delimiter = table.Delimiter
 	if s.columns, err = leadfile.MapColumns(table.Header, f.Map); err != nil {
 		return cli.Usagef("%s: %w", f.Path, err)
 	}
@@ -161,7 +193,7 @@ func (s *Source) table() (*leadfile.Table, error) {
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return leadfile.NewTable(s.encoding.Decode(s.file), s.comma)
+	return leadfile.NewTable(s.encoding.Decode(s.file), s.dialect)
 }
 
 // Describe prints how a CSV file is read: encoding, delimiter and the columns that are renamed or left out.
@@ -169,7 +201,7 @@ func (s *Source) Describe(w io.Writer) {
 	if s.encoding == nil {
 		return
 	}
-	fmt.Fprintf(w, "CSV in %s, delimiter %q\n", s.encoding.Name, s.comma)
+	fmt.Fprintf(w, "CSV in %s, delimiter %q\n", s.encoding.Name, s.dialect.Delimiter)
 	for i, column := range s.columns.Header {
 		switch target := s.columns.Fields[i]; {
 		case column == "":
@@ -184,9 +216,10 @@ func (s *Source) Describe(w io.Writer) {
 
 // rowText is one row of the file: the JSON of a capture's body, or the error.
 type rowText struct {
-	line int
-	json []byte
-	err  error
+	line  int
+	lines int
+	json  []byte
+	err   error
 }
 
 // texts yields the rows of the file. The second value is an error of reading the file; one about a row is in the row.
@@ -201,7 +234,7 @@ func (s *Source) texts() iter.Seq2[rowText, error] {
 			return
 		}
 		for row, err := range table.Rows() {
-			text := rowText{line: row.Line}
+			text := rowText{line: row.Line, lines: row.Lines}
 			if row.Err != nil {
 				text.err = badRow(row.Err)
 			} else if err == nil {
@@ -232,7 +265,7 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 			return
 		}
 		for line, err := range leadfile.Lines(s.file, maxLine) {
-			text := rowText{line: line.Number, json: line.Text}
+			text := rowText{line: line.Number, lines: 1, json: line.Text}
 			if line.TooLong {
 				text.err = badRow(errors.New("is longer than 2 MiB"))
 			}
@@ -252,7 +285,7 @@ func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}
 		for text, err := range s.texts() {
-			row := row{line: text.line, bytes: len(text.json), err: text.err}
+			row := row{line: text.line, lines: text.lines, bytes: len(text.json), err: text.err}
 			if s.encoding != nil {
 				row.source = csvSource
 			}

@@ -32,10 +32,10 @@ func readOutcomes(t *testing.T, path string) (reported []string) {
 	defer file.Close()
 	rows, err := csv.NewReader(file).ReadAll()
 	require.NoError(t, err)
-	require.Equal(t, []string{"line", "status", "leadId", "error"}, rows[0])
+	require.Equal(t, []string{"line", "lines", "status", "leadId", "errors"}, rows[0])
 	for _, row := range rows[1:] {
-		reported = append(reported, strings.TrimSpace(row[0]+" "+row[1]+" "+row[3]))
-		require.Equal(t, row[1] == "400", row[2] == "", "only an invalid row has no lead: %v", row)
+		reported = append(reported, strings.TrimSpace(row[0]+" "+row[2]+" "+row[4]))
+		require.Equal(t, row[2] == "400", row[3] == "", "only an invalid row has no lead: %v", row)
 	}
 	return reported
 }
@@ -255,7 +255,11 @@ func TestImport_InvalidArguments(t *testing.T) {
 		"a map for JSON":       {2, "apply only to CSV", []string{writeFile(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
 		"an empty table":       {1, "must name the columns", []string{writeFile(t, "leads.csv", ""), "--account", "acme"}},
 		"outcome not writable": {1, "--outcome", []string{good, "--account", "acme", "--outcome", "/nowhere/out.csv"}},
-		"unclosed quote":       {1, "is a closing quote missing?", []string{writeFile(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},
+		"vCards":               {1, "export the contacts as CSV", []string{writeFile(t, "leads.csv", "BEGIN:VCARD\n"), "--account", "acme"}},
+		"a web page":           {1, "this is a web page (HTML)", []string{writeFile(t, "leads.xls", "<HTML><table>"), "--account", "acme"}},
+		"a PDF":                {1, "this is a PDF", []string{writeFile(t, "leads.csv", "%PDF-1.4"), "--account", "acme"}},
+		"JSON in UTF-16":       {1, "JSON in UTF-16", []string{writeFile(t, "leads.json", "\xff\xfe{\x00"), "--account", "acme"}},
+		"JSON of lines":        {1, "JSON over several lines", []string{writeFile(t, "leads.json", "{\n  \"phone\": 1}"), "--account", "acme"}},
 	} {
 		p := launch(t, settings, append([]string{"import"}, c.args...)...)
 		require.Equal(t, c.code, p.wait(t), "%s: %s", name, p.err)
