@@ -12,34 +12,44 @@ type Background struct {
 	Interval time.Duration // between two turns
 	Retry    time.Duration // after a failed turn; 0: Interval
 	Log      *slog.Logger
+
+	failure string // of the last turn
 }
 
 // Run calls turn until the context is done: at once after a turn that has more to do, otherwise at intervals. While turns fail with the same
-// error, it is logged once. The first success after failures is logged too.
-func (b Background) Run(ctx context.Context, turn func(context.Context) (more bool, err error)) {
-	log := b.Log.With(slog.String("work", b.Work))
-	failure := "" // of the last turn
+// error, it is logged once. The first success after failures is logged too. A turn that does not end while it works calls Succeeded.
+func (b *Background) Run(ctx context.Context, turn func(context.Context) (more bool, err error)) {
 	for ctx.Err() == nil {
 		more, err := turn(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		pause := b.Interval
-		switch {
-		case err != nil:
-			if failure != err.Error() {
-				log.Warn("background work failed, retrying", slog.Any("error", err))
-			}
-			failure = err.Error()
+		if err == nil {
+			b.Succeeded()
+		} else {
+			b.failed(err)
 			if !more && b.Retry > 0 {
 				pause = b.Retry
 			}
-		case failure != "":
-			log.Info("background work succeeds again")
-			failure = ""
 		}
 		if err != nil || !more {
 			_ = Sleep(ctx, pause)
 		}
 	}
+}
+
+func (b *Background) failed(err error) {
+	if b.failure != err.Error() {
+		b.Log.Warn("background work failed, retrying", slog.String("work", b.Work), slog.Any("error", err))
+	}
+	b.failure = err.Error()
+}
+
+// Succeeded ends a series of failures.
+func (b *Background) Succeeded() {
+	if b.failure != "" {
+		b.Log.Info("background work succeeds again", slog.String("work", b.Work))
+	}
+	b.failure = ""
 }

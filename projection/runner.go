@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -206,7 +205,7 @@ type worker struct {
 	// limit is the maximum number of events in the next transaction. It falls to one after a failure and doubles with every success, so that
 	// all events before a failing one are applied, and the error names that event.
 	limit   int
-	backoff time.Duration // after the next failure
+	backoff eventstore.Backoff
 
 	mu       sync.Mutex
 	status   Status
@@ -216,7 +215,7 @@ type worker struct {
 
 // run calls serve in a loop until the context is done.
 func (w *worker) run(ctx context.Context, pool *pgxpool.Pool) {
-	w.limit, w.backoff = w.pace.batch, w.pace.retry
+	w.limit, w.backoff = w.pace.batch, eventstore.Backoff{Shortest: w.pace.retry, Longest: w.pace.maxRetry}
 	for {
 		err := w.serve(ctx, pool)
 		if ctx.Err() != nil {
@@ -237,8 +236,7 @@ func (w *worker) failed(err error) time.Duration {
 	}
 	err = lostPosition(schema.Unavailable(err))
 	w.limit = 1
-	pause := w.backoff/2 + rand.N(w.backoff/2+1)
-	w.backoff = min(2*w.backoff, w.pace.maxRetry)
+	pause := w.backoff.Next()
 	state := Failed
 	if stale(err) {
 		state, pause = Stale, w.pace.stale
@@ -276,7 +274,8 @@ func (w *worker) opened(position, head eventstore.Position) {
 
 // applied records a success and resets the backoff.
 func (w *worker) applied(position eventstore.Position) {
-	w.limit, w.backoff = min(2*w.limit, w.pace.batch), w.pace.retry
+	w.limit = min(2*w.limit, w.pace.batch)
+	w.backoff.Reset()
 	w.update(func(s *Status) { s.State, s.Position, s.Err = Running, position, nil })
 }
 

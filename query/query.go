@@ -151,8 +151,8 @@ func (r *Reader) await(ctx context.Context, view string, position eventstore.Pos
 	if err := r.checkOnLog(ctx, position); err != nil {
 		return err
 	}
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		if err := eventstore.Sleep(ctx, pause); err != nil {
+	for backoff := (eventstore.Backoff{Shortest: firstPause, Longest: longestPause}); ; {
+		if err := backoff.Wait(ctx); err != nil {
 			return err
 		}
 		if at, err := r.Position(ctx, view); err != nil || at >= position {

@@ -95,7 +95,7 @@ const (
 // follow prints events after a position, from the first at or after a time, until the context ends. While the database is
 // unreachable it retries, and then resumes, unless the log has lost events that it has seen. A missing right or table is an error.
 func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, since time.Time, out io.Writer) error {
-	pause := firstPause
+	backoff := eventstore.Backoff{Shortest: firstPause, Longest: longestPause}
 	for {
 		for page, err := range store.Subscribe(ctx, from, eventstore.Filter{}) {
 			if ctx.Err() != nil {
@@ -107,7 +107,8 @@ func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from e
 			if err != nil {
 				return err
 			}
-			from, pause = page.Position, firstPause
+			from = page.Position
+			backoff.Reset()
 			for _, e := range page.Events {
 				if e.At.Before(since) {
 					continue
@@ -121,10 +122,9 @@ func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from e
 				}
 			}
 		}
-		if eventstore.Sleep(ctx, pause) != nil {
+		if backoff.Wait(ctx) != nil {
 			return nil
 		}
-		pause = min(2*pause, longestPause)
 	}
 }
 

@@ -62,8 +62,8 @@ func (e Expiry) Run(ctx context.Context) {
 }
 
 func (e Expiry) every(ctx context.Context, interval, retry time.Duration, work string, turn func(context.Context) error) {
-	eventstore.Background{Work: work, Interval: interval, Retry: retry, Log: e.Log}.
-		Run(ctx, func(ctx context.Context) (bool, error) { return false, turn(ctx) })
+	background := eventstore.Background{Work: work, Interval: interval, Retry: retry, Log: e.Log}
+	background.Run(ctx, func(ctx context.Context) (bool, error) { return false, turn(ctx) })
 }
 
 // announceTokens announces up to expiryAtOnce tokens that are due now; later turns announce the rest.

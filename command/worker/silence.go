@@ -28,8 +28,8 @@ type Silence struct {
 
 // Run takes turns until the context is done. While views are rebuilt, turns may fail for hours.
 func (s *Silence) Run(ctx context.Context) {
-	eventstore.Background{Work: "report silent intakes", Interval: silenceInterval, Log: s.Log}.
-		Run(ctx, func(ctx context.Context) (bool, error) { return false, s.turn(ctx) })
+	work := eventstore.Background{Work: "report silent intakes", Interval: silenceInterval, Log: s.Log}
+	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, s.turn(ctx) })
 }
 
 // turn waits until the views have every arrival up to now, so that none of them is missed, and reports what is due.

@@ -10,6 +10,8 @@ import (
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
 
 // connection provides a client of the library and replaces it when its connection is lost.
@@ -29,8 +31,8 @@ type connection struct {
 
 	mu       sync.Mutex
 	current  *link
-	failures int       // consecutive clients that found no node
-	earliest time.Time // when the next client may be created
+	backoff  eventstore.Backoff // after clients that found no node
+	earliest time.Time          // when the next client may be created
 	closed   bool
 }
 
@@ -182,7 +184,8 @@ func (c *connection) judge(l *link, err error) {
 	switch {
 	case c.current != l:
 	case err == nil:
-		l.proven, c.failures = true, 0
+		l.proven = true
+		c.backoff.Reset()
 	case connectionLost(err) || !l.proven:
 		c.replace(l, err)
 	}
@@ -192,8 +195,7 @@ func (c *connection) judge(l *link, err error) {
 func (c *connection) replace(l *link, err error) {
 	var pause time.Duration
 	if !l.proven {
-		pause = min(shortestBackoff<<min(c.failures, 10), 10*longestBackoff)
-		c.failures++
+		pause = c.backoff.Next()
 	}
 	c.current, c.earliest = nil, time.Now().Add(pause)
 	close(l.gone)

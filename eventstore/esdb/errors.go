@@ -128,29 +128,29 @@ func once(ctx context.Context, limit time.Duration, attempt func(context.Context
 type retry struct {
 	until   time.Time
 	timeout time.Duration
-	next    time.Duration
+	backoff eventstore.Backoff
 }
 
 const shortestBackoff, longestBackoff = 5 * time.Millisecond, 500 * time.Millisecond
 
 func (s *Store) retrying() *retry {
-	r := &retry{timeout: s.timeout}
+	r := &retry{timeout: s.timeout, backoff: eventstore.Backoff{Shortest: shortestBackoff, Longest: longestBackoff}}
 	r.reset()
 	return r
 }
 
 // reset restarts the timeout after a success.
-func (r *retry) reset() { r.until, r.next = time.Now().Add(r.timeout), shortestBackoff }
+func (r *retry) reset() {
+	r.until = time.Now().Add(r.timeout)
+	r.backoff.Reset()
+}
 
 // pause waits for the backoff. It returns the error to report if there should be no retry.
 func (r *retry) pause(ctx context.Context, failure error) error {
-	if ctx.Err() != nil || !transient(failure) || time.Now().Add(r.next).After(r.until) {
+	pause := r.backoff.Next()
+	if ctx.Err() != nil || !transient(failure) || time.Now().Add(pause).After(r.until) || eventstore.Sleep(ctx, pause) != nil {
 		return outcome(ctx, failure)
 	}
-	if eventstore.Sleep(ctx, r.next) != nil {
-		return outcome(ctx, failure)
-	}
-	r.next = min(2*r.next, longestBackoff)
 	return nil
 }
 

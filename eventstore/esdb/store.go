@@ -85,7 +85,10 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		conn:      &connection{config: config, log: log, lingering: time.Minute},
+		conn: &connection{
+			config: config, log: log, lingering: time.Minute,
+			backoff: eventstore.Backoff{Shortest: shortestBackoff, Longest: 10 * longestBackoff},
+		},
 		namespace: options.Namespace,
 		leader:    config.NodePreference == client.NodePreferenceLeader,
 		timeout:   cmp.Or(options.Timeout, 5*time.Second),

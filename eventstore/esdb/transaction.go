@@ -3,7 +3,6 @@ package esdb
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -349,7 +348,7 @@ func (s *Store) grace(pending, holder string, failed int) time.Duration {
 func (s *Store) awaitDecision(ctx context.Context, pending *record, holder string, failed int) error {
 	grace := s.grace(pending.lock.Transaction, holder, failed)
 	until := time.Now().Add(grace)
-	for pause := time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {
+	for backoff := (eventstore.Backoff{Shortest: 2 * time.Millisecond, Longest: 32 * time.Millisecond}); ; {
 		d, err := s.decide(ctx, pending.lock)
 		if err != nil || d != nil {
 			return err
@@ -357,7 +356,7 @@ func (s *Store) awaitDecision(ctx context.Context, pending *record, holder strin
 		if time.Now().After(until) {
 			return s.closeSlot(ctx, *pending.lock, pending.At)
 		}
-		if err := eventstore.Sleep(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := backoff.Wait(ctx); err != nil {
 			return err
 		}
 	}

@@ -169,19 +169,19 @@ type Listener struct {
 
 // Run listens until the context is done.
 func (l Listener) Run(ctx context.Context) {
-	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
-	for pause := shortest; ; pause = min(2*pause, longest) {
+	backoff := eventstore.Backoff{Shortest: 50 * time.Millisecond, Longest: 2 * time.Second}
+	for {
 		connected, err := l.listen(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if connected {
-			pause = shortest
+			backoff.Reset()
 		}
-		if pause == shortest {
+		if !backoff.Failing() {
 			l.OnLost(err)
 		}
-		if eventstore.Sleep(ctx, pause) != nil {
+		if backoff.Wait(ctx) != nil {
 			return
 		}
 	}

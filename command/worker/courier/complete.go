@@ -57,7 +57,7 @@ func (c *Courier) saveAll(ctx context.Context) {
 }
 
 func (c *Courier) saveWithRetry(ctx context.Context, batch []result, disabling *sync.WaitGroup) {
-	for logged := false; ctx.Err() == nil; logged = true {
+	for backoff := (eventstore.Backoff{Shortest: minBackoff, Longest: maxBackoff}); ctx.Err() == nil; {
 		failing, err := c.save(ctx, batch)
 		switch {
 		case err == nil:
@@ -68,10 +68,10 @@ func (c *Courier) saveWithRetry(ctx context.Context, batch []result, disabling *
 			c.saveRejected(ctx, batch, disabling, err)
 			return
 		}
-		if !logged {
+		if !backoff.Failing() { // logged once
 			c.log.Warn("results of deliveries not saved, retrying", slog.Int("results", len(batch)), slog.Any("error", err))
 		}
-		_ = eventstore.Sleep(ctx, minBackoff)
+		_ = backoff.Wait(ctx)
 	}
 }
 

@@ -149,21 +149,21 @@ func (c *Courier) Run(ctx context.Context) {
 	var attempts, savers sync.WaitGroup
 	savers.Go(func() { c.saveAll(saving) })
 	var last *session // closed after all results are saved, because its leases end with it
-	for wait := minBackoff; ctx.Err() == nil; wait = min(2*wait, maxBackoff) {
+	for backoff := (eventstore.Backoff{Shortest: minBackoff, Longest: maxBackoff}); ctx.Err() == nil; {
 		s, err := c.open(ctx)
 		if err == nil {
-			wait = minBackoff
+			backoff.Reset()
 			err = c.serve(ctx, s, attempting, &attempts)
 		}
 		if ctx.Err() != nil {
 			last = s
 			break
 		}
-		if wait == minBackoff { // logged once
+		if !backoff.Failing() { // logged once
 			c.log.Warn("courier: database session lost, reconnecting", slog.Any("error", err))
 		}
 		s.close(ctx)
-		_ = eventstore.Sleep(ctx, wait)
+		_ = backoff.Wait(ctx)
 	}
 	for _, r := range c.windows.stop() {
 		c.results <- result{row: r, state: queued}

@@ -56,10 +56,9 @@ type Options struct {
 // killed, the next one repeats its unfinished fetches.
 type Fetcher struct {
 	Options
+	work   eventstore.Background
 	client *http.Client
 	wake   chan struct{}
-
-	interrupted bool // the last session failed, and no query has succeeded since
 
 	mu       sync.Mutex
 	inFlight map[string]string              // intakes by arrival id
@@ -74,7 +73,10 @@ func New(o Options) *Fetcher {
 	if o.Timeout == 0 {
 		o.Timeout = 15 * time.Second
 	}
-	return &Fetcher{Options: o, client: outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), wake: make(chan struct{}, 1)}
+	return &Fetcher{
+		Options: o, work: eventstore.Background{Work: "fetch the content of arrivals", Interval: retryPause, Log: o.Log},
+		client: outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), wake: make(chan struct{}, 1),
+	}
 }
 
 const (
@@ -94,14 +96,7 @@ const (
 
 // Run fetches until the context is done.
 func (f *Fetcher) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := f.session(ctx)
-		if ctx.Err() == nil && !f.interrupted { // logged once
-			f.Log.Warn("fetches of arrivals interrupted, reconnecting", slog.Any("error", err))
-			f.interrupted = true
-		}
-		_ = eventstore.Sleep(ctx, retryPause)
-	}
+	f.work.Run(ctx, func(ctx context.Context) (bool, error) { return false, f.session(ctx) })
 	f.client.CloseIdleConnections()
 }
 
@@ -143,10 +138,7 @@ func (f *Fetcher) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if f.interrupted {
-			f.Log.Info("fetches of arrivals resumed")
-			f.interrupted = false
-		}
+		f.work.Succeeded()
 		for _, d := range due {
 			attempts.Go(func() {
 				f.attempt(attempting, d)

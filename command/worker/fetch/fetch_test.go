@@ -301,11 +301,11 @@ func TestFetcher_LogsEachInterruption(t *testing.T) {
 		logged := func(message string) func() bool {
 			return func() bool { return strings.Count(s.logged.String(), message) > n }
 		}
-		require.Eventually(t, logged("fetches of arrivals interrupted"), projectiontest.Soon, time.Millisecond)
+		require.Eventually(t, logged("background work failed"), projectiontest.Soon, time.Millisecond)
 		pgtest.Reconnect(t, s.URL)
-		require.Eventually(t, logged("fetches of arrivals resumed"), projectiontest.Soon, time.Millisecond)
+		require.Eventually(t, logged("background work succeeds again"), projectiontest.Soon, time.Millisecond)
 	}
-	require.Equal(t, 2, strings.Count(s.logged.String(), "fetches of arrivals interrupted"), "each is logged once")
+	require.Less(t, strings.Count(s.logged.String(), "background work failed"), 10, "not with every attempt")
 }
 
 // After a process has ended in any way, another one repeats its fetches.

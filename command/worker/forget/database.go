@@ -32,7 +32,7 @@ func (d Database) Await(ctx context.Context, position eventstore.Position) error
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	for backoff := (eventstore.Backoff{Shortest: 2 * time.Millisecond, Longest: 50 * time.Millisecond}); ; {
 		var behind bool
 		err := d.Pool.QueryRow(limited, `
 			SELECT EXISTS (
@@ -46,13 +46,12 @@ func (d Database) Await(ctx context.Context, position eventstore.Position) error
 		case err != nil && limited.Err() == nil:
 			return schema.Unavailable(err)
 		}
-		select {
-		case <-limited.Done():
-			if ctx.Err() != nil {
-				return schema.Unavailable(ctx.Err())
-			}
+		switch {
+		case backoff.Wait(limited) == nil:
+		case ctx.Err() != nil:
+			return schema.Unavailable(ctx.Err())
+		default:
 			return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, ErrBehind)
-		case <-time.After(pause):
 		}
 	}
 }
