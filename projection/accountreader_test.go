@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -51,11 +50,9 @@ func rolePrefix(w *projectiontest.World) string {
 
 func confine(t *testing.T, w *projectiontest.World, superuser *pgx.Conn, account, lockTimeout string) error {
 	t.Helper()
-	script, err := os.ReadFile("../deploy/account-reader.sql")
-	require.NoError(t, err)
 	text := strings.NewReplacer("leadlog_", rolePrefix(w), ":'account'", "'"+account+"'", "lock_timeout = '3s'", "lock_timeout = '"+lockTimeout+"'").
-		Replace(string(script))
-	_, err = superuser.Exec(t.Context(), text)
+		Replace(script(t, "account-reader.sql"))
+	_, err := superuser.Exec(t.Context(), text)
 	return err
 }
 

@@ -34,12 +34,10 @@ func as(t *testing.T, w *projectiontest.World, role string) *pgx.Conn {
 // analyst runs deploy/analyst.sql for a role of the test's own, because roles belong to the whole server.
 func analyst(t *testing.T, w *projectiontest.World) (role string) {
 	t.Helper()
-	script, err := os.ReadFile("../deploy/analyst.sql")
-	require.NoError(t, err)
 	role = "analyst_" + strings.ToLower(rand.Text()[:12])
 	superuser := as(t, w, "postgres")
 	for range 2 { // the script is repeatable
-		pgtest.Exec(t, superuser, strings.ReplaceAll(string(script), "leadlog_analyst", role))
+		pgtest.Exec(t, superuser, strings.ReplaceAll(script(t, "analyst.sql"), "leadlog_analyst", role))
 	}
 	t.Cleanup(func() {
 		for _, statement := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
@@ -49,6 +47,16 @@ func analyst(t *testing.T, w *projectiontest.World) (role string) {
 		closed(t, w, superuser)
 	})
 	return role
+}
+
+// script returns a script of deploy with the one that it includes.
+func script(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/" + name)
+	require.NoError(t, err)
+	readers, err := os.ReadFile("../deploy/readers.sql")
+	require.NoError(t, err)
+	return strings.Replace(string(text), `\ir readers.sql`, string(readers), 1)
 }
 
 // closed closes a superuser's session, which the role that drops the database may not terminate.

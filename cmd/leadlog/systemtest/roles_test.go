@@ -55,11 +55,13 @@ func scripted(t *testing.T, database string, roles ...string) (prefix string, ru
 	})
 	return prefix, func(script string, variables ...string) {
 		t.Helper()
-		text, err := os.ReadFile("../../../deploy/" + script)
-		require.NoError(t, err)
-		own := filepath.Join(t.TempDir(), script)
-		require.NoError(t, os.WriteFile(own, []byte(strings.ReplaceAll(string(text), "leadlog_", prefix)), 0o600))
-		args := []string{"-q", "-v", "ON_ERROR_STOP=1", "-d", superuser, "-f", own}
+		own := t.TempDir()
+		for _, file := range []string{script, "readers.sql"} {
+			text, err := os.ReadFile("../../../deploy/" + file)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(own, file), []byte(strings.ReplaceAll(string(text), "leadlog_", prefix)), 0o600))
+		}
+		args := []string{"-q", "-v", "ON_ERROR_STOP=1", "-d", superuser, "-f", filepath.Join(own, script)}
 		for _, v := range variables {
 			args = append(args, "-v", v)
 		}
