@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
@@ -44,7 +42,7 @@ func (x *exchange) showReceipt() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	eventID := chi.URLParam(x.r, "eventId")
+	eventID := x.pathParam("eventId")
 	found, err := x.LogTree.LeadEvent(x.ctx, x.caller.Account, leadID, func(e eventstore.Recorded) bool { return e.ID.String() == eventID })
 	if err == nil && strings.HasPrefix(x.caller.Credential, "token:") && found.Metadata.Credential != x.caller.Credential {
 		err = logtree.ErrNotFound

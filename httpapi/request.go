@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -17,12 +16,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
@@ -248,20 +247,10 @@ func (x *exchange) detached() context.Context {
 // path returns the path that the router matched: the decoded one, unless decoding lost something.
 func (x *exchange) path() string { return cmp.Or(x.r.URL.RawPath, x.r.URL.Path) }
 
-// pathID returns the id in the path, decoded. It may be any text.
-func (x *exchange) pathID() string { return x.pathParam("id") }
+func (x *exchange) pathParam(name string) string { return console.PathParam(x.r, name) }
 
-func (x *exchange) pathParam(name string) string {
-	raw := chi.URLParam(x.r, name)
-	if x.r.URL.RawPath == "" { // the router matched the decoded path
-		return raw
-	}
-	id, err := url.PathUnescape(raw)
-	if err != nil {
-		return ""
-	}
-	return id
-}
+// pathID returns the id in the path.
+func (x *exchange) pathID() string { return x.pathParam("id") }
 
 // ulidID returns the id in the path if it has the form of an id, and otherwise the error missing.
 func (x *exchange) ulidID(missing error) (string, error) {

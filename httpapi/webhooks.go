@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -150,7 +148,7 @@ func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
 		return query.Delivery{}, err
 	}
 	delivery, err := withCatchUp(x, func() (query.Delivery, error) {
-		return x.Query.Delivery(x.ctx, x.caller.Account, webhookID, chi.URLParam(x.r, "deliveryId"), x.caller.ReadsLeads)
+		return x.Query.Delivery(x.ctx, x.caller.Account, webhookID, x.pathParam("deliveryId"), x.caller.ReadsLeads)
 	}, query.DeliveryQueue)
 	return delivery, missing(err, errNoDelivery)
 }

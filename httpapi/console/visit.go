@@ -173,18 +173,21 @@ func (c *Console) path(to string) string { return pathAt(c.Base, to) }
 
 func pathAt(base, to string) string { return base + strings.TrimSuffix(to, "/") }
 
-// id returns a parameter of the path, decoded; empty when the page's pattern does not have it.
-func (v *visit) id(name string) string {
-	raw := chi.URLParam(v.r, name)
-	if v.r.URL.RawPath == "" { // the router matched the decoded path
+// PathParam returns a parameter of the path that a router matched, decoded; empty when its pattern does not have it. It may be any text.
+func PathParam(r *http.Request, name string) string {
+	raw := chi.URLParam(r, name)
+	if r.URL.RawPath == "" { // the router matched the decoded path
 		return raw
 	}
-	id, err := url.PathUnescape(raw)
+	value, err := url.PathUnescape(raw)
 	if err != nil {
 		return ""
 	}
-	return id
+	return value
 }
+
+// id returns a parameter of the path.
+func (v *visit) id(name string) string { return PathParam(v.r, name) }
 
 func (v *visit) noSuchPage() (screen, error) { return screen{}, errNoPage }
 
