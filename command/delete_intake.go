@@ -28,7 +28,7 @@ func (h *Handlers) DeleteIntake(ctx context.Context, cmd DeleteIntake) (position
 		}
 		deleted, err := state.Delete(cmd.Caller.Account)
 		if err != nil {
-			if state.Phase == intake.Deleted && state.Account == cmd.Caller.Account {
+			if state.Deleted && state.Account == cmd.Caller.Account {
 				h.destroyIntakeSecrets(ctx, cmd.IntakeID)
 			}
 			return err

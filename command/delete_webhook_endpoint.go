@@ -30,7 +30,7 @@ func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookE
 		}
 		deleted, err := state.Delete(cmd.Caller.Account)
 		if err != nil {
-			if state.Phase == webhook.Deleted && state.Account == cmd.Caller.Account {
+			if state.Deleted && state.Account == cmd.Caller.Account {
 				h.destroySecret(ctx, cmd.WebhookID)
 			}
 			return err

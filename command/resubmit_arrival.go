@@ -99,7 +99,7 @@ func (h *Handlers) OwnsIntake(ctx context.Context, account, intakeID string) err
 		return intake.ErrNotFound
 	}
 	state, _, err := eventstore.Load(ctx, h.store, event.IntakeStream(intakeID), intake.Evolve)
-	if err == nil && (state.Phase == intake.NotCreated || state.Account != account) {
+	if err == nil && state.Account != account {
 		err = intake.ErrNotFound
 	}
 	return err

@@ -57,7 +57,7 @@ func (h *Handlers) replaceLost(ctx context.Context, webhookID, secret string, re
 		return err
 	}
 	state, _, err := h.endpoints.Load(ctx, h.store, event.WebhookStream(webhookID))
-	if err == nil && state.Phase != webhook.Live {
+	if err == nil && !state.Live() {
 		h.destroySecret(ctx, webhookID)
 		err = webhook.ErrNotFound
 	}

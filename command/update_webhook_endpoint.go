@@ -59,7 +59,7 @@ func (h *Handlers) noSecret(ctx context.Context, webhookID string) error {
 	switch {
 	case err != nil:
 		return err
-	case state.Phase != webhook.Live:
+	case !state.Live():
 		return webhook.ErrNotFound
 	}
 	return field.Errors{{Field: "headers", Message: "cannot be stored: the signing secret of this endpoint is lost; rotate it first"}}

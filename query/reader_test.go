@@ -110,7 +110,7 @@ func TestToken_EqualsFold(t *testing.T) {
 			got, err := reader.Token(t.Context(), account, id)
 			require.NoError(t, err)
 			status := "active"
-			if state.Phase == token.Deleted {
+			if state.Deleted {
 				status = "deleted"
 				require.False(t, time.Time(got.DeletedAt).IsZero())
 			} else if !state.ExpiresAt.After(now) {

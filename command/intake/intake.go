@@ -61,20 +61,10 @@ var (
 	ErrNoSecrets = errors.New("no secrets of this intake")
 )
 
-// Phase is a stage in the life of an intake.
-type Phase int
-
-// An intake's phases.
-const (
-	NotCreated Phase = iota
-	Live
-	Deleted
-)
-
 // State is a fold of an intake's stream.
 type State struct {
-	Phase     Phase
-	Account   string
+	Account   string // empty: not created
+	Deleted   bool
 	Settings  event.IntakeSettings
 	Slot      int
 	CreatedAt time.Time
@@ -90,12 +80,15 @@ type State struct {
 	ArrivedAt   time.Time // the latest arrival that the stream knows of
 }
 
+// Live reports whether the intake was created and not deleted.
+func (s State) Live() bool { return s.Account != "" && !s.Deleted }
+
 // Evolve folds one fact into the state.
 func Evolve(s State, fact event.Fact) State {
 	s.UpdatedAt = fact.At
 	switch data := fact.Data.(type) {
 	case event.IntakeCreated:
-		s.Phase, s.Account, s.Slot = Live, fact.Metadata.Account, data.Slot
+		s.Account, s.Slot = fact.Metadata.Account, data.Slot
 		s.CreatedAt, s.EnabledAt = fact.At, fact.At
 		s.Settings, s.SecretID = data.IntakeSettings, fact.ID.String()
 	case event.IntakeChanged:
@@ -117,16 +110,16 @@ func Evolve(s State, fact event.Fact) State {
 	case event.IntakeResumed:
 		s.Silent, s.ArrivedAt = false, data.ArrivedAt
 	case event.IntakeDeleted:
-		s.Phase = Deleted
+		s.Deleted = true
 	}
 	return s
 }
 
 // Admits reports whether the intake accepts posts.
-func (s State) Admits() bool { return s.Phase == Live && s.Settings.Enabled }
+func (s State) Admits() bool { return s.Live() && s.Settings.Enabled }
 
 func (s State) ownedBy(account string) error {
-	if s.Phase != Live || s.Account != account {
+	if !s.Live() || s.Account != account {
 		return ErrNotFound
 	}
 	return nil
@@ -183,7 +176,7 @@ func (s State) ReportSilence(arrived, now time.Time) (event.IntakeSilent, bool) 
 
 // Resume decides whether to report that an arrival ended a silence. It is reported once.
 func (s State) Resume(arrived time.Time) (event.IntakeResumed, bool) {
-	return event.IntakeResumed{ArrivedAt: arrived}, s.Phase == Live && s.Silent && arrived.After(s.SilentSince)
+	return event.IntakeResumed{ArrivedAt: arrived}, s.Live() && s.Silent && arrived.After(s.SilentSince)
 }
 
 func latest(a, b time.Time) time.Time {

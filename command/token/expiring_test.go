@@ -14,7 +14,7 @@ func TestExpiring_OncePerExpiry(t *testing.T) {
 	createdAt := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	day := 24 * time.Hour
 	live := func(days int) State {
-		return Evolve(State{}, event.Fact{At: createdAt, Data: event.TokenCreated{Days: days, ExpiresAt: createdAt.Add(time.Duration(days) * day)}})
+		return Evolve(State{}, event.Fact{At: createdAt, Metadata: event.Metadata{Account: "acme"}, Data: event.TokenCreated{Days: days, ExpiresAt: createdAt.Add(time.Duration(days) * day)}})
 	}
 	due := func(s State, at time.Time) bool {
 		_, due := s.Expiring(at)

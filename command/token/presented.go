@@ -50,7 +50,7 @@ func (p Presented) Refusal(now time.Time) Reason {
 		return ""
 	case !p.newest:
 		return ReasonRotated
-	case p.Phase == Deleted:
+	case p.Deleted:
 		return ReasonDeleted
 	case !now.Before(p.ExpiresAt):
 		return ReasonExpired

@@ -27,20 +27,10 @@ var (
 	ErrLimit = errors.New("an account may hold at most 5 active tokens")
 )
 
-// Phase is a stage in the life of a token.
-type Phase int
-
-// A token's phases. Expiry is not a phase, because no event records it.
-const (
-	NotCreated Phase = iota
-	Live
-	Deleted
-)
-
 // State is a fold of a token's stream.
 type State struct {
-	Phase     Phase
-	Account   string
+	Account   string // empty: not created
+	Deleted   bool
 	Name      string
 	Prefix    string
 	Hash      []byte // SHA-256 of the value that counts
@@ -51,12 +41,14 @@ type State struct {
 	UpdatedAt time.Time // of the latest fact
 }
 
+// Live reports whether the token was created and not deleted. Expiry is not recorded by an event.
+func (s State) Live() bool { return s.Account != "" && !s.Deleted }
+
 // Evolve folds one fact into the state.
 func Evolve(s State, fact event.Fact) State {
 	s.UpdatedAt = fact.At
 	switch data := fact.Data.(type) {
 	case event.TokenCreated:
-		s.Phase = Live
 		s.Account = fact.Metadata.Account
 		s.Name, s.Prefix, s.Hash = data.Name, data.Prefix, data.Hash
 		s.Days, s.Slot, s.ExpiresAt = data.Days, data.Slot, data.ExpiresAt
@@ -65,7 +57,7 @@ func Evolve(s State, fact event.Fact) State {
 	case event.TokenExpiring:
 		s.Announced = data.ExpiresAt
 	case event.TokenDeleted:
-		s.Phase, s.Hash = Deleted, nil
+		s.Deleted, s.Hash = true, nil
 	}
 	return s
 }
@@ -73,7 +65,7 @@ func Evolve(s State, fact event.Fact) State {
 // Admits reports whether a value with this hash authenticates now. It takes the same time whatever the hash.
 func (s State) Admits(hash [32]byte, now time.Time) bool {
 	same := subtle.ConstantTimeCompare(s.Hash, hash[:]) == 1
-	return same && s.Phase == Live && now.Before(s.ExpiresAt)
+	return same && s.Live() && now.Before(s.ExpiresAt)
 }
 
 // Create decides on a new token.
@@ -87,7 +79,7 @@ func Create(name string, days, slot int, value Value, now time.Time) event.Token
 
 // Rotate decides on a new value for a token of the account. The lifetime chosen at creation starts again from now.
 func (s State) Rotate(account string, value Value, now time.Time) (event.TokenRotated, error) {
-	if s.Phase != Live || s.Account != account {
+	if !s.Live() || s.Account != account {
 		return event.TokenRotated{}, ErrNotFound
 	}
 	hash := value.Hash()
@@ -99,7 +91,7 @@ func (s State) Rotate(account string, value Value, now time.Time) (event.TokenRo
 
 // Delete decides on the end of a token of the account.
 func (s State) Delete(account string) (event.TokenDeleted, error) {
-	if s.Phase != Live || s.Account != account {
+	if !s.Live() || s.Account != account {
 		return event.TokenDeleted{}, ErrNotFound
 	}
 	return event.TokenDeleted{}, nil
@@ -113,7 +105,7 @@ const Notice = 7 * 24 * time.Hour
 
 // Expiring decides whether to announce now that the token expires. It is announced once per expiry; a rotation sets a new one.
 func (s State) Expiring(now time.Time) (event.TokenExpiring, bool) {
-	due := s.Phase == Live && time.Duration(s.Days)*24*time.Hour > Notice && !s.Announced.Equal(s.ExpiresAt) &&
+	due := s.Live() && time.Duration(s.Days)*24*time.Hour > Notice && !s.Announced.Equal(s.ExpiresAt) &&
 		!now.Before(s.ExpiresAt.Add(-Notice)) && now.Before(s.ExpiresAt)
 	return event.TokenExpiring{ExpiresAt: s.ExpiresAt}, due
 }

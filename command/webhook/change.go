@@ -118,6 +118,6 @@ func (s State) differences(u event.WebhookSettings) (names []string) {
 // Disable decides on disabling an endpoint for failures at a URL that began at seenFrom. Ok is false when the endpoint is disabled
 // or deleted already, or the failures were at an earlier URL or began before it was last enabled.
 func (s State) Disable(reason, url string, seenFrom time.Time) (_ event.WebhookDisabled, ok bool) {
-	ok = s.Phase == Live && s.DisabledReason == "" && s.URL == url && !seenFrom.Before(s.Since)
+	ok = s.Live() && s.DisabledReason == "" && s.URL == url && !seenFrom.Before(s.Since)
 	return event.WebhookDisabled{Reason: reason}, ok
 }

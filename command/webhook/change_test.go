@@ -93,7 +93,7 @@ func TestEnable_ResetsFailures(t *testing.T) {
 	s := evolveAfter(live(), time.Hour, event.WebhookDisabled{Reason: Failing})
 	require.Equal(t, Failing, s.DisabledReason)
 	require.Equal(t, createdAt.Add(time.Hour), s.DisabledAt)
-	require.Equal(t, Live, s.Phase, "a disabled endpoint is not deleted")
+	require.True(t, s.Live(), "a disabled endpoint is not deleted")
 	s = evolveAfter(s, 2*time.Hour, event.WebhookEnabled{})
 	require.Empty(t, s.DisabledReason)
 	require.Zero(t, s.DisabledAt)

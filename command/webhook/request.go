@@ -64,7 +64,7 @@ func (s State) Replay(account string, since, until, now time.Time) (event.Webhoo
 
 // EndReplay decides on the end of a replay. Failure is why it failed, or empty. Ok is false when the replay is not running.
 func (s State) EndReplay(generation int, failure string) (_ event.WebhookReplayEnded, ok bool) {
-	ok = s.Phase == Live && s.Replaying && s.Replays == generation
+	ok = s.Live() && s.Replaying && s.Replays == generation
 	return event.WebhookReplayEnded{Generation: generation, Error: failure}, ok
 }
 

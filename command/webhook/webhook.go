@@ -94,21 +94,11 @@ func SubscribesToLeads(events []string) bool {
 // OfLead reports whether deliveries of a public type have the data of a lead.
 func OfLead(name string) bool { return strings.HasPrefix(name, "lead.") }
 
-// Phase is a stage in the life of an endpoint.
-type Phase int
-
-// An endpoint's phases.
-const (
-	NotCreated Phase = iota
-	Live
-	Deleted
-)
-
 // State is a fold of an endpoint's stream.
 type State struct {
 	event.WebhookSettings
-	Phase     Phase
-	Account   string
+	Account   string // empty: not created
+	Deleted   bool
 	Slot      int
 	CreatedAt time.Time
 	UpdatedAt time.Time // of the latest fact
@@ -121,12 +111,15 @@ type State struct {
 	SentLeads      bool      // it has been sent events of leads, so deliveries may have their data
 }
 
+// Live reports whether the endpoint was created and not deleted.
+func (s State) Live() bool { return s.Account != "" && !s.Deleted }
+
 // Evolve folds one fact into the state.
 func Evolve(s State, fact event.Fact) State {
 	s.UpdatedAt = fact.At
 	switch data := fact.Data.(type) {
 	case event.WebhookRegistered:
-		s.Phase, s.Account, s.CreatedAt, s.Since = Live, fact.Metadata.Account, fact.At, fact.At
+		s.Account, s.CreatedAt, s.Since = fact.Metadata.Account, fact.At, fact.At
 		s.WebhookSettings, s.Slot = data.WebhookSettings, data.Slot
 		s.SentLeads = SubscribesToLeads(data.Events)
 	case event.WebhookUpdated:
@@ -144,7 +137,7 @@ func Evolve(s State, fact event.Fact) State {
 	case event.WebhookReplayEnded:
 		s.Replaying = s.Replaying && s.Replays != data.Generation
 	case event.WebhookDeleted:
-		s.Phase = Deleted
+		s.Deleted = true
 	}
 	return s
 }
@@ -160,7 +153,7 @@ func (s State) Rotate(account string, now time.Time) (event.WebhookRotated, erro
 }
 
 func (s State) ownedBy(account string) error {
-	if s.Phase != Live || s.Account != account {
+	if !s.Live() || s.Account != account {
 		return ErrNotFound
 	}
 	return nil

@@ -522,7 +522,7 @@ func (c *Courier) headersOf(ctx context.Context, r row) (map[string]string, erro
 // secretLost returns errSecretLost if an endpoint that is not deleted has no secret, as after the restore of an older backup.
 func (c *Courier) secretLost(ctx context.Context, r row) error {
 	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
-	if err == nil && state.Phase == webhook.Live {
+	if err == nil && state.Live() {
 		err = errSecretLost
 	}
 	return err

@@ -382,7 +382,7 @@ func (f *Fetcher) fetch(ctx context.Context, a arrival.Arrival, s intake.State) 
 	switch {
 	case err != nil:
 		return result{err: err}
-	case s.Phase != intake.Live:
+	case !s.Live():
 		return permanent("was not fetched: the intake is deleted")
 	}
 	secrets, err := f.Secrets(ctx, a.IntakeID, s.SecretID)
