@@ -223,7 +223,7 @@ func reading(t *testing.T) (*service, *readingStore) {
 	directory := command.NewDirectory(log, time.Now)
 	box, err := sealbox.New([]byte(jwtSecret))
 	require.NoError(t, err)
-	intakes := secret.NewIntakes(s.pool, box)
+	intakes := secret.Intakes{Store: secret.New(s.pool, box)}
 	directory.ServeIntakes(intakes)
 	claims := claim.NewNames([]byte(jwtSecret))
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})

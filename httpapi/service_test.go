@@ -167,7 +167,7 @@ func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *p
 	directory := command.NewDirectory(c.store, time.Now)
 	box, err := sealbox.New([]byte(jwtSecret))
 	require.NoError(t, err)
-	intakes := secret.NewIntakes(c.pool, box)
+	intakes := secret.Intakes{Store: secret.New(c.pool, box)}
 	directory.ServeIntakes(intakes)
 	claims := claim.NewNames([]byte(jwtSecret))
 	p.commands = command.NewHandlers(command.Options{

@@ -286,7 +286,7 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 		return nil
 	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: secret.NewEndpoints(h.Pool, h.Store.Box), Log: h.Log,
+		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: secret.Endpoints{Store: secret.New(h.Pool, h.Store.Box)}, Log: h.Log,
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err

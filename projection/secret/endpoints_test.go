@@ -22,7 +22,7 @@ import (
 	"github.com/leadlog/leadlog/projection/secret"
 )
 
-var _ command.Secrets = (*secret.Endpoints)(nil)
+var _ command.Secrets = secret.Endpoints{}
 
 const (
 	webhookID = "01KAJ8Q6ZJ0000000000000001"
@@ -30,11 +30,11 @@ const (
 	first     = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 )
 
-func endpoints(t *testing.T, pool *pgxpool.Pool, current []byte, earlier ...[]byte) *secret.Endpoints {
+func endpoints(t *testing.T, pool *pgxpool.Pool, current []byte, earlier ...[]byte) secret.Endpoints {
 	t.Helper()
 	box, err := sealbox.New(slices.Concat([][]byte{current}, earlier)...)
 	require.NoError(t, err)
-	return secret.NewEndpoints(pool, box)
+	return secret.Endpoints{Store: secret.New(pool, box)}
 }
 
 func TestEndpoints_Sealed(t *testing.T) {
@@ -102,7 +102,7 @@ const (
 	third  = "whsec_dGhpcmR0aGlyZHRoaXJkdGhpcmR0aGly"
 )
 
-func rotate(t *testing.T, s *secret.Endpoints, to string, previousUntil time.Time) {
+func rotate(t *testing.T, s secret.Endpoints, to string, previousUntil time.Time) {
 	t.Helper()
 	kept, err := s.Rotate(t.Context(), webhookID, to, previousUntil, 1)
 	require.NoError(t, err)
@@ -319,7 +319,7 @@ func TestEndpoints_RotationDropsUnreadable(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	before, after := endpoints(t, pool, key(1)), endpoints(t, pool, key(2))
-	rotate := func(s *secret.Endpoints, to string) {
+	rotate := func(s secret.Endpoints, to string) {
 		kept, err := s.Rotate(t.Context(), webhookID, to, time.Now().Add(time.Hour), 1)
 		require.NoError(t, err)
 		require.True(t, kept)

@@ -20,17 +20,17 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-var _ command.IntakeSecrets = (*secret.Intakes)(nil)
+var _ command.IntakeSecrets = secret.Intakes{}
 
 const intakeID = "01KAJ8Q6ZJ0000000000000001"
 
 func key(fill byte) []byte { return bytes.Repeat([]byte{fill}, sealbox.KeySize) }
 
-func intakes(t *testing.T, pool *pgxpool.Pool, current []byte, earlier ...[]byte) *secret.Intakes {
+func intakes(t *testing.T, pool *pgxpool.Pool, current []byte, earlier ...[]byte) secret.Intakes {
 	t.Helper()
 	box, err := sealbox.New(slices.Concat([][]byte{current}, earlier)...)
 	require.NoError(t, err)
-	return secret.NewIntakes(pool, box)
+	return secret.Intakes{Store: secret.New(pool, box)}
 }
 
 func database(t *testing.T) *pgxpool.Pool {

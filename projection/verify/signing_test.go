@@ -37,7 +37,7 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
 	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
-	secrets := secret.NewEndpoints(w.Pool, box)
+	secrets := secret.Endpoints{Store: secret.New(w.Pool, box)}
 	register := func() string {
 		id := w.NewID()
 		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}})

@@ -108,7 +108,7 @@ func (a *App) rewrap(ctx context.Context) {
 		return
 	}
 	persons, err := a.store.Vault.Rewrap(ctx)
-	if err = errors.Join(err, a.secrets.Rewrap(ctx), a.intakeSecrets.Rewrap(ctx)); err != nil {
+	if err = errors.Join(err, a.secrets.Rewrap(ctx)); err != nil {
 		a.log.Warn("not everything is sealed with the current key; the next start continues", slog.Any("error", err))
 		return
 	}

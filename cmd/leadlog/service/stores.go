@@ -169,7 +169,7 @@ func (h *Stores) BrokenSecrets() func(context.Context) (map[string]error, error)
 	if len(h.SealKeys) == 0 {
 		return nil
 	}
-	return secret.NewEndpoints(h.Pool, h.Store.Box).Broken
+	return secret.Endpoints{Store: secret.New(h.Pool, h.Store.Box)}.Broken
 }
 
 // BrokenIntakes returns a function that finds intakes whose secrets are missing or cannot be opened; nil when there is no seal key.
@@ -177,5 +177,5 @@ func (h *Stores) BrokenIntakes() func(context.Context) (map[string]error, error)
 	if len(h.SealKeys) == 0 {
 		return nil
 	}
-	return secret.NewIntakes(h.Pool, h.Store.Box).Broken
+	return secret.Intakes{Store: secret.New(h.Pool, h.Store.Box)}.Broken
 }

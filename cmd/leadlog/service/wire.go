@@ -41,33 +41,32 @@ import (
 
 // App is the running service.
 type App struct {
-	config        Config
-	log           *slog.Logger
-	store         *SealedLog
-	pool          *pgxpool.Pool
-	leases        *schema.Leases
-	tail          *projection.Tail
-	runner        *projection.Runner // of the views
-	fanOut        *projection.Runner // of the deliveries
-	courier       *courier.Courier
-	fetcher       *fetch.Fetcher
-	filters       *delivery.Filters
-	fetched       *fetchMetrics
-	delivered     *deliveryMetrics
-	appends       *logMetrics
-	tracing       *tracing // nil: off
-	secrets       *secret.Endpoints
-	intakeSecrets *secret.Intakes
-	Directory     *command.Directory
-	uses          *command.Uses
-	Handlers      *command.Handlers
-	leads         *eventstore.Folds[lead.State]
-	silence       *worker.Silence
-	logTree       *transparency.Publisher
-	reader        *query.Reader
-	Codes         *console.Codes // in links that sign in
-	handler       http.Handler
-	draining      atomic.Bool // shutting down: load balancers should send no more requests
+	config    Config
+	log       *slog.Logger
+	store     *SealedLog
+	pool      *pgxpool.Pool
+	leases    *schema.Leases
+	tail      *projection.Tail
+	runner    *projection.Runner // of the views
+	fanOut    *projection.Runner // of the deliveries
+	courier   *courier.Courier
+	fetcher   *fetch.Fetcher
+	filters   *delivery.Filters
+	fetched   *fetchMetrics
+	delivered *deliveryMetrics
+	appends   *logMetrics
+	tracing   *tracing // nil: off
+	secrets   *secret.Store
+	Directory *command.Directory
+	uses      *command.Uses
+	Handlers  *command.Handlers
+	leads     *eventstore.Folds[lead.State]
+	silence   *worker.Silence
+	logTree   *transparency.Publisher
+	reader    *query.Reader
+	Codes     *console.Codes // in links that sign in
+	handler   http.Handler
+	draining  atomic.Bool // shutting down: load balancers should send no more requests
 }
 
 // Wire builds the service, from the log upwards. Views and events are the addresses of the views' database and of the log.
@@ -128,12 +127,13 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 }
 
 func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) {
-	a.secrets, a.intakeSecrets = secret.NewEndpoints(a.pool, a.store.Box), secret.NewIntakes(a.pool, a.store.Box)
+	a.secrets = secret.New(a.pool, a.store.Box)
+	endpoints, intakes := secret.Endpoints{Store: a.secrets}, secret.Intakes{Store: a.secrets}
 	a.leads = command.NewLeads()
 	a.Directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
-	a.Directory.ServeIntakes(a.intakeSecrets)
+	a.Directory.ServeIntakes(intakes)
 	a.Handlers = command.NewHandlers(command.Options{
-		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: a.secrets, IntakeSecrets: a.intakeSecrets, Leads: a.leads, Log: a.log,
+		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: endpoints, IntakeSecrets: intakes, Leads: a.leads, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets,
 	})
 	if err := a.Handlers.FixClaimKey(ctx); err != nil {
@@ -247,13 +247,13 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	watcher.Begin = a.tracing.attempts()
 	a.courier = courier.New(courier.Options{
 		Watcher: watcher, Disable: a.Handlers.DisableWebhookEndpoint, Pace: a.paceEndpoint,
-		Pool: a.pool, Store: a.store, Secrets: a.secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
+		Pool: a.pool, Store: a.store, Secrets: secret.Endpoints{Store: a.secrets}, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
 	a.delivered.courier = a.courier
 	a.fetched = newFetchMetrics()
 	a.fetcher = fetch.New(fetch.Options{
-		Pool: a.pool, Leases: a.leases, Store: a.store, Secrets: a.intakeSecrets.Get, Finish: a.Handlers.FinishArrival, Log: a.log,
+		Pool: a.pool, Leases: a.leases, Store: a.store, Secrets: secret.Intakes{Store: a.secrets}.Get, Finish: a.Handlers.FinishArrival, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 		Attempted: a.fetched.attempted,
 	})

@@ -27,7 +27,7 @@ func TestAttempt_RefreshesOldClaim(t *testing.T) {
 	t.Cleanup(receiver.Close)
 	box, err := sealbox.New(make([]byte, sealbox.KeySize))
 	require.NoError(t, err)
-	secrets := secret.NewEndpoints(w.Pool, box)
+	secrets := secret.Endpoints{Store: secret.New(w.Pool, box)}
 	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
 	lead := event.LeadStream(w.NewID())
 	w.Append(t, "acme", lead, event.LeadCreated{ContactUID: "c", Source: "website"})

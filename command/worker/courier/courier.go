@@ -51,7 +51,7 @@ type row struct {
 type Options struct {
 	Pool    *pgxpool.Pool
 	Store   eventstore.Store
-	Secrets *secret.Endpoints
+	Secrets secret.Endpoints
 	Log     *slog.Logger
 	Bodies  *delivery.Bodies // shared with the fan-out in this process; nil: none
 	Watcher Watcher
@@ -73,7 +73,7 @@ type Courier struct {
 	pool     *pgxpool.Pool
 	config   *pgx.ConnConfig
 	store    eventstore.Store
-	secrets  *secret.Endpoints
+	secrets  secret.Endpoints
 	bodies   *delivery.Bodies
 	disable  func(context.Context, command.DisableWebhookEndpoint) error
 	pace     func(ctx context.Context, webhookID string, rate float64, wanted int) (int, error)

@@ -40,11 +40,11 @@ const (
 
 func key(fill byte) []byte { return bytes.Repeat([]byte{fill}, sealbox.KeySize) }
 
-func secrets(t *testing.T, pool *pgxpool.Pool, current []byte) *secret.Endpoints {
+func secrets(t *testing.T, pool *pgxpool.Pool, current []byte) secret.Endpoints {
 	t.Helper()
 	box, err := sealbox.New(current)
 	require.NoError(t, err)
-	return secret.NewEndpoints(pool, box)
+	return secret.Endpoints{Store: secret.New(pool, box)}
 }
 
 // receiver is an endpoint's server that records requests.
