@@ -168,7 +168,7 @@ func (c *captureRun) report() error {
 		t.row("one caller: capture to transaction", times(ratio(c.oneTransaction, c.oneCapture)), atMost("1.3"))
 	}
 	t.row("views behind the log at the end", millis(median(c.fresh.behind)), atMost("2 s"))
-	t.row("most resident memory", mebibytes(memory), atMost("128 MiB"))
+	t.row("most resident memory", mebibytes(memory), atMost("256 MiB"))
 	t.print()
 	return nil
 }

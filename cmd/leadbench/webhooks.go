@@ -101,7 +101,7 @@ func (b *webhooksBenchmark) Run(ctx context.Context) error {
 	t.row("the same to captures a second over HTTP, without an endpoint", times(median(rates)/median(captures.rate)), atLeast(0.75))
 	t.row("processor time of a delivery, with the append and the views: service and database", millis(median(costs)), "")
 	t.row("capture to receipt at 100 a second: p50, p99", millis(median(p50))+", "+millis(median(p99)), atMost("25 ms"))
-	t.row("most resident memory", mebibytes(memory), atMost("128 MiB"))
+	t.row("most resident memory", mebibytes(memory), atMost("256 MiB"))
 	t.print()
 	return nil
 }
