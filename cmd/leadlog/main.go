@@ -41,9 +41,6 @@ type commands struct {
 }
 
 func main() {
-	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "dev") {
-		slackenTimers() // starts the program again, which other commands are too short for
-	}
 	ctx, release := interruptible()
 	defer release()
 	os.Exit(run(ctx, os.Args[1:], cli.Output{Out: os.Stdout, Err: os.Stderr}))
