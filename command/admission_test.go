@@ -1,6 +1,8 @@
 package command_test
 
 import (
+	"context"
+	"iter"
 	"testing"
 	"time"
 
@@ -34,6 +36,48 @@ func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 
 	elsewhere.provision(t)
 	here.captured(t, `{"phone":"9876543211"}`) // the feature is enabled again at once
+}
+
+// unreadable is a log that cannot be read while it is down.
+type unreadable struct {
+	eventstore.Store
+	down *bool
+}
+
+func (u unreadable) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	if *u.down {
+		return func(yield func(eventstore.Recorded, error) bool) { yield(eventstore.Recorded{}, eventstore.ErrUnavailable) }
+	}
+	return u.Store.Read(ctx, stream, from)
+}
+
+// Reads look up a revocation of JWTs once a second. While the log is down, they go on with the account as it was last read, and writes
+// do not.
+func TestAdmitJWT_AgeOfAccount(t *testing.T) {
+	t.Parallel()
+	on := inMemory()
+	elsewhere := start(t, on)
+	elsewhere.provision(t)
+	now, down := time.Now(), false
+	directory := command.NewDirectory(unreadable{on.log, &down}, func() time.Time { return now })
+	issued := now.Add(-time.Hour)
+	admits := func(age time.Duration) error { return directory.AdmitJWT(t.Context(), "acme", issued, age) }
+	require.NoError(t, admits(command.Brief))
+	_, _, err := elsewhere.ConfigureAccount(t.Context(), command.ConfigureAccount{
+		Caller: owner, AccountID: "acme", Keep: true, JWTNotBefore: issued.Add(time.Minute),
+	})
+	require.NoError(t, err)
+
+	now = now.Add(999 * time.Millisecond)
+	require.NoError(t, admits(command.Brief), "the account was read less than a second ago")
+	down = true
+	for range 3 {
+		now = now.Add(time.Minute)
+		require.NoError(t, admits(command.Brief), "the log is down")
+		require.ErrorIs(t, admits(command.NoCache), eventstore.ErrUnavailable)
+	}
+	now, down = now.Add(time.Second), false
+	require.ErrorIs(t, admits(command.Brief), command.ErrUnauthorized)
 }
 
 func TestAdmission_SettingsChangedElsewhere(t *testing.T) {
