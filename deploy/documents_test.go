@@ -92,17 +92,6 @@ func TestReadme_LinksEveryDocument(t *testing.T) {
 	}
 }
 
-func TestReadme_FiguresMatchPerformancePage(t *testing.T) {
-	t.Parallel()
-	_, section, _ := strings.Cut(text(t, "../README.md"), "\n## How fast it is\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	figures := regexp.MustCompile(`\b\d+[.,]\d+\b|\b\d+ ms\b`).FindAllString(section, -1)
-	require.Greater(t, len(figures), 3)
-	for _, figure := range figures {
-		require.Regexp(t, `\b`+regexp.QuoteMeta(figure)+`\b`, text(t, "docs/performance.md"))
-	}
-}
-
 // Each package is in the README's tour of the tree, by its own name or its parent's, and each directory of the tour exists.
 func TestReadme_TourCoversPackages(t *testing.T) {
 	t.Parallel()
@@ -132,20 +121,36 @@ func TestReadme_TourCoversPackages(t *testing.T) {
 	}
 }
 
-// The README names files by their path or, beside others of a directory, by their name.
-func TestReadme_NamesFilesThatExist(t *testing.T) {
+// The README and CONTRIBUTING name files by their path or, beside others of a directory, by their name.
+func TestContributing_NamesFilesThatExist(t *testing.T) {
 	t.Parallel()
-	readme, sources := text(t, "../README.md"), files(t, ".go")
-	named := regexp.MustCompile(`\b[a-z0-9_/]+\.go\b`).FindAllString(readme, -1)
-	require.NotEmpty(t, named)
-	for _, name := range named {
-		require.True(t, slices.ContainsFunc(sources, func(file string) bool {
-			return strings.HasSuffix(filepath.ToSlash(file), "/"+name)
-		}), "there is no %s", name)
+	sources := files(t, ".go")
+	named := regexp.MustCompile(`\b[a-z0-9_/]+\.go\b`)
+	for _, document := range []string{"../README.md", "../.github/CONTRIBUTING.md"} {
+		names := named.FindAllString(text(t, document), -1)
+		require.NotEmpty(t, names)
+		for _, name := range names {
+			require.True(t, slices.ContainsFunc(sources, func(file string) bool {
+				return strings.HasSuffix(filepath.ToSlash(file), "/"+name)
+			}), "%s names %s, which does not exist", document, name)
+		}
 	}
 }
 
-// Every row of the README's table of promises names a test, and every test that a document names exists.
+func TestContributing_NamesEveryDependency(t *testing.T) {
+	t.Parallel()
+	_, list, found := strings.Cut(text(t, "../.github/CONTRIBUTING.md"), "\n## Dependencies\n")
+	require.True(t, found)
+	direct := regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(text(t, "../go.mod"), -1)
+	require.NotEmpty(t, direct)
+	for _, requirement := range direct {
+		path := strings.TrimPrefix(requirement[1], "github.com/")
+		path = strings.TrimSuffix(strings.TrimPrefix(path, "go.opentelemetry.io/"), "/libraries")
+		require.Contains(t, list, path)
+	}
+}
+
+// Every promise names a test, and every test that a document names exists.
 func TestDocuments_NamedTestsExist(t *testing.T) {
 	t.Parallel()
 	exists := tests(t)
@@ -155,18 +160,11 @@ func TestDocuments_NamedTestsExist(t *testing.T) {
 			require.True(t, exists[name], "%s names %s, which does not exist", file, name)
 		}
 	}
-	readme := text(t, "../README.md")
-	_, section, found := strings.Cut(readme, "\n## What is promised\n")
-	require.True(t, found)
-	section, _, _ = strings.Cut(section, "\n## ")
-	rows := 0
-	for line := range strings.Lines(section) {
-		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| promise") {
-			rows++
-			require.Regexp(t, named, line, "a promise without a test")
-		}
+	promises := strings.Split(text(t, "docs/promises.md"), "\n- ")[1:]
+	require.Greater(t, len(promises), 10)
+	for _, promise := range promises {
+		require.Regexp(t, named, promise, "a promise without a test")
 	}
-	require.Greater(t, rows, 10)
 }
 
 // tests returns the names of all tests and fuzz targets.
