@@ -110,6 +110,7 @@ func (h *Handlers) newCapture(cmd CaptureLead) *capture {
 // answer does what CaptureLead does. What it shows of the lead is decided here, for all answers, by the admission that the append
 // or a read has confirmed.
 func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
+	defer c.leave()
 	answer, err := c.outcome(ctx)
 	if err == nil && !c.Admission.seesLeads() {
 		answer.Lead = answer.Lead.SetBy(answer.fact)
@@ -157,24 +158,25 @@ type capture struct {
 	phone   string   // the stream of the claim on the arrival's phone; empty without one
 	email   string   // and of the claim on its email
 	binding *binding // nil without an idempotency key
-	place   *place   // in the order of a batch or import; nil for a single arrival
+	line    *line    // of a batch or import; nil for a single arrival
 	kept    *kept    // the arrival's own stream; nil for most
+
+	onClaims *eventstore.Decision // in the queue of the claims; nil before
+	onLeads  *eventstore.Decision // and in that of the leads that have the phone or email
 }
 
-// decide decides on the arrival and appends the outcome.
+// decide decides on the arrival and appends the outcome, once this process has decided on earlier arrivals of the person.
 //
 // Most arrivals are new people. So unless the person came recently, decide reads nothing and appends the claims and the lead as
-// if the phone and email were free. Only after a conflict does it read their owners, for one caller per person at a time.
-func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
+// if the phone and email were free. Only after a conflict does it read their owners, and then waits for earlier decisions on these too.
+func (c *capture) decide(ctx context.Context) (answer LeadCaptured, err error) {
 	if err := c.parse(); err != nil {
 		return LeadCaptured{}, err
 	}
-	if err := c.await(ctx, byClaim); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return LeadCaptured{}, err
 	}
-	var answer LeadCaptured
 	if _, known := c.guess(); !known && c.arrival.UnknownStatus == "" { // only an existing lead may be at an unknown stage
-		var err error
 		if answer, err = c.attempt(ctx, unclaimed); eventstore.Conflict(err) == nil {
 			return answer, err
 		}
@@ -182,23 +184,25 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 			return LeadCaptured{}, err
 		}
 	}
-	if err := c.await(ctx, byLead); err != nil {
-		return LeadCaptured{}, err
-	}
-	err := c.transact.Do(ctx, c.claimStreams(), func(ctx context.Context) error {
+	attempt := func(ctx context.Context) (err error) {
 		var answered bool
-		var err error
 		if answer, answered, err = c.recall(ctx); answered || err != nil {
 			return err
 		}
-		if answer, err = c.attempt(ctx, c.owners); eventstore.Conflict(err) == nil {
+		if answer, err = c.attempt(ctx, c.queuedOwners); eventstore.Conflict(err) == nil {
 			return err
 		}
 		if refused := c.confirmAfter(ctx, err); refused != nil {
 			return refused
 		}
 		return err
-	})
+	}
+	err = eventstore.Retry(ctx, attempt)
+	if behind, is := errors.AsType[*behindError](err); is {
+		if err = c.enterLeads(ctx, behind.leads); err == nil {
+			err = eventstore.Retry(ctx, attempt)
+		}
+	}
 	return answer, err
 }
 

@@ -12,9 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // Bounds of many arrivals at once.
@@ -67,17 +65,19 @@ func (h *Handlers) CaptureLeads(
 			defer close(queue)
 			pool := workers{work: make(chan *inFlight), do: func(a *inFlight) {
 				defer h.arrivalSlots.Release(1)
-				defer a.place.finish()
-				a.outcome = h.captureInPlace(ctx, a.place, a.arrival)
+				defer close(a.done)
+				defer a.line.end()
+				a.outcome = h.captureLine(ctx, a.line, a.arrival)
 			}}
 			defer close(pool.work)
-			var order order
+			var last *line
 			for arrival := range arrivals(ctx) {
-				a := &inFlight{arrival: arrival, bytes: min(int64(arrival.Bytes), windowBytes)}
+				a := &inFlight{arrival: arrival, bytes: min(int64(arrival.Bytes), windowBytes), done: make(chan struct{})}
 				if bytes.Acquire(ctx, a.bytes) != nil || h.arrivalSlots.Acquire(ctx, 1) != nil {
 					return
 				}
-				a.place = order.join()
+				last = last.next()
+				a.line = last
 				pool.take(&running, a)
 				select {
 				case queue <- a:
@@ -91,7 +91,7 @@ func (h *Handlers) CaptureLeads(
 			if !open {
 				return
 			}
-			_, _ = next(a.place.done, idle)
+			_, _ = next(a.done, idle)
 			bytes.Release(a.bytes)
 			if !yield(a.outcome) {
 				return
@@ -103,9 +103,10 @@ func (h *Handlers) CaptureLeads(
 // inFlight is an arrival between being read and being yielded.
 type inFlight struct {
 	arrival BatchArrival
-	place   *place
+	line    *line
 	bytes   int64
-	outcome BatchOutcome // set before place is done
+	outcome BatchOutcome
+	done    chan struct{} // closed when outcome is set
 }
 
 // workers is a pool of goroutines that grows to as many as are needed at a time. They are reused because growing a new stack to the
@@ -143,8 +144,8 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 	return value, open
 }
 
-// captureInPlace is CaptureLead for one of many arrivals.
-func (h *Handlers) captureInPlace(ctx context.Context, place *place, arrival BatchArrival) (outcome BatchOutcome) {
+// captureLine is CaptureLead for one of many arrivals.
+func (h *Handlers) captureLine(ctx context.Context, line *line, arrival BatchArrival) (outcome BatchOutcome) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
 			outcome = BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Err: h.caught(thrown)}
@@ -156,7 +157,7 @@ func (h *Handlers) captureInPlace(ctx context.Context, place *place, arrival Bat
 	}
 	cmd.Admission.Caller.Line = strconv.Itoa(arrival.Line)
 	c := h.newCapture(cmd)
-	c.place = place
+	c.line = line
 	captured, err := c.answer(ctx)
 	return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, LeadCaptured: captured, Err: err}
 }
@@ -173,186 +174,101 @@ func (h *Handlers) caught(thrown any) error {
 	return fmt.Errorf("panic: %s", message)
 }
 
-// await waits, in a batch or import, for the earlier arrivals that touch the same streams.
-func (c *capture) await(ctx context.Context, stage int) error {
-	if c.place == nil || c.place.passed[stage] {
-		return nil
-	}
-	if stage == byClaim {
-		return c.place.await(ctx, stage, c.claimStreams())
-	}
-	leads, err := c.leadStreams(ctx)
-	if err != nil {
-		return err
-	}
-	return c.place.await(ctx, stage, leads)
-}
-
-// leadStreams returns the streams of the leads that have the arrival's phone or email.
-func (c *capture) leadStreams(ctx context.Context) (streams []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
-	defer cancel()
-	if known, ok, err := c.recognise(ctx); ok || err != nil {
-		return []string{known.stream}, err
-	}
-	for _, stream := range []string{c.phone, c.email} {
-		if stream == "" {
-			continue
-		}
-		held, _, err := eventstore.Load(ctx, c.store, stream, claim.Evolve)
-		if err != nil {
-			return nil, err
-		}
-		if held.Holder != "" {
-			streams = append(streams, event.LeadStream(held.Holder))
-		}
-	}
-	return streams, nil
-}
-
-// order makes arrivals that are decided concurrently have the same outcomes as one after the other: each takes a place, names the
-// streams that it reads or writes, and waits for earlier places that named one of them.
+// line is the place of an arrival among those of its batch. The streams that arrivals have in common are queued for in the order of the
+// lines, so that lines that are decided on concurrently have the same outcomes as one after the other.
 //
-// An arrival names its streams in two stages. The claims on its phone, email and idempotency key are known as soon as it is
-// parsed. Which existing lead it belongs to is known only after reading the log: the phone in one line and the email in another
-// may belong to the same lead. In each stage the places name their streams in order, so that no place that has to be waited for
-// comes later. An arrival that is finished counts as having named its streams; one that meets no lead finishes without the
-// second stage.
-type order struct {
-	mu     sync.Mutex
-	taken  int
-	stages [stages]stage
+// An arrival queues in two steps. The claims on its phone, email and idempotency key are known as soon as it is parsed. Which leads it
+// belongs to is known only after reading the log: the phone in one line and the email in another may belong to the same lead.
+type line struct {
+	before [steps]<-chan struct{} // closed when all earlier lines have queued
+	queued [steps]chan struct{}   // closed when this one has too
+	done   [steps]bool
 }
 
 const (
-	byClaim = iota
-	byLead
-	stages
+	forClaims = iota
+	forLeads
+	steps
 )
 
-// stage is the state of one round of naming.
-type stage struct {
-	turn  int                   // the place whose turn it is; all before it have named their streams
-	early map[int]bool          // later places that are finished already
-	ready map[int]chan struct{} // closed when it is the place's turn
-	last  map[string]*place     // the last place that named a stream, unless it is finished
-}
-
-// place is an arrival's place among others. Its methods are for one goroutine.
-type place struct {
-	order  *order
-	number int
-	named  [stages][]string
-	passed [stages]bool
-	done   chan struct{}
-}
-
-// join takes the next place.
-func (o *order) join() *place {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	p := &place{order: o, number: o.taken, done: make(chan struct{})}
-	o.taken++
-	return p
-}
-
-// await names the place's streams in a stage, at most once, and waits until all earlier places that named one of them are
-// finished. The error is the context's.
-func (p *place) await(ctx context.Context, stage int, streams []string) error {
-	if err := wait(ctx, p.order.ready(p, stage)); err != nil {
-		return err
-	}
-	for _, before := range p.order.name(p, stage, streams) {
-		if err := wait(ctx, before.done); err != nil {
-			return err
+// next returns the line after this one, and the first after nil.
+func (l *line) next() *line {
+	n := &line{}
+	for i := range steps {
+		n.queued[i] = make(chan struct{})
+		if l != nil {
+			n.before[i] = l.queued[i]
+		} else {
+			n.before[i] = closed
 		}
 	}
-	return nil
+	return n
 }
 
-func wait(ctx context.Context, event <-chan struct{}) error {
-	select {
-	case <-event:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// closedChannel is a channel that is closed already.
-var closedChannel = func() chan struct{} {
+var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// ready returns a channel that is closed when all earlier places have named their streams in a stage.
-func (o *order) ready(p *place, stage int) <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := &o.stages[stage]
-	if s.turn == p.number {
-		return closedChannel
+// join calls queue after the earlier lines have queued in this step. The error is the context's. A nil line waits for none.
+func (l *line) join(ctx context.Context, step int, queue func() *eventstore.Decision) (*eventstore.Decision, error) {
+	if l == nil {
+		return queue(), nil
 	}
-	if s.ready == nil {
-		s.ready = make(map[int]chan struct{})
+	select {
+	case <-l.before[step]:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	turn := make(chan struct{})
-	s.ready[p.number] = turn
-	return turn
+	decision := queue()
+	l.done[step] = true
+	close(l.queued[step])
+	return decision, nil
 }
 
-func (o *order) name(p *place, stage int, streams []string) (before []*place) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := &o.stages[stage]
-	if s.last == nil {
-		s.last = make(map[string]*place)
-	}
-	for _, stream := range streams {
-		if other := s.last[stream]; other != nil && other != p {
-			before = append(before, other)
+// end lets later lines pass in the steps that this one does not need.
+func (l *line) end() {
+	for i := range steps {
+		if !l.done[i] {
+			go func() {
+				<-l.before[i]
+				close(l.queued[i])
+			}()
 		}
-		s.last[stream] = p
 	}
-	p.named[stage] = streams
-	p.pass(stage)
-	return before
 }
 
-// finish frees the place, so that later ones continue. It must be called exactly once for every place.
-func (p *place) finish() {
-	p.order.mu.Lock()
-	defer p.order.mu.Unlock()
-	for i := range p.order.stages {
-		s := &p.order.stages[i]
-		for _, stream := range p.named[i] {
-			if s.last[stream] == p {
-				delete(s.last, stream)
-			}
+// enter waits until the process has decided on all earlier arrivals with the same phone, email or idempotency key, unless it has done so
+// before. Later ones wait until leave.
+func (c *capture) enter(ctx context.Context) (err error) {
+	if c.onClaims != nil {
+		return nil
+	}
+	c.onClaims, err = c.line.join(ctx, forClaims, func() *eventstore.Decision { return c.transact.Join(c.claimStreams()...) })
+	if err != nil {
+		return err
+	}
+	return c.onClaims.Wait(ctx)
+}
+
+// enterLeads waits until the process has made all earlier decisions on leads. Later ones wait until leave.
+func (c *capture) enterLeads(ctx context.Context, leads []string) (err error) {
+	if c.onLeads == nil {
+		c.onLeads, err = c.line.join(ctx, forLeads, func() *eventstore.Decision { return c.transact.Join(leads...) })
+		if err != nil {
+			return err
 		}
-		p.pass(i)
 	}
-	close(p.done)
+	return c.onLeads.Wait(ctx)
 }
 
-// pass records that a place has named its streams in a stage, and passes the turn on.
-func (p *place) pass(stage int) {
-	if p.passed[stage] {
-		return
-	}
-	p.passed[stage] = true
-	s := &p.order.stages[stage]
-	if s.early == nil {
-		s.early = make(map[int]bool)
-	}
-	s.early[p.number] = true
-	for s.early[s.turn] {
-		delete(s.early, s.turn)
-		s.turn++
-	}
-	if turn, waiting := s.ready[s.turn]; waiting {
-		delete(s.ready, s.turn)
-		close(turn)
+// leave lets later arrivals be decided on.
+func (c *capture) leave() {
+	for _, d := range []**eventstore.Decision{&c.onLeads, &c.onClaims} {
+		if *d != nil {
+			(*d).Leave()
+			*d = nil
+		}
 	}
 }

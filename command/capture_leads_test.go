@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,9 +67,17 @@ func describer() func(command.LeadCaptured, error) string {
 	}
 }
 
+// unevenStore takes different times for appends, so that later lines of a batch can overtake earlier ones.
+type unevenStore struct{ eventstore.Store }
+
+func (s unevenStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	time.Sleep(rand.N(200 * time.Microsecond))
+	return s.Store.Append(ctx, writes...)
+}
+
 func TestCaptureLeads_EqualsSequential(t *testing.T) {
 	t.Parallel()
-	p := start(t, inMemory())
+	p := startOn(t, inMemory(), func(below eventstore.Store) eventstore.Store { return unevenStore{below} })
 	accounts := 0
 	caller := func(t require.TestingT) command.Caller {
 		accounts++

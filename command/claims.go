@@ -125,6 +125,32 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	return phone, email, err
 }
 
+// behindError means that leads must be read again, once earlier decisions on them are made.
+type behindError struct{ leads []string }
+
+func (*behindError) Error() string { return "behind other decisions on the same leads" }
+
+// queuedOwners is owners after all earlier decisions on them. The error is a *behindError if there may be any.
+func (c *capture) queuedOwners(ctx context.Context) (phone, email owner, err error) {
+	phone, email, err = c.owners(ctx)
+	if err != nil || c.onLeads != nil {
+		return phone, email, err
+	}
+	c.remember(phone, email)
+	var leads []string
+	for _, of := range []owner{phone, email} {
+		if of.lead != nil {
+			leads = append(leads, event.LeadStream(of.lead.ID))
+		}
+	}
+	if c.line == nil {
+		if c.onLeads = c.transact.Join(leads...); c.onLeads.Ready() {
+			return phone, email, nil
+		}
+	}
+	return phone, email, &behindError{leads}
+}
+
 // recognise reads the lead that guess returns. Ok reports whether this lead has both the arrival's phone and its email. Then the claims
 // need not be read, because no other lead can have either.
 func (c *capture) recognise(ctx context.Context) (known loadedLead, ok bool, err error) {

@@ -130,16 +130,15 @@ func (c *capture) recallKept(ctx context.Context, kept []event.ClaimBound) (answ
 	return LeadCaptured{}, false, nil
 }
 
-// recallAlone is recall outside of decide's transaction, for an arrival whose fields are bad.
+// recallAlone is recall for an arrival whose fields are bad.
 func (c *capture) recallAlone(ctx context.Context) (answer LeadCaptured, answered bool, err error) {
 	if c.binding == nil {
 		return LeadCaptured{}, false, nil
 	}
-	err = c.transact.Do(ctx, []string{c.binding.stream}, func(ctx context.Context) (err error) {
-		answer, answered, err = c.recall(ctx)
-		return err
-	})
-	return answer, answered, err
+	if err := c.enter(ctx); err != nil {
+		return LeadCaptured{}, false, err
+	}
+	return c.recall(ctx)
 }
 
 // outcome is the outcome of an arrival, read from the stream that its idempotency key is bound to.

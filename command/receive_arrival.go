@@ -149,11 +149,13 @@ func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
 // appendUncaptured appends an arrival that is not captured. The append does not check the account: a quarantined arrival is resubmitted
 // under the settings of that time.
 func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (position eventstore.Position, err error) {
-	var streams []string
-	if c.binding != nil {
-		streams = []string{c.binding.stream}
+	if c.onClaims == nil { // it is not being decided on
+		defer c.leave()
 	}
-	err = c.transact.Do(ctx, streams, func(ctx context.Context) error {
+	if err := c.enter(ctx); err != nil {
+		return 0, err
+	}
+	err = eventstore.Retry(ctx, func(ctx context.Context) error {
 		if c.binding != nil {
 			answer, answered, err := c.recall(ctx)
 			if answered && err == nil {

@@ -34,8 +34,12 @@ type Transactor struct {
 func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(context.Context) error) error {
 	decision := t.Join(streams...)
 	defer decision.Leave()
-	if _, err := decision.Wait(ctx); err != nil {
-		return err
+	if !decision.Ready() {
+		waiting, cancel := context.WithTimeoutCause(ctx, queueDeadline, ErrContended)
+		defer cancel()
+		if err := decision.Wait(waiting); err != nil {
+			return err
+		}
 	}
 	return Retry(ctx, attempt)
 }
@@ -44,14 +48,13 @@ func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(cont
 type Decision struct {
 	queue  *Transactor
 	ticket ticket
-	ready  chan struct{}
+	ready  chan struct{} // closed when all earlier decisions have left; nil if there was none
 }
 
 // Join queues for streams. The caller must call Leave in the end. To join other streams before that, all callers must join the two kinds of
 // streams in the same order.
 func (t *Transactor) Join(streams ...string) *Decision {
-	d := &Decision{queue: t, ready: make(chan struct{})}
-	d.ticket.ready = func() { close(d.ready) }
+	d := &Decision{queue: t}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, s := range streams {
@@ -59,26 +62,36 @@ func (t *Transactor) Join(streams ...string) *Decision {
 			t.streams.join(&d.ticket, s, true)
 		}
 	}
-	if d.ticket.blocked == 0 {
-		close(d.ready)
+	if d.ticket.blocked > 0 {
+		d.ready = make(chan struct{})
+		d.ticket.ready = func() { close(d.ready) }
 	}
 	return d
 }
 
-// Wait waits until all earlier decisions have left. Waited is false if there was none. The error is ErrContended after fifteen seconds.
-func (d *Decision) Wait(ctx context.Context) (waited bool, err error) {
-	select {
-	case <-d.ready:
-		return false, nil
-	default:
+// Ready reports whether all earlier decisions have left.
+func (d *Decision) Ready() bool {
+	if d.ready == nil {
+		return true
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, queueDeadline, ErrContended)
-	defer cancel()
 	select {
 	case <-d.ready:
-		return true, nil
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits until all earlier decisions have left. The error is the cause of the context's end.
+func (d *Decision) Wait(ctx context.Context) error {
+	if d.Ready() {
+		return nil
+	}
+	select {
+	case <-d.ready:
+		return nil
 	case <-ctx.Done():
-		return true, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 }
 
