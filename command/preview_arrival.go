@@ -132,7 +132,7 @@ func (p ArrivalPreview) Lead() map[string]jsontext.Value {
 	text("source", a.Source)
 	object := func(name string, of map[string]jsontext.Value) {
 		if len(of) > 0 {
-			members[name], _ = event.AppendObject(nil, of)
+			members[name], _ = event.AppendJSON(nil, of)
 		}
 	}
 	object("metadata", a.Metadata)

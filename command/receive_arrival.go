@@ -234,7 +234,7 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 
 // keepRequest begins the arrival of a capture by the API.
 func (c *capture) keepRequest() error {
-	body, err := event.AppendObject(nil, c.Body)
+	body, err := event.AppendJSON(nil, c.Body)
 	if err != nil {
 		return err
 	}

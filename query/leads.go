@@ -400,7 +400,7 @@ func joinedSources(s lead.State, p Page) (List[SourceEntry], error) {
 		if place <= after {
 			continue
 		}
-		metadata, err := event.AppendObject(nil, of.Metadata)
+		metadata, err := event.AppendJSON(nil, of.Metadata)
 		if err != nil {
 			return List[SourceEntry]{}, err
 		}

@@ -82,7 +82,7 @@ func TestLead_EqualsFold(t *testing.T) {
 // object encodes members as an event does.
 func object(t *testing.T, members map[string]jsontext.Value) jsontext.Value {
 	t.Helper()
-	written, err := event.AppendObject(nil, members)
+	written, err := event.AppendJSON(nil, members)
 	require.NoError(t, err)
 	return written
 }

@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 var errNotObject = errors.New("not a JSON object")
@@ -66,9 +64,6 @@ func empty(v jsontext.Value) bool {
 func Members(v jsontext.Value) (map[string]jsontext.Value, error) {
 	if v.Kind() != '{' {
 		return nil, errNotObject
-	}
-	if members, ok := event.DecodeObject(v); ok {
-		return members, nil
 	}
 	members, err := membersOf(jsontext.NewDecoder(bytes.NewBuffer(v)))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/oklog/ulid/v2"
 )
 
@@ -48,11 +49,11 @@ func Text(s string) string {
 // Encode returns a fact's stored name and JSON. Equal facts have equal encodings. It fails for text that views could not store.
 func Encode(data Data) (eventType string, encoded []byte, err error) {
 	eventType = data.EventType()
-	entry, known := catalogue[eventType]
-	if !known {
+	if _, known := catalogue[eventType]; !known {
 		return "", nil, fmt.Errorf("%w: %s", ErrUnknownType, eventType)
 	}
-	if encoded, err = entry.encode(data); err == nil && hasNUL(encoded) {
+	const size = 512 // bytes of most leads' facts
+	if encoded, err = AppendJSON(make([]byte, 0, size), data); err == nil && hasNUL(encoded) {
 		err = errNUL
 	}
 	if err != nil {
@@ -77,8 +78,7 @@ func hasNUL(encoded []byte) bool {
 	}
 }
 
-// Decode decodes a stored fact. The fact may share memory with encoded, which must not be changed afterwards. The error wraps
-// ErrUnknownType if no struct has that name.
+// Decode decodes a stored fact. The error wraps ErrUnknownType if no struct has that name.
 func Decode(eventType string, encoded []byte) (Data, error) {
 	entry, known := catalogue[eventType]
 	if !known {
@@ -149,20 +149,17 @@ var catalogue = newCatalogue(
 
 type entry struct {
 	eventType string
-	encode    func(Data) ([]byte, error)
 	decode    func([]byte) (Data, error)
 }
 
 func entryOf[T Data]() entry {
-	const size = 512 // bytes of most leads' facts
-	codec := NewCodec[T]()
 	return entry{
 		eventType: (*new(T)).EventType(),
-		encode: func(data Data) ([]byte, error) {
-			fact := data.(T)
-			return codec.Append(make([]byte, 0, size), &fact)
+		decode: func(encoded []byte) (Data, error) {
+			var fact T
+			err := json.Unmarshal(encoded, &fact)
+			return fact, err
 		},
-		decode: func(encoded []byte) (Data, error) { return codec.Decode(encoded) },
 	}
 }
 

@@ -1,5 +1,7 @@
 package event
 
+import "github.com/go-json-experiment/json"
+
 // Metadata records who caused an event, by which request and from where. It has the same form for every type.
 type Metadata struct {
 	Account     string `json:"account,omitzero"`     // the account that owns the stream
@@ -14,13 +16,14 @@ type Metadata struct {
 	Line        string `json:"line,omitzero"` // line of the batch or file; absent for a single request
 }
 
-var metadataCodec = NewCodec[Metadata]()
-
 // Encode returns the stored encoding of the metadata.
 func (m *Metadata) Encode() ([]byte, error) {
 	const size = 320 // bytes of most
-	return metadataCodec.Append(make([]byte, 0, size), m)
+	return AppendJSON(make([]byte, 0, size), m)
 }
 
 // DecodeMetadata decodes stored metadata.
-func DecodeMetadata(encoded []byte) (Metadata, error) { return metadataCodec.Decode(encoded) }
+func DecodeMetadata(encoded []byte) (m Metadata, err error) {
+	err = json.Unmarshal(encoded, &m)
+	return m, err
+}

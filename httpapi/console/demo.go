@@ -101,7 +101,7 @@ func (v *visit) addDemo() (screen, error) {
 		return screen{}, err
 	}
 	for _, post := range demoPosts(v.Now().UTC().Truncate(time.Minute)) {
-		body, err := event.AppendObject(nil, post.body)
+		body, err := event.AppendJSON(nil, post.body)
 		if err != nil {
 			return screen{}, err
 		}

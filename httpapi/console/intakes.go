@@ -329,7 +329,7 @@ func (v *visit) previewIntake() (screen, error) {
 		preview.Discarded = "The honeypot field is filled in, which suggests a bot."
 	}
 	if members := would.Lead(); members != nil {
-		object, err := event.AppendObject(nil, members)
+		object, err := event.AppendJSON(nil, members)
 		if err != nil {
 			return screen{}, err
 		}

@@ -240,8 +240,6 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	return err
 }
 
-var stateCodec = event.NewCodec[lead.State]()
-
 // appendState appends the JSON of a live lead: the values that schema.LeadRow does not read from other columns.
 func appendState(buffer []byte, s *lead.State) ([]byte, error) {
 	rest := *s
@@ -251,7 +249,7 @@ func appendState(buffer []byte, s *lead.State) ([]byte, error) {
 	if rest.CreatedAt = (time.Time{}); s.UpdatedAt.Equal(s.CreatedAt) {
 		rest.UpdatedAt = time.Time{}
 	}
-	return stateCodec.Append(buffer, &rest)
+	return event.AppendJSON(buffer, &rest)
 }
 
 // besides returns the values that are claimed for a lead, or nil if the only one is in the column.

@@ -185,11 +185,11 @@ func (t *touches) row(e *projection.Event, a *touchRow, lead string, at time.Tim
 	p.row(len(personalColumns))
 	p.bigint(int64(e.Position))
 	p.text(e.Metadata.Account)
-	p.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendObject(buffer, a.metadata) })
+	p.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendJSON(buffer, a.metadata) })
 	p.text(a.ip)
 	p.text(a.userAgent)
 	p.text(e.Metadata.RequestID)
-	p.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendList(buffer, a.changed) })
+	p.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendJSON(buffer, a.changed) })
 }
 
 func (t *touches) join(e *projection.Event, from string) {
@@ -230,7 +230,7 @@ func (t *touches) setting(e *projection.Event, configured *event.AccountConfigur
 	if len(configured.Stages) > 0 {
 		first = account.FoldStage(configured.Stages[0])
 	}
-	t.settings.jsonbBy(func(buffer []byte) ([]byte, error) { return event.AppendList(buffer, stages) })
+	t.settings.jsonbBy(func(buffer []byte) ([]byte, error) { return event.AppendJSON(buffer, stages) })
 	t.settings.text(first)
 }
 
