@@ -14,12 +14,12 @@ import (
 // ArrivalReceived records that a post was accepted: by an intake, or by the API when its fields were invalid and the account quarantines
 // such posts. The outcome follows on the arrival's stream.
 type ArrivalReceived struct {
-	IntakeID   string     `json:"intakeId,omitzero"` // absent: captured by the API
-	TokenID    string     `json:"tokenId,omitzero"`  // of the API token; absent for intakes and JWTs
-	ReceivedAt time.Time  `json:"receivedAt"`
-	ExpiresAt  time.Time  `json:"expiresAt"`           // when the posted content is deleted
-	DeliveryID string     `json:"deliveryId,omitzero"` // the sender's id, which makes the arrival idempotent
-	Raw        ArrivalRaw `json:"raw"`
+	IntakeID   string     `json:"intakeId,omitzero" personal:"no"` // absent: captured by the API
+	TokenID    string     `json:"tokenId,omitzero" personal:"no"`  // of the API token; absent for intakes and JWTs
+	ReceivedAt time.Time  `json:"receivedAt" personal:"no"`
+	ExpiresAt  time.Time  `json:"expiresAt" personal:"no"`            // when the posted content is deleted
+	DeliveryID string     `json:"deliveryId,omitzero" personal:"yes"` // the sender's: makes the arrival idempotent
+	Raw        ArrivalRaw `json:"raw" personal:"content"`
 }
 
 // ArrivalRaw is a post as received, without the sender's credentials.
@@ -33,26 +33,26 @@ type ArrivalRaw struct {
 
 // ArrivalFetched records that the arrival's content was fetched from its provider. It replaces the posted content.
 type ArrivalFetched struct {
-	Raw ArrivalRaw `json:"raw"`
+	Raw ArrivalRaw `json:"raw" personal:"content"`
 }
 
 // ArrivalCaptured records that the arrival became a lead or was merged into one.
 type ArrivalCaptured struct {
-	LeadID  string `json:"leadId"`
-	EventID string `json:"eventId"` // of the resulting lead event
-	Merged  bool   `json:"merged,omitzero"`
+	LeadID  string `json:"leadId" personal:"no"`
+	EventID string `json:"eventId" personal:"no"` // of the resulting lead event
+	Merged  bool   `json:"merged,omitzero" personal:"no"`
 }
 
 // ArrivalRefused records that the arrival conflicts with an existing lead.
 type ArrivalRefused struct {
-	Code   string `json:"code"` // like the lead ids, as in LeadRefused
-	LeadID string `json:"leadId"`
-	Other  string `json:"other,omitzero"`
+	Code   string `json:"code" personal:"no"` // like the lead ids, as in LeadRefused
+	LeadID string `json:"leadId" personal:"no"`
+	Other  string `json:"other,omitzero" personal:"no"`
 }
 
 // ArrivalQuarantined records that the arrival is kept until its fields are corrected.
 type ArrivalQuarantined struct {
-	Reasons []ArrivalReason `json:"reasons"`
+	Reasons []ArrivalReason `json:"reasons" personal:"no"`
 }
 
 // ArrivalReason says why one field is invalid. It contains no personal value.
@@ -63,13 +63,13 @@ type ArrivalReason struct {
 
 // ArrivalResubmitted records that a user requested to capture the arrival again.
 type ArrivalResubmitted struct {
-	Set   map[string]jsontext.Value `json:"set,omitzero"`   // members that replace those of the arrival's capture
-	Fetch bool                      `json:"fetch,omitzero"` // its content is fetched again first
+	Set   map[string]jsontext.Value `json:"set,omitzero" personal:"yes"`  // members that replace the arrival's
+	Fetch bool                      `json:"fetch,omitzero" personal:"no"` // its content is fetched again first
 }
 
 // ArrivalDiscarded records that the arrival is not captured.
 type ArrivalDiscarded struct {
-	Reason string `json:"reason"` // owner, test, skip or erased
+	Reason string `json:"reason" personal:"no"` // owner, test, skip or erased
 }
 
 // Reasons of ArrivalDiscarded. With DiscardedByOwner and DiscardedErased, the posted content is deleted at once.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -149,12 +150,14 @@ var catalogue = newCatalogue(
 
 type entry struct {
 	eventType string
+	classes   map[string]Class
 	decode    func([]byte) (Data, error)
 }
 
 func entryOf[T Data]() entry {
 	return entry{
 		eventType: (*new(T)).EventType(),
+		classes:   classesOf(reflect.TypeFor[T]()),
 		decode: func(encoded []byte) (Data, error) {
 			var fact T
 			err := json.Unmarshal(encoded, &fact)

@@ -21,7 +21,7 @@ import (
 
 // writeMissing creates the golden file of a new type. No flag overwrites a file, because production logs have events of this
 // form: a changed type gets a new version.
-var writeMissing = flag.Bool("write-missing", false, "write golden files of types that have none")
+var writeMissing = flag.Bool("write-missing", false, "write golden files of types that have none, and the list of classes")
 
 // samples returns one fact of each type, with a value in every field.
 func samples() []Data {

@@ -9,22 +9,22 @@ import (
 // LeadFields are the fields of a lead that an arrival or a manual change can set. In a fact that changes a lead, an empty field changes
 // nothing.
 type LeadFields struct {
-	Name             string                    `json:"name,omitzero"`
-	Phone            string                    `json:"phone,omitzero"` // E.164
-	Email            string                    `json:"email,omitzero"` // canonical
-	Status           string                    `json:"status,omitzero"`
-	Temperature      string                    `json:"leadTemperature,omitzero"`
-	OpportunityID    string                    `json:"opportunityId,omitzero"`    // set when the opportunity opens
-	OpportunityValue string                    `json:"opportunityValue,omitzero"` // exact decimal; "0" is a value
-	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
+	Name             string                    `json:"name,omitzero" personal:"yes"`
+	Phone            string                    `json:"phone,omitzero" personal:"yes"` // E.164
+	Email            string                    `json:"email,omitzero" personal:"yes"` // canonical
+	Status           string                    `json:"status,omitzero" personal:"no"`
+	Temperature      string                    `json:"leadTemperature,omitzero" personal:"no"`
+	OpportunityID    string                    `json:"opportunityId,omitzero" personal:"no"`    // set when it opens
+	OpportunityValue string                    `json:"opportunityValue,omitzero" personal:"no"` // "0" is a value
+	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero" personal:"yes"`
 }
 
 // KeptArrival names the arrival that caused a lead's fact, if the arrival has a stream of its own: arrivals at intakes and resubmitted
 // ones. It is empty for others.
 type KeptArrival struct {
-	IntakeID   string    `json:"intakeId,omitzero"`
-	ArrivalID  string    `json:"arrivalId,omitzero"`
-	ReceivedAt time.Time `json:"receivedAt,omitzero"` // may be earlier than the fact
+	IntakeID   string    `json:"intakeId,omitzero" personal:"no"`
+	ArrivalID  string    `json:"arrivalId,omitzero" personal:"no"`
+	ReceivedAt time.Time `json:"receivedAt,omitzero" personal:"no"` // may be earlier than the fact
 }
 
 // SeenAt returns when the person arrived, given the time of the fact.
@@ -38,41 +38,41 @@ func (a KeptArrival) SeenAt(fact time.Time) time.Time {
 // Campaign is the campaign of an arrival or a visit, in the terms of the utm parameters. It has no personal data: the creator of a fact
 // leaves out values that could name a person.
 type Campaign struct {
-	UTMSource   string `json:"utmSource,omitzero"`
-	UTMMedium   string `json:"utmMedium,omitzero"`
-	UTMCampaign string `json:"utmCampaign,omitzero"`
-	UTMID       string `json:"utmId,omitzero"`
+	UTMSource   string `json:"utmSource,omitzero" personal:"no"`
+	UTMMedium   string `json:"utmMedium,omitzero" personal:"no"`
+	UTMCampaign string `json:"utmCampaign,omitzero" personal:"no"`
+	UTMID       string `json:"utmId,omitzero" personal:"no"`
 }
 
 // LeadCreated records that a new person arrived. All values are as decided at the time, with defaults filled in for stage, temperature and
 // source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {
-	ContactUID string `json:"contactUID"`
+	ContactUID string `json:"contactUID" personal:"no"`
 	LeadFields
-	NameDerived bool                      `json:"nameDerived,omitzero"` // derived from the email or phone; any real name replaces it
-	Source      string                    `json:"source"`               // canonical
-	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`    // as given, source included
-	IP          string                    `json:"ip,omitzero"`          // of the person, as given or from the connection
-	UserAgent   string                    `json:"userAgent,omitzero"`   // likewise
-	VisitorID   string                    `json:"visitorId,omitzero"`
-	Visitor     string                    `json:"visitor,omitzero"` // the visitor's stream, which has no personal data
-	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields in the arrival
+	NameDerived bool                      `json:"nameDerived,omitzero" personal:"no"` // any real name replaces it
+	Source      string                    `json:"source" personal:"no"`               // canonical
+	Metadata    map[string]jsontext.Value `json:"metadata,omitzero" personal:"yes"`   // as given, source included
+	IP          string                    `json:"ip,omitzero" personal:"yes"`         // as given, or of the connection
+	UserAgent   string                    `json:"userAgent,omitzero" personal:"yes"`  // likewise
+	VisitorID   string                    `json:"visitorId,omitzero" personal:"yes"`
+	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
+	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of fields in the arrival
 	Campaign
 	KeptArrival
 }
 
 // LeadMerged records that a known person arrived again. A field is set if the arrival's value is accepted; folding sets these fields.
 type LeadMerged struct {
-	Source    string `json:"source"`             // canonical
-	NewSource bool   `json:"newSource,omitzero"` // the lead's history gains an entry
+	Source    string `json:"source" personal:"no"`             // canonical
+	NewSource bool   `json:"newSource,omitzero" personal:"no"` // the lead's history gains an entry
 	LeadFields
-	EmailHeldBy string                    `json:"emailHeldBy,omitzero"` // another lead holds the arrival's email, and keeps it
-	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`
-	IP          string                    `json:"ip,omitzero"`
-	UserAgent   string                    `json:"userAgent,omitzero"`
-	VisitorID   string                    `json:"visitorId,omitzero"`
-	Visitor     string                    `json:"visitor,omitzero"` // the visitor's stream, which has no personal data
-	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
+	EmailHeldBy string                    `json:"emailHeldBy,omitzero" personal:"no"` // the other lead that keeps it
+	Metadata    map[string]jsontext.Value `json:"metadata,omitzero" personal:"yes"`
+	IP          string                    `json:"ip,omitzero" personal:"yes"`
+	UserAgent   string                    `json:"userAgent,omitzero" personal:"yes"`
+	VisitorID   string                    `json:"visitorId,omitzero" personal:"yes"`
+	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
+	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of changed fields
 	Campaign
 	KeptArrival
 }
@@ -80,34 +80,34 @@ type LeadMerged struct {
 // LeadUpdated records that a user changed a lead manually. It has the fields that were given; folding sets these fields.
 type LeadUpdated struct {
 	LeadFields
-	RemovedFields []string `json:"removedFields,omitzero"` // keys of removed custom fields
-	Changed       []string `json:"changed,omitzero"`       // names of the lead's fields whose value this changed
+	RemovedFields []string `json:"removedFields,omitzero" personal:"yes"` // keys of removed custom fields
+	Changed       []string `json:"changed,omitzero" personal:"no"`        // names of changed fields
 }
 
 // LeadReleased records that a lead no longer has a phone or email. Exactly one of the two is set.
 type LeadReleased struct {
-	Field   string   `json:"field"` // phone or email; known after an erasure too
-	Phone   string   `json:"phone,omitzero"`
-	Email   string   `json:"email,omitzero"`
-	Current string   `json:"current,omitzero"` // the lead's new phone, or email; absent when it has none
-	Name    string   `json:"name,omitzero"`    // the new derived name, if the name was derived from the released value
-	Changed []string `json:"changed,omitzero"` // names of the lead's fields whose value this changed
+	Field   string   `json:"field" personal:"no"` // phone or email; known after an erasure too
+	Phone   string   `json:"phone,omitzero" personal:"yes"`
+	Email   string   `json:"email,omitzero" personal:"yes"`
+	Current string   `json:"current,omitzero" personal:"yes"` // the lead's new phone, or email; absent when it has none
+	Name    string   `json:"name,omitzero" personal:"yes"`    // the new name, if it was derived
+	Changed []string `json:"changed,omitzero" personal:"no"`  // names of changed fields
 }
 
 // LeadJoinedInto ends the stream of a lead that was joined into another, the surviving lead, because both are the same person.
 type LeadJoinedInto struct {
-	Into string `json:"into"` // id of the other lead
+	Into string `json:"into" personal:"no"` // id of the other lead
 }
 
 // LeadJoined records that another lead, the source lead, was joined into this one. This lead keeps the fields that it has; folding takes
 // fields that it lacks from the source lead.
 type LeadJoined struct {
-	From    string       `json:"from"`             // id of the other lead
-	Joined  []string     `json:"joined,omitzero"`  // ids of leads that were joined into the other one before
-	Was     LeadSnapshot `json:"was"`              // the source lead at that time
-	Changed []string     `json:"changed,omitzero"` // names of this lead's fields whose value this changed
+	From    string       `json:"from" personal:"no"`             // id of the other lead
+	Joined  []string     `json:"joined,omitzero" personal:"no"`  // ids of leads joined into the other before
+	Was     LeadSnapshot `json:"was" personal:"yes"`             // the source lead at that time
+	Changed []string     `json:"changed,omitzero" personal:"no"` // names of changed fields
 	// OpportunityValue is the value that this lead takes from Was because it had none. It is kept after an erasure, like other values.
-	OpportunityValue string `json:"opportunityValue,omitzero"`
+	OpportunityValue string `json:"opportunityValue,omitzero" personal:"no"`
 }
 
 // LeadSnapshot is the personal data of LeadJoined: the source lead.
@@ -141,20 +141,20 @@ type SourceSnapshot struct {
 // LeadRefused records that an arrival was refused with a conflict. It is on a stream of its own, changes no lead and contains no personal
 // data.
 type LeadRefused struct {
-	Source string `json:"source"`
-	Code   string `json:"code"`           // DUPLICATE_LEAD_SOURCE or DUPLICATE_LEAD_EMAIL
-	LeadID string `json:"leadId"`         // the existing lead
-	Other  string `json:"other,omitzero"` // a second lead, if phone and email belong to different leads
+	Source string `json:"source" personal:"no"`
+	Code   string `json:"code" personal:"no"`           // DUPLICATE_LEAD_SOURCE or DUPLICATE_LEAD_EMAIL
+	LeadID string `json:"leadId" personal:"no"`         // the existing lead
+	Other  string `json:"other,omitzero" personal:"no"` // a second lead, if phone and email belong to different leads
 }
 
 // LeadErased records that a person is erased: the personal data in earlier events must no longer be read, and no event follows. It names
 // everything else to erase, so that an interrupted erasure can be finished although the values behind the names are gone.
 type LeadErased struct {
-	Leads    []string `json:"leads,omitzero"`    // ids of leads that were joined into this one
-	Claims   []string `json:"claims,omitzero"`   // streams of the claims on all phones and emails of the lead
-	Visitors []string `json:"visitors,omitzero"` // streams of the visitors linked with the lead
+	Leads    []string `json:"leads,omitzero" personal:"no"`    // ids of leads that were joined into this one
+	Claims   []string `json:"claims,omitzero" personal:"no"`   // streams of its claims
+	Visitors []string `json:"visitors,omitzero" personal:"no"` // streams of the visitors linked with the lead
 	// KeyCommitments are the hashes of the keys that seal the personal data of the lead and of those that were joined into it.
-	KeyCommitments []KeyCommitment `json:"keyCommitments,omitzero"`
+	KeyCommitments []KeyCommitment `json:"keyCommitments,omitzero" personal:"no"`
 }
 
 // KeyCommitment is the hash of a key. The key is destroyed after the hash was written to the log. A key that is found later is the same if

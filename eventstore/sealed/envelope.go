@@ -7,9 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and, encrypted
@@ -178,7 +178,7 @@ func (v envelope) erase(r *eventstore.Recorded) {
 func AsErased(r eventstore.Recorded) eventstore.Recorded {
 	of, _ := divide(r.Type, r.Data)
 	envelope{plain: of.plain}.erase(&r)
-	r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID, r.Decoded = "", "", "", nil
+	r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID = "", "", ""
 	return r
 }
 
@@ -197,9 +197,10 @@ func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 // parts are the members of an event's data.
 type parts struct{ plain, personal, content []byte }
 
-// divide divides the members of an event's data. If the type is not declared, or the data is not an object, ok is false.
+// divide divides the members of an event's data. A member without a class is personal, so that a missing tag leaks nothing. If the type is
+// unknown, or the data is not an object, ok is false.
 func divide(eventType string, data []byte) (of parts, ok bool) {
-	d, known := declared[eventType]
+	classes, known := event.Classes(eventType)
 	if !known {
 		return parts{}, false
 	}
@@ -212,11 +213,10 @@ func divide(eventType string, data []byte) (of parts, ok bool) {
 		if !more {
 			return of, true
 		}
-		is := func(p string) bool { return p == string(name) }
-		switch {
-		case slices.ContainsFunc(d.plain, is):
+		switch classes[string(name)] {
+		case event.Plain:
 			of.plain = appendMember(of.plain, member)
-		case slices.ContainsFunc(d.content, is):
+		case event.Content:
 			of.content = appendMember(of.content, member)
 		default:
 			of.personal = appendMember(of.personal, member)

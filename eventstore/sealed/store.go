@@ -5,7 +5,7 @@
 // of the log that was ever made. The encrypted part of an event is authenticated together with the rest, so that neither can be changed
 // unnoticed without the key.
 //
-// personal.go declares the personal members of events. Events from before there were keys are returned unchanged.
+// Tags of the fields of events say which are personal: event.Class. Events from before there were keys are returned unchanged.
 package sealed
 
 import (
