@@ -123,10 +123,11 @@ func TestImports_Layers(t *testing.T) {
 		{[]string{"eventstore/sealbox"}, nil},
 		{[]string{"eventstore/..."}, []string{"eventstore/..."}},
 		{pure, deciders},
-		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore"})},
+		{[]string{"eventstore/merkle"}, nil},
+		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore", "eventstore/merkle"})},
 		{[]string{"command"}, slices.Concat(readers, []string{"command/turns", "eventstore/draft"})},
-		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/migration", "eventstore/sealbox", "projection/..."})},
-		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "query/...", "projection/schema"})},
+		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/merkle", "eventstore/migration", "eventstore/sealbox", "projection/..."})},
+		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/merkle", "query/...", "projection/schema"})},
 		{[]string{"command/worker/..."}, slices.Concat(readers, []string{"command", "command/worker/...", "projection/...", "query"})},
 	} {
 		found := 0

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
@@ -50,20 +49,21 @@ func (x *exchange) auditTrail() (answer, error) {
 	return listed(x.Query.Trail(x.ctx, x.caller.Account, filter, page))
 }
 
-// signedHead is a tree head in an answer. Head is the signed text that leadlog verify --tree reads; the other members repeat its content.
-type signedHead struct {
-	Size      int64  `json:"size"`
-	RootHash  string `json:"rootHash"`
-	Head      string `json:"head"`
-	PublicKey string `json:"publicKey"`
+// signedTree is a checkpoint of the account's audit tree in an answer. Checkpoint is the signed text that leadlog verify --tree reads; Size
+// and RootHash repeat its content.
+type signedTree struct {
+	Size       int64  `json:"size"`
+	RootHash   string `json:"rootHash"`
+	Checkpoint string `json:"checkpoint"`
+	PublicKey  string `json:"publicKey"`
 }
 
-func (x *exchange) signed(head audit.Head) (signedHead, error) {
-	text, err := x.Tree.SignHead(head)
-	return signedHead{head.Size, head.Root.String(), text, x.Tree.PublicKey()}, err
+func (x *exchange) signed(tree tlog.Tree) (signedTree, error) {
+	text, err := x.Tree.SignTree(x.caller.Account, tree)
+	return signedTree{tree.N, tree.Hash.String(), text, x.Tree.PublicKey()}, err
 }
 
-// showTreeHead answers with the signed head of the account's audit tree, of now or at a size.
+// showTreeHead answers with the checkpoint of the account's audit tree, of now or at a size.
 func (x *exchange) showTreeHead() (answer, error) {
 	p := x.params()
 	size := p.size("size")
@@ -94,9 +94,9 @@ func (x *exchange) proveTokenEvent() (answer, error) {
 	if err != nil {
 		return answer{}, missing(err, errNoTokenEvent)
 	}
-	signed, err := x.signed(proof.Head)
+	signed, err := x.signed(proof.Tree)
 	return found(struct {
-		signedHead `json:",inline"`
+		signedTree `json:",inline"`
 		Event      query.TokenEvent `json:"event"`
 		LeafHash   string           `json:"leafHash"`
 		Proof      []string         `json:"proof"`
@@ -108,7 +108,7 @@ func (x *exchange) proveTree() (answer, error) {
 	p := x.params()
 	from, to := p.size("from"), p.size("to")
 	if from == query.Newest {
-		p.wrong.Add("from", "must be the size of an earlier tree head")
+		p.wrong.Add("from", "must be the size of an earlier tree")
 	}
 	if err := x.waitFor(p, query.TokenEventView); err != nil {
 		return answer{}, err
@@ -123,8 +123,8 @@ func (x *exchange) proveTree() (answer, error) {
 	}
 	later, err := x.signed(proof.To)
 	return found(struct {
-		From  signedHead `json:"from"`
-		To    signedHead `json:"to"`
+		From  signedTree `json:"from"`
+		To    signedTree `json:"to"`
 		Proof []string   `json:"proof"`
 	}{earlier, later, hashes(proof.Path)}, err)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
-	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/httpapi/challenge"
 	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/oidc"
@@ -39,9 +39,9 @@ type Options struct {
 	Query     *query.Reader
 	// Resubmissions carries out requests to capture arrivals again.
 	Resubmissions resubmit.Queue
-	Uses          *command.Uses // samples how API tokens are used; nil does not
-	JWT           *Verifier     // nil refuses every JWT
-	Tree          *audit.Signer // of the heads of audit trees
+	Uses          *command.Uses  // samples how API tokens are used; nil does not
+	JWT           *Verifier      // nil refuses every JWT
+	Tree          *merkle.Signer // of checkpoints
 	LogTree       logtree.Reader
 	Log           *slog.Logger
 	Now           func() time.Time // nil is the system's clock

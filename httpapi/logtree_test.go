@@ -17,6 +17,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection/transparency"
 	"github.com/leadlog/leadlog/query/logtree"
 )
@@ -28,7 +29,7 @@ const logOrigin = "leads.example.com/log"
 func (s *service) keepTree() note.Verifier {
 	s.t.Helper()
 	require.Equal(s.t, s.t, s.owner)
-	signer, err := audit.NewNamedSigner(logOrigin, []byte(jwtSecret))
+	signer, err := merkle.NewSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(s.t, err)
 	publisher := transparency.New(transparency.Options{
 		Pool: s.pool, Log: s.store.below, Signer: signer, Logger: slog.New(slog.DiscardHandler), WriteInterval: 10 * time.Millisecond,
@@ -108,7 +109,7 @@ func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 		require.NoError(t, err)
 		leaves, reading.After = append(leaves, events...), reached
 	}
-	require.Greater(t, len(leaves), audit.TileWidth)
+	require.Greater(t, len(leaves), torchwood.TileWidth)
 	c := s.published(s.keepTree(), int64(len(leaves)))
 
 	reader := tlog.TileHashReader(c.Tree, tileClient{s}) // the reader verifies the tiles

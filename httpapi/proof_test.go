@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 const trail = "/api/v1/crm/audit/"
@@ -96,19 +97,28 @@ func parsed(t *testing.T, texts any) (hashes []tlog.Hash) {
 	return hashes
 }
 
+// opened verifies the checkpoint in an answer, which is of the account's tree.
+func (s *service) opened(data any) merkle.Checkpoint {
+	s.t.Helper()
+	signer, err := merkle.NewSigner(logOrigin, []byte(jwtSecret))
+	require.NoError(s.t, err)
+	signed, err := merkle.Trust{PublicKey: signer.PublicKey()}.Open([]byte(data.(map[string]any)["checkpoint"].(string)))
+	require.NoError(s.t, err)
+	require.Equal(s.t, s.account, signed.Account)
+	require.Equal(s.t, logOrigin+"/accounts/"+s.account+"/tokens", signed.Origin)
+	return signed
+}
+
 func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	last := s.appendTokenEvents()
-	signer, err := audit.NewSigner([]byte(jwtSecret))
-	require.NoError(t, err)
 	export := s.send(call{method: http.MethodGet, path: after(trail+"tokens", last), credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}})
 	tree := s.as(http.MethodGet, after(trail+"tree", last), "")
-	head, by, err := audit.OpenHead([]byte(tree.raw), signer.PublicKey())
-	require.NoError(t, err)
-	require.Equal(t, tree.at("data", "publicKey"), by)
-	require.EqualValues(t, 7, head.Size)
-	findings, events, err := audit.Check{Heads: []audit.Head{head}, Limit: 9}.Export(strings.NewReader(export.raw))
+	signed := s.opened(tree.at("data"))
+	require.Equal(t, []any{tree.at("data", "publicKey"), tree.at("data", "rootHash")}, []any{signed.PublicKey, signed.Hash.String()})
+	require.EqualValues(t, 7, signed.N)
+	findings, events, err := audit.Check{Checkpoints: []merkle.Checkpoint{signed}, Limit: 9}.Export(strings.NewReader(export.raw))
 	require.NoError(t, err)
 	require.Empty(t, findings)
 	require.EqualValues(t, 7, events)
@@ -119,12 +129,11 @@ func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 		require.EqualValues(t, leaf, entry.Leaf)
 		for size := leaf + 1; size <= 7; size++ {
 			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, entry.Position, size), "").is(http.StatusOK)
-			head, _, err := audit.OpenHead([]byte(r.raw), signer.PublicKey())
-			require.NoError(t, err)
+			signed := s.opened(r.at("data"))
 			hash, err := entry.LeafHash(s.account)
 			require.NoError(t, err)
 			require.Equal(t, hash.String(), r.at("data", "leafHash"))
-			require.NoError(t, tlog.CheckRecord(parsed(t, r.at("data", "proof")), head.Size, head.Root, entry.Leaf, hash))
+			require.NoError(t, tlog.CheckRecord(parsed(t, r.at("data", "proof")), signed.N, signed.Hash, entry.Leaf, hash))
 		}
 	}
 	deleted, err := strconv.ParseUint(last.header.Get("X-Log-Position"), 10, 64)
@@ -138,18 +147,11 @@ func TestAudit_ProvesTreeConsistency(t *testing.T) {
 	s := start(t)
 	last := s.appendTokenEvents()
 	s.as(http.MethodGet, after(trail+"tree", last), "")
-	signer, err := audit.NewSigner([]byte(jwtSecret))
-	require.NoError(t, err)
-	open := func(r reply, member string) audit.Head {
-		head, _, err := audit.OpenHead([]byte(r.at("data", member, "head").(string)), signer.PublicKey())
-		require.NoError(t, err)
-		return head
-	}
 	for from := 1; from <= 7; from++ {
 		for to := from; to <= 7; to++ {
 			r := s.as(http.MethodGet, fmt.Sprintf("%sconsistency?from=%d&to=%d", trail, from, to), "").is(http.StatusOK)
-			earlier, later := open(r, "from"), open(r, "to")
-			require.NoError(t, tlog.CheckTree(parsed(t, r.at("data", "proof")), later.Size, later.Root, earlier.Size, earlier.Root))
+			earlier, later := s.opened(r.at("data", "from")), s.opened(r.at("data", "to"))
+			require.NoError(t, tlog.CheckTree(parsed(t, r.at("data", "proof")), later.N, later.Hash, earlier.N, earlier.Hash))
 		}
 	}
 	for path, field := range map[string]string{

@@ -23,8 +23,8 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/openapi"
@@ -228,7 +228,7 @@ func reading(t *testing.T) (*service, *readingStore) {
 	claims := claim.NewNames([]byte(jwtSecret))
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
 	require.NoError(t, err)
-	signer, err := audit.NewSigner([]byte(jwtSecret))
+	signer, err := merkle.NewSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	commands := command.NewHandlers(command.Options{

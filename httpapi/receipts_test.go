@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // trust publishes the tree of the log until the test ends, and returns the verifier of its checkpoints.
-func (s *service) trust() audit.Trust {
+func (s *service) trust() merkle.Trust {
 	s.t.Helper()
-	return audit.Trust{PublicKey: s.keepTree().(*audit.Signer).PublicKey()}
+	return merkle.Trust{PublicKey: s.keepTree().(*merkle.Signer).PublicKey()}
 }
 
 func receiptPath(captured reply) string {

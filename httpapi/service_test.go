@@ -24,8 +24,8 @@ import (
 	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
@@ -176,7 +176,7 @@ func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *p
 	})
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
 	require.NoError(t, err)
-	signer, err := audit.NewSigner([]byte(jwtSecret))
+	signer, err := merkle.NewSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(t, err)
 	options := httpapi.Options{
 		Commands: p.commands, Eraser: c.eraser(), Resubmissions: resubmit.Queue{Pool: c.pool, Store: c.store}, Directory: directory, Query: query.New(c.pool, c.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log, PreviewFilter: previewing(c.store),

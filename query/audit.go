@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -106,21 +104,21 @@ func (e *TreeSizeError) Error() string { return e.Param + " " + e.Wants }
 // Newest selects the tree as it is now.
 const Newest = -1
 
-// TreeHead returns the head of an account's audit tree at a size. The error is *TreeSizeError when the tree is smaller.
-func (r *Reader) TreeHead(ctx context.Context, account string, size int64) (audit.Head, error) {
+// TreeHead returns the size and root of an account's audit tree at a size. The error is *TreeSizeError when the tree is smaller.
+func (r *Reader) TreeHead(ctx context.Context, account string, size int64) (tlog.Tree, error) {
 	size, err := r.treeSize(ctx, account, size)
 	if err != nil {
-		return audit.Head{}, err
+		return tlog.Tree{}, err
 	}
 	root, err := tlog.TreeHash(size, r.tree(ctx, account))
-	return audit.Head{Account: account, Size: size, Root: root}, schema.Unavailable(err)
+	return tlog.Tree{N: size, Hash: root}, schema.Unavailable(err)
 }
 
 // EventProof proves that an event is a leaf of a tree.
 type EventProof struct {
 	Event TokenEvent
 	Leaf  tlog.Hash
-	Head  audit.Head
+	Tree  tlog.Tree
 	Path  tlog.RecordProof
 }
 
@@ -138,95 +136,41 @@ func (r *Reader) ProveTokenEvent(ctx context.Context, account string, position e
 	if p.Leaf, err = p.Event.LeafHash(account); err != nil {
 		return p, err
 	}
-	if p.Head, err = r.TreeHead(ctx, account, size); err != nil {
+	if p.Tree, err = r.TreeHead(ctx, account, size); err != nil {
 		return p, err
 	}
-	if p.Head.Size <= p.Event.Leaf {
+	if p.Tree.N <= p.Event.Leaf {
 		return p, &TreeSizeError{"size", fmt.Sprintf("must be more than %d: so many token events come before this one", p.Event.Leaf)}
 	}
-	p.Path, err = tlog.ProveRecord(p.Head.Size, p.Event.Leaf, r.tree(ctx, account))
+	p.Path, err = tlog.ProveRecord(p.Tree.N, p.Event.Leaf, r.tree(ctx, account))
 	return p, schema.Unavailable(err)
 }
 
 // ProveTokenEvents proves events of an account to be leaves of its tree as it is now. A path is nil for an event that is not
 // in the tree yet.
-func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []TokenEvent) (head audit.Head, paths []tlog.RecordProof, err error) {
-	size, err := r.treeSize(ctx, account, Newest)
-	if err != nil {
+func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []TokenEvent) (head tlog.Tree, paths []tlog.RecordProof, err error) {
+	if head.N, err = r.treeSize(ctx, account, Newest); err != nil {
 		return head, nil, err
 	}
-	head, paths = audit.Head{Account: account, Size: size}, make([]tlog.RecordProof, len(events))
-	prove := func(tree tlog.HashReader) (err error) {
-		if head.Root, err = tlog.TreeHash(size, tree); err != nil {
-			return err
-		}
-		for i, e := range events {
-			if e.Leaf < 0 || e.Leaf >= size {
-				continue
-			}
-			if paths[i], err = tlog.ProveRecord(size, e.Leaf, tree); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	wanted := hashRecorder{}
-	if err := prove(wanted); err != nil {
-		return head, nil, err
-	}
-	tree := hashCache{r.tree(ctx, account), map[int64]tlog.Hash{}}
-	if _, err := tree.ReadHashes(slices.Sorted(maps.Keys(wanted))); err != nil {
+	tree := r.tree(ctx, account)
+	if head.Hash, err = tlog.TreeHash(head.N, tree); err != nil {
 		return head, nil, schema.Unavailable(err)
 	}
-	return head, paths, schema.Unavailable(prove(tree))
-}
-
-// hashRecorder notes which hashes of a tree are asked for and returns placeholders, so that the hashes of several proofs can be
-// read in one query.
-type hashRecorder map[int64]struct{}
-
-func (r hashRecorder) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
-	for _, index := range indexes {
-		r[index] = struct{}{}
-	}
-	return make([]tlog.Hash, len(indexes)), nil
-}
-
-// hashCache reads each hash of a tree once: the paths of neighbouring leaves have most hashes in common.
-type hashCache struct {
-	tlog.HashReader
-	known map[int64]tlog.Hash
-}
-
-func (c hashCache) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
-	var missing []int64
-	for _, index := range indexes {
-		if _, known := c.known[index]; !known {
-			missing = append(missing, index)
+	paths = make([]tlog.RecordProof, len(events))
+	for i, e := range events {
+		if e.Leaf < 0 || e.Leaf >= head.N {
+			continue
+		}
+		if paths[i], err = tlog.ProveRecord(head.N, e.Leaf, tree); err != nil {
+			return head, nil, schema.Unavailable(err)
 		}
 	}
-	if len(missing) > 0 {
-		read, err := c.HashReader.ReadHashes(missing)
-		if err != nil {
-			return nil, err
-		}
-		if len(read) != len(missing) {
-			return nil, fmt.Errorf("the tree has %d of %d hashes", len(read), len(missing))
-		}
-		for i, index := range missing {
-			c.known[index] = read[i]
-		}
-	}
-	hashes := make([]tlog.Hash, len(indexes))
-	for i, index := range indexes {
-		hashes[i] = c.known[index]
-	}
-	return hashes, nil
+	return head, paths, nil
 }
 
 // TreeProof proves that a tree is an earlier one with new leaves appended.
 type TreeProof struct {
-	From, To audit.Head
+	From, To tlog.Tree
 	Path     tlog.TreeProof
 }
 
@@ -235,13 +179,13 @@ func (r *Reader) ProveTree(ctx context.Context, account string, from, to int64) 
 	if p.To, err = r.TreeHead(ctx, account, to); err != nil {
 		return p, named(err, "to")
 	}
-	if from < 1 || from > p.To.Size { // the empty tree needs no proof
-		return p, &TreeSizeError{"from", fmt.Sprintf("must be from 1 to %d, the size of the tree that it is to be the beginning of", p.To.Size)}
+	if from < 1 || from > p.To.N { // the empty tree needs no proof
+		return p, &TreeSizeError{"from", fmt.Sprintf("must be from 1 to %d, the size of the tree that it is to be the beginning of", p.To.N)}
 	}
 	if p.From, err = r.TreeHead(ctx, account, from); err != nil {
 		return p, err
 	}
-	p.Path, err = tlog.ProveTree(p.To.Size, from, r.tree(ctx, account))
+	p.Path, err = tlog.ProveTree(p.To.N, from, r.tree(ctx, account))
 	return p, schema.Unavailable(err)
 }
 
@@ -254,20 +198,15 @@ func named(err error, param string) error {
 }
 
 func (r *Reader) tree(ctx context.Context, account string) tlog.HashReader {
-	return schema.TreeHashes(ctx, r.pool, "views.token_tree", account)
+	return schema.TokenTree(account).Hashes(ctx, r.pool)
 }
 
 // treeSize is the size asked for, if the tree has it.
 func (r *Reader) treeSize(ctx context.Context, account string, size int64) (int64, error) {
-	last, err := one(ctx, r, pgx.RowTo[int64], `SELECT coalesce(max(ordinal), -1) FROM views.token_tree WHERE account = $1`, account)
-	if err != nil {
-		return 0, err
-	}
-	newest := int64(0)
-	if last >= 0 {
-		newest = audit.SizeOf(last)
-	}
+	newest, err := schema.TokenTreeSize(ctx, r.pool, account)
 	switch {
+	case err != nil:
+		return 0, schema.Unavailable(err)
 	case size == Newest:
 		return newest, nil
 	case size < 0 || size > newest:

@@ -250,7 +250,7 @@ func TestIsolation_BetweenAccounts(t *testing.T) {
 		require.NoError(t, err)
 		trail, err := reader.AuditTokens(ctx, id, query.AuditFilter{}, firstPage)
 		require.NoError(t, err)
-		require.EqualValues(t, len(trail.Items), tree.Size)
+		require.EqualValues(t, len(trail.Items), tree.N)
 		leads, err := reader.Leads(ctx, id, query.LeadFilter{}, firstPage)
 		require.NoError(t, err)
 		require.ElementsMatch(t, history.Leads[id], ids(leads.Items, func(l query.Lead) string { return l.LeadID }))

@@ -9,11 +9,11 @@ import (
 	"math"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/postgres"
@@ -75,7 +75,7 @@ func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, l
 		return fmt.Errorf("--to: %w", err)
 	}
 	defer to.Close()
-	var same audit.Head
+	var same tlog.Tree
 	moved, err := move.Move{
 		URL: views, From: from, To: to,
 		Copy: logcopy.Copy{From: from, To: to, Progress: shownAs(c, "copy")}.Run,
@@ -92,9 +92,9 @@ func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, l
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Out, "both logs: %d events, tree root %s\n", same.Size, same.Root)
+	fmt.Fprintf(c.Out, "both logs: %d events, tree root %s\n", same.N, same.Hash)
 	if !esdb.Understands(m.To) {
-		service.Analyze(ctx, m.To, "log", same.Size, log)
+		service.Analyze(ctx, m.To, "log", same.N, log)
 	}
 	if moved == 0 {
 		fmt.Fprintln(c.Out, "no view had to be moved")

@@ -34,8 +34,9 @@ type exportCommand struct {
 	Include string  `enum:",visits" default:"" placeholder:"visits" help:"With touches: also visits."`
 	AsOf    string  `placeholder:"TIME|POSITION" help:"With touches: as of a time or a log position."`
 	Format  string  `enum:"csv,ndjson,parquet" default:"csv" help:"Format: csv, ndjson or parquet."`
-	Head    *string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed tree head, with which the export can be verified."`
-	TreeKey string  `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
+	Head    *string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed checkpoint of the account's tree, with which the export can be verified."`
+
+	signingFlags `embed:""`
 }
 
 // requireAccount refuses the id of an account that does not exist, most likely mistyped.
@@ -61,7 +62,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	var check cli.Checker
 	since, until := moment(&check, "--since", e.Since), moment(&check, "--until", e.Until)
 	if e.Head != nil && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
-		check.Refuse("--head", *e.Head, "given with a whole export of tokens as ndjson: a tree head does not cover less")
+		check.Refuse("--head", *e.Head, "given with a whole export of tokens as ndjson: a checkpoint does not cover less")
 	} else if e.Head != nil {
 		check.File("--head", *e.Head)
 	}
@@ -122,7 +123,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	if err = errors.Join(err, record(written, err == nil)); err != nil || e.Head == nil {
 		return err
 	}
-	return e.signExport(ctx, c, reader, int64(written))
+	return e.signExport(ctx, c, h, reader, int64(written))
 }
 
 // recordExport records on the log that an export begins. The function that it returns records how the export ended.
@@ -251,15 +252,19 @@ func moment(c *cli.Checker, name, value string) time.Time {
 	return c.Time(name, value, "a time such as 2006-01-02T15:04:05Z")
 }
 
-// signExport writes the signed head of the account's tree at the size of the export.
-func (e *exportCommand) signExport(ctx context.Context, c cli.Output, reader *query.Reader, events int64) error {
-	signer, err := e.Database.TreeSigner(e.TreeKey)
+// signExport writes the signed checkpoint of the account's tree at the size of the export.
+func (e *exportCommand) signExport(ctx context.Context, c cli.Output, h *service.Stores, reader *query.Reader, events int64) error {
+	seed, err := e.TreeSeed(e.TreeKey)
 	if err != nil {
 		return err
 	}
-	head, err := reader.TreeHead(ctx, e.Account, events)
+	signer, err := e.signer(ctx, seed, h.Store)
 	if err != nil {
 		return err
 	}
-	return writeHead(c, *e.Head, signer, head)
+	tree, err := reader.TreeHead(ctx, e.Account, events)
+	if err != nil {
+		return err
+	}
+	return writeCheckpoint(c, *e.Head, signer, e.Account, tree)
 }

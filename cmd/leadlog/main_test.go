@@ -101,7 +101,7 @@ func TestRun_ResultFileIsCheckedFirst(t *testing.T) {
 func TestRun_RefusesBadLogOrigin(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"verify"}, {"tree-key", "--tree-key", strings.Repeat("A", 43) + "="}} {
-		for _, name := range []string{"a b", "a+b", "leadlog/acme"} {
+		for _, name := range []string{"a b", "a+b", "leads/accounts/acme"} {
 			var printed strings.Builder
 			// Nothing listens on the port. The arguments are rejected before a connection.
 			given := append(slices.Clone(args), "--log-origin", name, "--database-url", "postgres://127.0.0.1:1/none")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // proofFlags are the flags of verify that check files which the service has issued, without its database.
@@ -43,17 +44,9 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	trust := audit.Trust{PublicKey: v.PublicKey, Witnesses: v.Witness, Quorum: v.Quorum}
-	if v.Quorum < 0 {
-		trust.Quorum = len(v.Witness)
-	}
-	if trust.PublicKey == "" {
-		signer, err := v.TreeSigner(v.TreeKey)
-		if err != nil {
-			return cli.Usagef("--public-key: give the verifier key of the log, as leadlog tree-key prints it on the service's machine")
-		}
-		trust.PublicKey = signer.PublicKey()
-		fmt.Fprintln(c.Err, "checked with the key of this machine:", trust.PublicKey)
+	trust, err := v.trust()
+	if err != nil {
+		return err
 	}
 	var r audit.Receipt
 	if v.Receipt != "" {
@@ -62,10 +55,8 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 		r, err = checkCertificate(c, text, trust)
 	}
 	switch {
-	case errors.Is(err, audit.ErrPublicKey):
-		return cli.Usagef("--public-key=%q: %w", v.PublicKey, err)
-	case errors.Is(err, audit.ErrWitnessKey):
-		return cli.Usagef("--witness: %w", err)
+	case errors.Is(err, merkle.ErrPublicKey), errors.Is(err, merkle.ErrWitnessKey):
+		return v.refused(file, err)
 	case errors.Is(err, audit.ErrEvent):
 		fmt.Fprintf(c.Out, "%s: %v\n", v.Event, err)
 		return errRefuted
@@ -73,6 +64,7 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 		fmt.Fprintf(c.Out, "%s: %v\n", file, err)
 		return errRefuted
 	}
+	v.reportKey(c, r.Checkpoint)
 	printProof(c, r)
 	return nil
 }
@@ -80,7 +72,7 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 var errOtherEvent = errors.New("the receipt is of another event")
 
 // checkReceipt opens a receipt, and compares it with the event.
-func (v *verifyCommand) checkReceipt(text []byte, trust audit.Trust) (audit.Receipt, error) {
+func (v *verifyCommand) checkReceipt(text []byte, trust merkle.Trust) (audit.Receipt, error) {
 	event, err := os.ReadFile(v.Event)
 	if err != nil {
 		return audit.Receipt{}, err
@@ -97,7 +89,7 @@ func (v *verifyCommand) checkReceipt(text []byte, trust audit.Trust) (audit.Rece
 }
 
 // checkCertificate opens a certificate, and prints its content without the proof.
-func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Receipt, error) {
+func checkCertificate(c cli.Output, text []byte, trust merkle.Trust) (audit.Receipt, error) {
 	certificate, r, err := audit.OpenCertificate(text, trust)
 	if err != nil {
 		return r, err
@@ -134,7 +126,7 @@ func checkCertificate(c cli.Output, text []byte, trust audit.Trust) (audit.Recei
 func printProof(c cli.Output, r audit.Receipt) {
 	fmt.Fprintf(c.Out, "event %s of stream %s at revision %d is number %d of the %d events of the log %s\n",
 		r.Leaf.ID, r.Leaf.Stream, r.Leaf.Revision, r.Index+1, r.Checkpoint.N, r.Checkpoint.Origin)
-	for _, s := range r.Cosignatures {
+	for _, s := range r.Checkpoint.Cosignatures {
 		if s.Verified {
 			fmt.Fprintf(c.Out, "cosigned by %s at %s\n", s.Witness, s.At.Format(time.RFC3339))
 		} else {

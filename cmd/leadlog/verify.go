@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/secret"
 	"github.com/leadlog/leadlog/projection/verify"
@@ -25,13 +28,12 @@ type verifyCommand struct {
 	Heal     bool   `help:"Finish interrupted erasures. The service may be running."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
 
-	Tree       []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head of an account's audit tree or of the whole log, which must begin with the events of the head. May be repeated."`
-	PublicKey  string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Public key that tree heads must be signed with, as printed by leadlog tree-key. Default: the key named in the head."`
-	Head       *string  `placeholder:"FILE" help:"If the log and the views agree, also write a signed head of the whole log."`
-	proofFlags `embed:""`
-	Origin     string `name:"log-origin" env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"Name of the log in its checkpoints, which are verified. Default: the name on the log."`
-	TreeKey    string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"With --head: 32 bytes: the Ed25519 seed that signs tree heads."`
-	File       string `arg:"" optional:"" type:"existingfile" help:"Report, which is computed again from the log; or export of token events as JSON lines, which is checked against each --tree without the database."`
+	Tree         []string `type:"existingfile" placeholder:"FILE" help:"Checkpoint of the whole log or of an account's audit tree, which must begin with the events of the checkpoint. May be repeated."`
+	PublicKey    string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Public key of the log that must have signed, as printed by leadlog tree-key. Default: that of --tree-key."`
+	Head         *string  `placeholder:"FILE" help:"If the log and the views agree, also write a signed checkpoint of the whole log."`
+	proofFlags   `embed:""`
+	signingFlags `embed:""`
+	File         string `arg:"" optional:"" type:"existingfile" help:"Report, which is computed again from the log; or export of token events as JSON lines, which is checked against each --tree without the database."`
 }
 
 // Run is leadlog verify.
@@ -51,14 +53,14 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	heads, err := v.openHeads(c)
+	signed, err := v.openCheckpoints(c)
 	if err != nil {
 		return err
 	}
 	if v.File != "" {
-		return v.checkExport(c, heads)
+		return v.checkExport(c, signed)
 	}
-	sign, err := v.signLog(c)
+	seed, err := v.signingSeed()
 	if err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	defer h.Close()
-	found, err := v.verify(ctx, c, h, heads)
+	found, err := v.verify(ctx, c, h, signed)
 	for _, difference := range found.differences {
 		fmt.Fprintln(c.Out, difference)
 	}
@@ -85,7 +87,14 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 		return errDiffers
 	}
 	fmt.Fprintln(c.Out, "the log and the views agree")
-	return sign(found.head)
+	if v.Head == nil {
+		return nil
+	}
+	signer, err := v.signer(ctx, seed, h.Store)
+	if err != nil {
+		return err
+	}
+	return writeCheckpoint(c, *v.Head, signer, "", found.head)
 }
 
 // validate refuses combinations of flags that exclude each other, and finds the keys that --heal needs.
@@ -104,7 +113,7 @@ func (v *verifyCommand) validate() (keys service.Keys, err error) {
 	}
 	switch {
 	case v.File != "" && len(v.Tree) == 0:
-		return keys, cli.Usagef("an export is checked with a tree head: verify --tree head.txt export.ndjson")
+		return keys, cli.Usagef("an export is checked with a checkpoint: verify --tree head.txt export.ndjson")
 	case v.File != "" && v.Head != nil:
 		return keys, cli.Usagef("--head does not apply to an export, which is checked without the log")
 	}
@@ -115,53 +124,38 @@ func (v *verifyCommand) validate() (keys service.Keys, err error) {
 type verified struct {
 	differences []string
 	unfinished  []verify.UnfinishedErasure
-	head        audit.Head // of the whole log
+	head        tlog.Tree // of the whole log
 }
 
-func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Stores, heads []audit.Head) (found verified, err error) {
+func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Stores, signed []merkle.Checkpoint) (found verified, err error) {
 	shown := cli.NewProgress(c.Err, "verify")
-	origin := v.Origin
-	if origin == "" {
-		if origin, _, err = command.LoadOrigin(ctx, h.Store); err != nil {
-			return found, err
-		}
+	origin, err := v.origin(ctx, h.Store)
+	if err != nil {
+		return found, err
 	}
 	found.differences, err = verify.Verification{
-		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Origin: origin, Limit: v.Most,
+		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Signed: signed, Origin: origin, Limit: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
 		Unerased: func(e verify.UnfinishedErasure) { found.unfinished = append(found.unfinished, e) }, Unfinished: h.Eraser().Unfinished, HasKeys: h.Store.HasKeys,
-		BrokenSecrets: h.BrokenSecrets(), BrokenIntakes: h.BrokenIntakes(), LogHead: func(head audit.Head) { found.head = head },
+		BrokenSecrets: h.BrokenSecrets(), BrokenIntakes: h.BrokenIntakes(), LogHead: func(head tlog.Tree) { found.head = head },
 	}.Run(ctx)
 	return found, err
 }
 
-// signLog returns the function that writes the signed head that --head asks for. A bad key and a file that cannot be written are refused
-// here, before the log is read.
-func (v *verifyCommand) signLog(c cli.Output) (sign func(audit.Head) error, err error) {
+// signingSeed returns the seed of the key that signs for --head. A bad key and a file that cannot be written are refused here, before the log
+// is read.
+func (v *verifyCommand) signingSeed() ([]byte, error) {
 	if v.Head == nil {
-		return func(audit.Head) error { return nil }, nil
+		return nil, nil
 	}
 	var check cli.Checker
 	if check.File("--head", *v.Head); check.Err() != nil {
 		return nil, check.Err()
 	}
-	signer, err := v.TreeSigner(v.TreeKey)
-	return func(h audit.Head) error { return writeHead(c, *v.Head, signer, h) }, err
+	return v.TreeSeed(v.TreeKey)
 }
 
 var errDiffers = errors.New("the log and the views differ")
-
-func writeHead(c cli.Output, file string, signer *audit.Signer, head audit.Head) error {
-	text, err := signer.SignHead(head)
-	if err != nil {
-		return err
-	}
-	if err := cli.WriteFile(file, []byte(text)); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.Err, "%s: tree head of size %d, signed with %s\n", file, head.Size, signer.PublicKey())
-	return nil
-}
 
 // isReport reports whether the file is a report, and not an export.
 func (v *verifyCommand) isReport() (bool, error) {
@@ -206,16 +200,16 @@ func (v *verifyCommand) checkReport(ctx context.Context, c cli.Output) error {
 	return nil
 }
 
-var errNotProven = errors.New("the export is not what the tree head was signed for")
+var errNotProven = errors.New("the export is not what the checkpoint was signed for")
 
-// checkExport compares an export of token events with signed tree heads. It needs no database.
-func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
-	for i, head := range heads {
-		if head.Account == audit.WholeLog {
-			return cli.Usagef("%s: is a head of the whole log, which is checked on its database: verify --tree %[1]s", v.Tree[i])
+// checkExport compares an export of token events with checkpoints. It needs no database.
+func (v *verifyCommand) checkExport(c cli.Output, signed []merkle.Checkpoint) error {
+	for i, one := range signed {
+		if one.Account == "" {
+			return cli.Usagef("%s: is a checkpoint of the whole log, which is checked on its database: verify --tree %[1]s", v.Tree[i])
 		}
-		if head.Account != heads[0].Account {
-			return fmt.Errorf("%s: is of account %s, and %s of %s", v.Tree[i], head.Account, v.Tree[0], heads[0].Account)
+		if one.Origin != signed[0].Origin {
+			return fmt.Errorf("%s: is of %s, and %s of %s", v.Tree[i], one.Origin, v.Tree[0], signed[0].Origin)
 		}
 	}
 	file, err := os.Open(v.File)
@@ -225,7 +219,7 @@ func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
 	defer file.Close()
 	shown := cli.NewProgress(c.Err, "verify export")
 	findings, events, err := audit.Check{
-		Heads: heads, Limit: v.Most,
+		Checkpoints: signed, Limit: v.Most,
 		Progress: func(events, size int64) { shown.Show(uint64(events), uint64(size), "events") },
 	}.Export(file)
 	for _, finding := range findings {
@@ -237,31 +231,8 @@ func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
 	if len(findings) > 0 {
 		return errNotProven
 	}
-	fmt.Fprintf(c.Out, "account %s: all %d token events are present, in order, as signed\n", heads[0].Account, events)
+	fmt.Fprintf(c.Out, "account %s: all %d token events are present, in order, as signed\n", signed[0].Account, events)
 	return nil
-}
-
-// openHeads reads the tree heads and verifies their signatures, which must all be of one key.
-func (v *verifyCommand) openHeads(c cli.Output) (heads []audit.Head, err error) {
-	key := v.PublicKey
-	for _, path := range v.Tree {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		var head audit.Head
-		if head, key, err = audit.OpenHead(text, key); errors.Is(err, audit.ErrPublicKey) && v.PublicKey != "" {
-			return nil, cli.Usagef("--public-key=%q: %w", v.PublicKey, err)
-		} else if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		heads = append(heads, head)
-	}
-	if v.PublicKey == "" && key != "" {
-		fmt.Fprintf(c.Err, "signed with %s\n"+
-			"The tree head itself names that key: compare it with the one you trust, or pass that as --public-key.\n", key)
-	}
-	return heads, nil
 }
 
 // note prints which erasures are not finished. These are no differences.

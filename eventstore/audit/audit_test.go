@@ -3,7 +3,6 @@ package audit_test
 import (
 	"bytes"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 	"testing"
@@ -12,12 +11,11 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/mod/sumdb/tlog"
-	"pgregory.net/rapid"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // recorded returns the nth event of a log, which repeats four types of token events.
@@ -41,9 +39,9 @@ func recorded(t testing.TB, n int) (eventstore.Recorded, event.Data) {
 }
 
 // exported returns the lines of an export of n events, and the Merkle tree over them.
-func exported(t testing.TB, n int) (lines []string, tree *audit.Edge) {
+func exported(t testing.TB, n int) (lines []string, tree *merkle.Tiles) {
 	t.Helper()
-	tree = &audit.Edge{}
+	tree = &merkle.Tiles{}
 	for i := range n {
 		r, data := recorded(t, i)
 		entry, err := audit.NewEntry(r, data, int64(i))
@@ -52,8 +50,7 @@ func exported(t testing.TB, n int) (lines []string, tree *audit.Edge) {
 		require.NoError(t, err)
 		hash, err := entry.LeafHash("acme")
 		require.NoError(t, err)
-		_, err = tree.Add(hash)
-		require.NoError(t, err)
+		tree.Add(hash)
 		line, err := json.Marshal(entry, json.Deterministic(true))
 		require.NoError(t, err)
 		lines = append(lines, string(line)+"\n")
@@ -61,21 +58,27 @@ func exported(t testing.TB, n int) (lines []string, tree *audit.Edge) {
 	return lines, tree
 }
 
-func head(t testing.TB, tree *audit.Edge) audit.Head {
+// checkpoint returns the checkpoint of a tree, as an auditor opens it.
+func checkpoint(t testing.TB, tree *merkle.Tiles) merkle.Checkpoint {
 	t.Helper()
-	root, err := tree.Root()
+	head, err := tree.Head()
 	require.NoError(t, err)
-	return audit.Head{Account: "acme", Size: tree.Size(), Root: root}
+	signer := newSigner(t, logOrigin, 1)
+	text, err := signer.SignTree("acme", head)
+	require.NoError(t, err)
+	c, err := merkle.Trust{PublicKey: signer.PublicKey()}.Open([]byte(text))
+	require.NoError(t, err)
+	return c
 }
 
-func check(t testing.TB, head audit.Head, export string) []string {
+func check(t testing.TB, c merkle.Checkpoint, export string) []string {
 	t.Helper()
-	return checkAll(t, []audit.Head{head}, export)
+	return checkAll(t, []merkle.Checkpoint{c}, export)
 }
 
-func checkAll(t testing.TB, heads []audit.Head, export string) []string {
+func checkAll(t testing.TB, signed []merkle.Checkpoint, export string) []string {
 	t.Helper()
-	findings, _, err := audit.Check{Heads: heads, Limit: 5}.Export(strings.NewReader(export))
+	findings, _, err := audit.Check{Checkpoints: signed, Limit: 5}.Export(strings.NewReader(export))
 	require.NoError(t, err)
 	return findings
 }
@@ -84,16 +87,16 @@ func TestCheck_CompleteExport(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 2, 7, 100} {
 		lines, tree := exported(t, n)
-		require.Empty(t, check(t, head(t, tree), strings.Join(lines, "")), n)
+		require.Empty(t, check(t, checkpoint(t, tree), strings.Join(lines, "")), n)
 	}
 }
 
 func TestCheck_EmptyLines(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 3)
-	h, whole := head(t, tree), strings.Join(lines, "")
+	h, whole := checkpoint(t, tree), strings.Join(lines, "")
 	for _, end := range []string{"\n", "\r\n", "\n\n \n"} {
-		findings, events, err := audit.Check{Heads: []audit.Head{h}, Limit: 5}.Export(strings.NewReader(whole + end))
+		findings, events, err := audit.Check{Checkpoints: []merkle.Checkpoint{h}, Limit: 5}.Export(strings.NewReader(whole + end))
 		require.NoError(t, err)
 		require.Empty(t, findings, "%q", end)
 		require.EqualValues(t, 3, events)
@@ -104,7 +107,7 @@ func TestCheck_EmptyLines(t *testing.T) {
 func TestCheck_DetectsAnyChangedByte(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 4)
-	h := head(t, tree)
+	h := checkpoint(t, tree)
 	for k := range lines {
 		for i := range len(lines[k]) {
 			changed := slices.Clone(lines)
@@ -124,7 +127,7 @@ func TestCheck_DetectsAnyChangedByte(t *testing.T) {
 // An attacker can recompute the lineHash of a changed line.
 func FuzzCheck_Export(f *testing.F) {
 	lines, tree := exported(f, 4)
-	h := head(f, tree)
+	h := checkpoint(f, tree)
 	for n, line := range lines {
 		f.Add(n, line)
 		f.Add(n, strings.Replace(line, `"position":`, `"position": 1`, 1))
@@ -165,7 +168,7 @@ func FuzzCheck_Export(f *testing.F) {
 func TestCheck_LimitsFindings(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
-	findings, _, err := audit.Check{Heads: []audit.Head{head(t, tree)}, Limit: 2}.Export(strings.NewReader("a\nb\nc\nd\n"))
+	findings, _, err := audit.Check{Checkpoints: []merkle.Checkpoint{checkpoint(t, tree)}, Limit: 2}.Export(strings.NewReader("a\nb\nc\nd\n"))
 	require.NoError(t, err)
 	require.Len(t, findings, 2)
 }
@@ -173,14 +176,14 @@ func TestCheck_LimitsFindings(t *testing.T) {
 func TestCheck_LongLine(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 2)
-	found := check(t, head(t, tree), lines[0]+strings.Repeat("x", 2<<20)+"\n"+lines[1])
+	found := check(t, checkpoint(t, tree), lines[0]+strings.Repeat("x", 2<<20)+"\n"+lines[1])
 	require.Equal(t, "line 2: longer than any line of an export", found[0])
 }
 
 func TestCheck_MissingOrDuplicateEvents(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 5)
-	h := head(t, tree)
+	h := checkpoint(t, tree)
 	id := func(n int) string { return ulid.ULID{15: byte(n)}.String() }
 	for name, c := range map[string]struct {
 		lines []string
@@ -205,8 +208,8 @@ func TestCheck_MissingOrDuplicateEvents(t *testing.T) {
 		})
 	}
 	_, shorter := exported(t, 4)
-	require.Equal(t, []string{"the export goes on after leaf 3, where the tree head ends: a head of size 5 is needed to check it"},
-		check(t, head(t, shorter), strings.Join(lines, "")))
+	require.Equal(t, []string{"the export goes on after leaf 3, where the checkpoint ends: one of size 5 is needed to check it"},
+		check(t, checkpoint(t, shorter), strings.Join(lines, "")))
 }
 
 func TestCheck_RewrittenLineHash(t *testing.T) {
@@ -219,23 +222,23 @@ func TestCheck_RewrittenLineHash(t *testing.T) {
 	require.NoError(t, err)
 	line, err := json.Marshal(e)
 	require.NoError(t, err)
-	require.Contains(t, check(t, head(t, tree), lines[0]+string(line)+"\n"+lines[2])[0], "not those of the tree head that was signed")
-	other := head(t, tree)
+	require.Contains(t, check(t, checkpoint(t, tree), lines[0]+string(line)+"\n"+lines[2])[0], "not those of the checkpoint that was signed")
+	other := checkpoint(t, tree)
 	other.Account = "globex"
-	require.Contains(t, check(t, other, strings.Join(lines, ""))[0], "not those of the tree head that was signed")
+	require.Contains(t, check(t, other, strings.Join(lines, ""))[0], "not those of the checkpoint that was signed")
 }
 
-func TestCheck_EarlierHeads(t *testing.T) {
+func TestCheck_EarlierCheckpoints(t *testing.T) {
 	t.Parallel()
-	var heads []audit.Head
+	var signed []merkle.Checkpoint
 	for _, n := range []int{0, 3, 5} {
 		_, tree := exported(t, n)
-		heads = append(heads, head(t, tree))
+		signed = append(signed, checkpoint(t, tree))
 	}
 	lines, _ := exported(t, 5)
-	require.Empty(t, checkAll(t, heads, strings.Join(lines, "")))
-	heads[1].Root[0]++
-	require.Contains(t, checkAll(t, heads, strings.Join(lines, ""))[0], "the first 3 events are not those")
+	require.Empty(t, checkAll(t, signed, strings.Join(lines, "")))
+	signed[1].Hash[0]++
+	require.Contains(t, checkAll(t, signed, strings.Join(lines, ""))[0], "the first 3 events are not those")
 }
 
 func TestEntry_Digest(t *testing.T) {
@@ -265,50 +268,11 @@ func TestEntry_Digest(t *testing.T) {
 	}
 }
 
-// The hash was computed by another program. Auditors compare stored heads with those of later versions.
-func TestEdge_KnownRoot(t *testing.T) {
+// The hash was computed by another program. Auditors compare stored checkpoints with those of later versions.
+func TestEntry_KnownRoot(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
-	require.Equal(t, "BKN5U7+hHoPKt8Gj6iC1oc6R3LqSfODydowLbpodMXc=", head(t, tree).Root.String())
-}
-
-func TestResume_MissingHashes(t *testing.T) {
-	t.Parallel()
-	_, err := audit.Resume(3, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return make([]tlog.Hash, len(indexes)-1), nil }))
-	require.ErrorContains(t, err, "tree of 3 leaves: 1 of 2 hashes are there")
-}
-
-func TestEdge_AgreesWithTree(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		var stored []tlog.Hash
-		reader := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-			var hashes []tlog.Hash
-			for _, i := range indexes {
-				hashes = append(hashes, stored[i])
-			}
-			return hashes, nil
-		})
-		tree := &audit.Edge{}
-		for n := range int64(rapid.IntRange(0, 130).Draw(t, "leaves")) {
-			if rapid.Bool().Draw(t, "resume") {
-				var err error
-				tree, err = audit.Resume(n, reader)
-				require.NoError(t, err)
-			}
-			require.Equal(t, tlog.StoredHashIndex(0, n), int64(len(stored)))
-			more, err := tree.Add(tlog.RecordHash([]byte{byte(n)}))
-			require.NoError(t, err)
-			stored = append(stored, more...)
-			require.Equal(t, n+1, audit.SizeOf(int64(len(stored)-1)))
-		}
-		require.Equal(t, bits.OnesCount64(uint64(tree.Size())), tree.Peaks(), "the edge holds one hash per peak")
-		want, err := tlog.TreeHash(tree.Size(), reader)
-		require.NoError(t, err)
-		root, err := tree.Root()
-		require.NoError(t, err)
-		require.Equal(t, want, root)
-	})
+	require.Equal(t, "BKN5U7+hHoPKt8Gj6iC1oc6R3LqSfODydowLbpodMXc=", checkpoint(t, tree).Hash.String())
 }
 
 // Every change of a token is in the account's tree; only a use is not.

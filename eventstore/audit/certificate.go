@@ -13,6 +13,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // ErrCertificate means that a text is not a certificate of an erasure, or does not match its proof.
@@ -112,7 +113,7 @@ func named(fact event.LeadErased) ([]string, []event.KeyCommitment) {
 
 // OpenCertificate verifies a certificate, or the JSON response that contains one, without the service: its proof must be valid, and match
 // the certificate. The errors are ErrCertificate and those of OpenReceipt.
-func OpenCertificate(text []byte, trust Trust) (c Certificate, r Receipt, err error) {
+func OpenCertificate(text []byte, trust merkle.Trust) (c Certificate, r Receipt, err error) {
 	var answer struct {
 		Data *Certificate `json:"data"`
 	}

@@ -10,20 +10,22 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
-// Check compares an export, as JSON lines, with signed heads of one account: the export must contain exactly the tree of the
-// newest head, and must begin with the tree of each older one.
+// Check compares an export, as JSON lines, with checkpoints of one account's tree: the export must contain exactly the tree of the newest
+// checkpoint, and must begin with the tree of each older one.
 type Check struct {
-	Heads    []Head                   // at least one
-	Limit    int                      // maximum number of findings
-	Progress func(events, size int64) // may be nil
+	Checkpoints []merkle.Checkpoint      // at least one
+	Limit       int                      // maximum number of findings
+	Progress    func(events, size int64) // may be nil
 }
 
 // Export reads an export to its end, in constant memory. It returns findings, as sentences that name the events, or the number of events if
 // there are none. The error means that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
-	checking := checking{Check: c, newest: slices.MaxFunc(c.Heads, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })}
+	checking := checking{Check: c, newest: slices.MaxFunc(c.Checkpoints, func(a, b merkle.Checkpoint) int { return cmp.Compare(a.N, b.N) })}
 	if err := checking.compare(); err != nil {
 		return nil, 0, err
 	}
@@ -33,7 +35,7 @@ func (c Check) Export(r io.Reader) (findings []string, events int64, err error) 
 			return checking.findings, checking.lines, err
 		}
 		if c.Progress != nil {
-			c.Progress(checking.lines, checking.newest.Size)
+			c.Progress(checking.lines, checking.newest.N)
 		}
 	}
 	switch err := lines.Err(); {
@@ -49,8 +51,8 @@ func (c Check) Export(r io.Reader) (findings []string, events int64, err error) 
 // checking is the state of a check.
 type checking struct {
 	Check
-	newest   Head
-	tree     Edge
+	newest   merkle.Checkpoint
+	tree     merkle.Tiles
 	lines    int64
 	empty    int64 // the first empty line since the last event, or 0
 	next     int64 // the leaf that is expected on the next line
@@ -98,25 +100,23 @@ func (c *checking) line(line []byte) error {
 	if err != nil {
 		return fmt.Errorf("line %d: %w", c.lines, err)
 	}
-	if _, err := c.tree.Add(hash); err != nil {
-		return err
-	}
+	c.tree.Add(hash)
 	return c.compare()
 }
 
-// compare checks the current tree against the signed heads of its size.
+// compare checks the current tree against the checkpoints of its size.
 func (c *checking) compare() error {
-	for _, head := range c.Heads {
-		if head.Size != c.tree.Size() {
+	for _, signed := range c.Checkpoints {
+		if signed.N != c.tree.Size() {
 			continue
 		}
-		root, err := c.tree.Root()
+		head, err := c.tree.Head()
 		if err != nil {
 			return err
 		}
-		if root != head.Root {
-			c.find("the first %d events are not those of the tree head that was signed (account %s), though each matches its "+
-				"lineHash: one or more were rewritten, or are of another account", head.Size, head.Account)
+		if head != signed.Tree {
+			c.find("the first %d events are not those of the checkpoint that was signed (account %s), though each matches its "+
+				"lineHash: one or more were rewritten, or are of another account", signed.N, signed.Account)
 			return nil
 		}
 	}
@@ -140,12 +140,12 @@ func (c *checking) place(e Entry) {
 
 // end reports findings that depend on the end of the export.
 func (c *checking) end() {
-	switch size := c.newest.Size; {
+	switch size := c.newest.N; {
 	case c.next == size-1:
 		c.find("the export ends early: leaf %d of the tree, the last, is missing", c.next)
 	case c.next < size:
 		c.find("the export ends early: leaves %d to %d of the tree are missing", c.next, size-1)
 	case c.next > size:
-		c.find("the export goes on after leaf %d, where the tree head ends: a head of size %d is needed to check it", size-1, c.next)
+		c.find("the export goes on after leaf %d, where the checkpoint ends: one of size %d is needed to check it", size-1, c.next)
 	}
 }

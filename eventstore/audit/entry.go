@@ -1,13 +1,12 @@
-// Package audit creates and checks the proofs of the audit trail of API tokens: the form of an event for auditors, the Merkle tree over an
-// account's events, its signed heads, and the check of an export against a head.
+// Package audit makes the leaves of the trees of eventstore/merkle, and checks what the service proves with them: the receipt of an event, the
+// certificate of an erasure, and the export of an account's token events.
 //
-// Each account has its own tree. An auditor of an account has all of its leaves, and so can detect a missing one. A tree over the whole log
-// would prove that each event is on the log, but not which events were left out, and would reveal the activity of other accounts to every
-// auditor. There is also such a tree, [Log], for operators of the service.
+// There is a tree over the whole log, whose leaves are all events, and one for each account. An auditor of an account has all leaves of its
+// tree, and so can detect a missing one. The tree of the log proves that an event is on the log, but not to an auditor of an account that no
+// event was left out.
 //
-// The tree is that of RFC 6962, as implemented by golang.org/x/mod/sumdb/tlog. Its leaves are the events that auditors see: token.created,
-// token.rotated, token.expiring, token.deleted and token.refused. Samples of successful uses are not leaves: they only show when a token
-// was last used, and would be most of the tree.
+// The leaves of an account's tree are the events that auditors see: token.created, token.rotated, token.expiring, token.deleted and
+// token.refused. Samples of successful uses are not leaves: they only show when a token was last used, and would be most of the tree.
 //
 // The package is pure, except that it reads the export that it checks.
 package audit

@@ -15,13 +15,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// WholeLog replaces the account in heads of the tree over the whole log. No account can have this name.
-const WholeLog = "*"
-
-// Log is the tree over the whole log. Its leaves are all events of all accounts in log order. A head is checked by reading the log from its
-// start; [Tiles] is the stored tree. The zero value is the tree of an empty log.
-type Log struct{ edge Edge }
-
 // LogLeaf returns the hash of an event as a leaf of the tree over the whole log: the RFC 6962 hash of its record.
 func LogLeaf(stored eventstore.Recorded) (tlog.Hash, error) {
 	var h LeafHasher
@@ -115,16 +108,4 @@ func appendTime(b []byte, t time.Time) []byte {
 		return t.UTC().AppendFormat(b, whole)
 	}
 	return t.UTC().AppendFormat(b, finer)
-}
-
-// Add adds the next event's leaf.
-func (l *Log) Add(leaf tlog.Hash) error {
-	_, err := l.edge.Add(leaf)
-	return err
-}
-
-// Head returns the tree's head.
-func (l *Log) Head() (Head, error) {
-	root, err := l.edge.Root()
-	return Head{Account: WholeLog, Size: l.edge.Size(), Root: root}, err
 }

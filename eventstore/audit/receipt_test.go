@@ -21,13 +21,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 const logOrigin = "leadlog.example/log"
 
-func newLogSigner(t testing.TB, name string, seed byte) *audit.Signer {
+func newSigner(t testing.TB, name string, seed byte) *merkle.Signer {
 	t.Helper()
-	s, err := audit.NewNamedSigner(name, bytes.Repeat([]byte{seed}, 32))
+	s, err := merkle.NewSigner(name, bytes.Repeat([]byte{seed}, 32))
 	require.NoError(t, err)
 	return s
 }
@@ -72,7 +73,7 @@ func erased(t testing.TB) eventstore.Recorded {
 }
 
 // receiptOf returns the receipt of an event in a log of seven events, cosigned by witnesses, and the keys to verify it.
-func receiptOf(t testing.TB, e eventstore.Recorded, witnesses ...fixedWitness) (string, audit.Trust) {
+func receiptOf(t testing.TB, e eventstore.Recorded, witnesses ...fixedWitness) (string, merkle.Trust) {
 	t.Helper()
 	const size, index = 7, 4
 	leaf, err := audit.LogRecord(e)
@@ -97,14 +98,14 @@ func receiptOf(t testing.TB, e eventstore.Recorded, witnesses ...fixedWitness) (
 	require.NoError(t, err)
 	path, err := tlog.ProveRecord(size, index, reader)
 	require.NoError(t, err)
-	signer := newLogSigner(t, logOrigin, 1)
-	signers, trust := []note.Signer{signer}, audit.Trust{PublicKey: signer.PublicKey(), Quorum: len(witnesses)}
+	signer := newSigner(t, logOrigin, 1)
+	signers, trust := []note.Signer{signer}, merkle.Trust{PublicKey: signer.PublicKey(), Quorum: len(witnesses)}
 	for _, w := range witnesses {
 		signers, trust.Witnesses = append(signers, w), append(trust.Witnesses, w.Verifier().String())
 	}
-	checkpoint, err := note.Sign(&note.Note{Text: torchwood.Checkpoint{Origin: logOrigin, Tree: tlog.Tree{N: size, Hash: root}}.String()}, signers...)
+	signed, err := note.Sign(&note.Note{Text: torchwood.Checkpoint{Origin: logOrigin, Tree: tlog.Tree{N: size, Hash: root}}.String()}, signers...)
 	require.NoError(t, err)
-	return string(audit.FormatReceipt(leaf, index, path, checkpoint)), trust
+	return string(merkle.FormatProof(leaf, index, path, signed)), trust
 }
 
 func TestReceipt_Opens(t *testing.T) {
@@ -118,9 +119,9 @@ func TestReceipt_Opens(t *testing.T) {
 		Stream: event.LeadStream(ulid.ULID{15: 1}.String()), Type: "lead.erased.v1",
 	}, r.Leaf)
 	require.Equal(t, []any{int64(4), int64(7), logOrigin}, []any{r.Index, r.Checkpoint.N, r.Checkpoint.Origin})
-	require.Equal(t, []string{witness.Name(), other.Name()}, []string{r.Cosignatures[0].Witness, r.Cosignatures[1].Witness})
-	require.True(t, r.Cosignatures[0].Verified)
-	require.Equal(t, cosignedAt, r.Cosignatures[0].At)
+	require.Equal(t, []string{witness.Name(), other.Name()}, []string{r.Checkpoint.Cosignatures[0].Witness, r.Checkpoint.Cosignatures[1].Witness})
+	require.True(t, r.Checkpoint.Cosignatures[0].Verified)
+	require.Equal(t, cosignedAt, r.Checkpoint.Cosignatures[0].At)
 
 	// torchwood, the library of other programs, accepts the receipt, too.
 	leaf, err := torchwood.ProofExtraData([]byte(text))
@@ -136,24 +137,41 @@ func TestReceipt_Trust(t *testing.T) {
 	witness, other := newWitness(t, 2).Verifier().String(), newWitness(t, 3).Verifier().String()
 	text, trust := receiptOf(t, erased(t), newWitness(t, 2))
 	for name, c := range map[string]struct {
-		trust audit.Trust
+		trust merkle.Trust
 		err   error
 	}{
-		"the log alone":          {audit.Trust{PublicKey: trust.PublicKey}, nil},
-		"one of two":             {audit.Trust{trust.PublicKey, []string{witness, other}, 1}, nil},
-		"two of two":             {audit.Trust{trust.PublicKey, []string{witness, other}, 2}, audit.ErrCosignatures},
-		"another witness":        {audit.Trust{trust.PublicKey, []string{other}, 1}, audit.ErrCosignatures},
-		"another key":            {audit.Trust{PublicKey: newLogSigner(t, logOrigin, 2).PublicKey()}, audit.ErrSignature},
-		"another origin":         {audit.Trust{PublicKey: newLogSigner(t, "other.example", 1).PublicKey()}, audit.ErrSignature},
-		"the key of heads":       {audit.Trust{PublicKey: newLogSigner(t, "leadlog", 1).PublicKey()}, nil},
-		"another key of heads":   {audit.Trust{PublicKey: newLogSigner(t, "leadlog", 2).PublicKey()}, audit.ErrSignature},
-		"no key":                 {audit.Trust{}, audit.ErrPublicKey},
-		"witness key as log key": {audit.Trust{PublicKey: witness}, audit.ErrPublicKey},
-		"log key as witness key": {audit.Trust{trust.PublicKey, []string{trust.PublicKey}, 1}, audit.ErrWitnessKey},
-		"a witness key twice":    {audit.Trust{trust.PublicKey, []string{witness, witness}, 1}, audit.ErrWitnessKey},
+		"the log alone":          {merkle.Trust{PublicKey: trust.PublicKey}, nil},
+		"one of two":             {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, other}, Quorum: 1}, nil},
+		"two of two":             {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, other}, Quorum: 2}, merkle.ErrCosignatures},
+		"another witness":        {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{other}, Quorum: 1}, merkle.ErrCosignatures},
+		"another key":            {merkle.Trust{PublicKey: newSigner(t, logOrigin, 2).PublicKey()}, merkle.ErrSignature},
+		"another origin":         {merkle.Trust{PublicKey: newSigner(t, "other.example", 1).PublicKey()}, merkle.ErrSignature},
+		"the seed":               {merkle.Trust{Seed: bytes.Repeat([]byte{1}, 32)}, nil},
+		"another seed":           {merkle.Trust{Seed: bytes.Repeat([]byte{2}, 32)}, merkle.ErrSignature},
+		"no key":                 {merkle.Trust{}, merkle.ErrPublicKey},
+		"witness key as log key": {merkle.Trust{PublicKey: witness}, merkle.ErrPublicKey},
+		"log key as witness key": {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{trust.PublicKey}, Quorum: 1}, merkle.ErrWitnessKey},
+		"a witness key twice":    {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, witness}, Quorum: 1}, merkle.ErrWitnessKey},
 	} {
 		_, err := audit.OpenReceipt([]byte(text), c.trust)
 		require.ErrorIs(t, err, c.err, name)
+	}
+}
+
+// The same key signs the trees of accounts, which have other leaves.
+func TestReceipt_RefusesTreeOfAccount(t *testing.T) {
+	t.Parallel()
+	leaf, err := audit.LogRecord(erased(t))
+	require.NoError(t, err)
+	signer, tree := newSigner(t, logOrigin, 1), merkle.Tiles{}
+	tree.Add(tlog.RecordHash(leaf))
+	head, err := tree.Head()
+	require.NoError(t, err)
+	for account, want := range map[string]error{"": nil, "acme": merkle.ErrProof} {
+		signed, err := signer.SignTree(account, head)
+		require.NoError(t, err)
+		_, err = audit.OpenReceipt(merkle.FormatProof(leaf, 0, nil, []byte(signed)), merkle.Trust{PublicKey: signer.PublicKey()})
+		require.ErrorIs(t, err, want)
 	}
 }
 
@@ -272,7 +290,7 @@ func FuzzParseLeaf(f *testing.F) {
 	})
 }
 
-func certificate(t testing.TB) (audit.Certificate, audit.Trust) {
+func certificate(t testing.TB) (audit.Certificate, merkle.Trust) {
 	t.Helper()
 	proof, trust := receiptOf(t, erased(t), newWitness(t, 2))
 	c, err := audit.NewCertificate(erased(t), []byte(proof), time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC))

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"iter"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // ErrDiffers means that a copy differs from its source.
@@ -17,7 +20,7 @@ var ErrDiffers = errors.New("the copy differs from its source")
 // that is ErrDiffers names the first event that differs.
 func Compare(
 	ctx context.Context, from, to eventstore.Store, progress func(done, end eventstore.Position), each func(from, to eventstore.Position) error,
-) (same audit.Head, err error) {
+) (same tlog.Tree, err error) {
 	end, err := from.Head(ctx)
 	if err != nil {
 		return same, err
@@ -28,7 +31,7 @@ func Compare(
 	}
 	next, stop := iter.Pull2(upTo(ctx, to, copied))
 	defer stop()
-	var tree audit.Log
+	var tree merkle.Tiles
 	for e, err := range upTo(ctx, from, end) {
 		if err != nil {
 			return same, err
@@ -51,9 +54,7 @@ func Compare(
 		case other != leaf:
 			return same, fmt.Errorf("%w: event %s of stream %s is not the same", ErrDiffers, e.ID, e.Stream)
 		}
-		if err := tree.Add(leaf); err != nil {
-			return same, err
-		}
+		tree.Add(leaf)
 		if err := each(e.Position, copied.Position); err != nil {
 			return same, err
 		}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -86,7 +86,7 @@ func runCopy(ctx context.Context, from, to eventstore.Store) error {
 // pair is the positions of one event in the source and in the copy.
 type pair struct{ from, to eventstore.Position }
 
-func compare(ctx context.Context, from, to eventstore.Store) (audit.Head, []pair, error) {
+func compare(ctx context.Context, from, to eventstore.Store) (tlog.Tree, []pair, error) {
 	var pairs []pair
 	digest, err := logcopy.Compare(ctx, from, to, func(_, _ eventstore.Position) {}, func(from, to eventstore.Position) error {
 		pairs = append(pairs, pair{from, to})
@@ -107,7 +107,7 @@ func TestCopy_SameLog(t *testing.T) {
 				require.NoError(t, runCopy(t.Context(), from, to))
 				digest, pairs, err := compare(t.Context(), from, to)
 				require.NoError(t, err)
-				require.EqualValues(t, len(pairs), digest.Size)
+				require.EqualValues(t, len(pairs), digest.N)
 				reversed, _, err := compare(t.Context(), to, from)
 				require.NoError(t, err)
 				require.Equal(t, digest, reversed)

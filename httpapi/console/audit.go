@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -39,10 +39,9 @@ func (a auditPage) TokenName(id string) string {
 
 // proof is the result of proving the events of a page against the tree.
 type proof struct {
-	Head      audit.Head
-	Text      string // the signed head
-	PublicKey string
-	Proven    int // events
+	merkle.Checkpoint
+	Text      string // the signed checkpoint
+	Proven    int    // events
 	Disproven int
 	Pending   int
 	Earlier   int64  // size of the tree that this browser saw before, when it was proven to be the beginning of this one
@@ -93,25 +92,25 @@ func (v *visit) auditCalls(f query.AuditFilter) []call {
 	if f.Type == "" && f.TokenID == "" {
 		file = v.program("audit:read", "As a CSV file", "export tokens", "--since", since, "--until", until)
 	}
-	return v.calls(list.withNote(oldestFirst), v.get("audit:read", "The signed head of the tree", "/api/v1/crm/audit/tree"), file)
+	return v.calls(list.withNote(oldestFirst), v.get("audit:read", "The checkpoint of the tree", "/api/v1/crm/audit/tree"), file)
 }
 
 func auditFilter(p *params) query.AuditFilter {
 	return query.AuditFilter{Type: p.oneOf("type", query.TokenEventTypes()...), TokenID: p.text("tokenId"), Since: p.day("since"), Until: p.until("until")}
 }
 
-// prove verifies every shown event against the head of the account's tree, and this head against the last one that this browser saw. It
-// verifies the head's signature with the public key, like an auditor.
+// prove verifies every shown event against the checkpoint of the account's tree, and this checkpoint against the last one that this browser
+// saw. It verifies the signature with the public key, like an auditor.
 func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
 	var p proof
-	head, paths, err := v.Query.ProveTokenEvents(v.ctx, v.identity.Account, events)
+	tree, paths, err := v.Query.ProveTokenEvents(v.ctx, v.identity.Account, events)
 	if err != nil {
 		return nil, p, err
 	}
-	if p.Text, err = v.Tree.SignHead(head); err != nil {
+	if p.Text, err = v.Tree.SignTree(v.identity.Account, tree); err != nil {
 		return nil, p, err
 	}
-	if p.Head, p.PublicKey, err = audit.OpenHead([]byte(p.Text), v.Tree.PublicKey()); err != nil {
+	if p.Checkpoint, err = v.trust().Open([]byte(p.Text)); err != nil {
 		return nil, p, err
 	}
 	proven := make([]provenEvent, len(events))
@@ -125,53 +124,56 @@ func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
 		if err != nil {
 			return nil, p, err
 		}
-		if proven[i].Proven = tlog.CheckRecord(paths[i], p.Head.Size, p.Head.Root, e.Leaf, leaf) == nil; proven[i].Proven {
+		if proven[i].Proven = tlog.CheckRecord(paths[i], p.N, p.Hash, e.Leaf, leaf) == nil; proven[i].Proven {
 			p.Proven++
 		} else {
 			p.Disproven++
 		}
 	}
-	return proven, p, v.compareHeads(&p)
+	return proven, p, v.compareEarlier(&p)
 }
 
-const headCookie = "leadlog_tree"
+// trust has the key that signs checkpoints now.
+func (v *visit) trust() merkle.Trust { return merkle.Trust{PublicKey: v.Tree.PublicKey()} }
 
-// compareHeads proves that the tree begins with the tree that this browser saw last, whose signed head it keeps in a cookie.
-func (v *visit) compareHeads(p *proof) error {
-	before, known := v.headSeen()
+const treeCookie = "leadlog_tree"
+
+// compareEarlier proves that the tree begins with the tree that this browser saw last, whose checkpoint it keeps in a cookie.
+func (v *visit) compareEarlier(p *proof) error {
+	before, known := v.checkpointSeen()
 	switch {
 	case !known:
-	case before.Size > p.Head.Size:
+	case before.N > p.N:
 		p.Broken = "The tree is smaller than the one that this browser saw before."
-	case before.Size > 0:
-		grown, err := v.Query.ProveTree(v.ctx, v.identity.Account, before.Size, p.Head.Size)
+	case before.N > 0:
+		grown, err := v.Query.ProveTree(v.ctx, v.identity.Account, before.N, p.N)
 		if err != nil {
 			return err
 		}
-		if tlog.CheckTree(grown.Path, p.Head.Size, p.Head.Root, before.Size, before.Root) != nil {
+		if tlog.CheckTree(grown.Path, p.N, p.Hash, before.N, before.Hash) != nil {
 			p.Broken = "The tree does not contain the one that this browser saw before: signed events were rewritten."
 			break
 		}
-		p.Earlier = before.Size
+		p.Earlier = before.N
 	}
 	if p.Good() && !wantsStream(v.r) {
 		cookie := v.cookie(v.r, base64.RawURLEncoding.EncodeToString([]byte(p.Text)))
-		cookie.Name, cookie.Expires = headCookie, v.Now().AddDate(1, 0, 0)
+		cookie.Name, cookie.Expires = treeCookie, v.Now().AddDate(1, 0, 0)
 		http.SetCookie(v.w, cookie)
 	}
 	return nil
 }
 
-// headSeen is the head that this browser kept, if it is of this account and signed by the key that signs now.
-func (v *visit) headSeen() (audit.Head, bool) {
-	cookie, err := v.r.Cookie(headCookie)
+// checkpointSeen is the checkpoint that this browser kept, if it is of this account and signed by the key that signs now.
+func (v *visit) checkpointSeen() (merkle.Checkpoint, bool) {
+	cookie, err := v.r.Cookie(treeCookie)
 	if err != nil {
-		return audit.Head{}, false
+		return merkle.Checkpoint{}, false
 	}
 	text, err := base64.RawURLEncoding.DecodeString(cookie.Value)
 	if err != nil {
-		return audit.Head{}, false
+		return merkle.Checkpoint{}, false
 	}
-	head, _, err := audit.OpenHead(text, v.Tree.PublicKey())
-	return head, err == nil && head.Account == v.identity.Account
+	seen, err := v.trust().Open(text)
+	return seen, err == nil && seen.Account == v.identity.Account
 }

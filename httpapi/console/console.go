@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
-	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/httpapi/oidc"
 	"github.com/leadlog/leadlog/httpapi/quota"
@@ -32,7 +32,7 @@ type Options struct {
 	Resubmissions resubmit.Queue
 	Directory     *command.Directory
 	Query         *query.Reader
-	Tree          *audit.Signer // of the heads of audit trees
+	Tree          *merkle.Signer // of checkpoints
 	Gate          Gate
 	Log           *slog.Logger
 	Now           func() time.Time

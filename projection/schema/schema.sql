@@ -629,12 +629,13 @@ COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 
 
 CREATE TABLE views.token_tree (
     account text COLLATE "C" NOT NULL,
-    ordinal bigint NOT NULL,
-    hash bytea NOT NULL,
-    CONSTRAINT token_tree_ordinal PRIMARY KEY (account, ordinal)
+    level smallint NOT NULL,
+    number bigint NOT NULL,
+    hashes bytea NOT NULL,
+    CONSTRAINT token_tree_hashes_check CHECK ((((octet_length(hashes) >= 32) AND (octet_length(hashes) <= 8192)) AND ((octet_length(hashes) % 32) = 0))),
+    CONSTRAINT token_tree_tile PRIMARY KEY (account, level, number)
 );
-COMMENT ON TABLE views.token_tree IS 'The Merkle tree over each account''s token events, as golang.org/x/mod/sumdb/tlog stores one.';
-COMMENT ON COLUMN views.token_tree.ordinal IS 'A leaf, and behind it the subtrees that it completes.';
+COMMENT ON TABLE views.token_tree IS 'Hash tiles of the Merkle tree over each account''s token events, as in audit.tile.';
 
 CREATE TABLE views.touch (
     "position" bigint NOT NULL,

@@ -2,13 +2,11 @@ package schema
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // Rows reads rows: a connection, a transaction or a pool.
@@ -16,27 +14,17 @@ type Rows interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// TreeHashes returns a reader of an account's tree from a table, whose name is quoted SQL.
-func TreeHashes(ctx context.Context, db Rows, table, account string) tlog.HashReader {
-	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		rows, err := db.Query(ctx, `
-			SELECT t.hash FROM unnest($2::bigint[]) WITH ORDINALITY AS wanted (ordinal, place)
-			 CROSS JOIN LATERAL (SELECT hash FROM `+table+` WHERE account = $1 AND ordinal = wanted.ordinal OFFSET 0) AS t
-			 ORDER BY wanted.place`, account, indexes)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (hash tlog.Hash, err error) {
-			var stored []byte
-			err = row.Scan(&stored)
-			copy(hash[:], stored)
-			return hash, err
-		})
-	})
-}
+// Tree names a stored tree: the table of its tiles, and the value of the column that tells trees apart.
+type Tree struct{ table, column, name string }
 
-// Tiles reads tiles of the tree of the log with this origin, each by its key. Tiles that were never written are left out.
-func Tiles(ctx context.Context, db Rows, origin string, wanted []tlog.Tile) ([]audit.Tile, error) {
+// LogTree is the tree of the log with this origin.
+func LogTree(origin string) Tree { return Tree{"audit.tile", "origin", origin} }
+
+// TokenTree is the tree of an account's token events.
+func TokenTree(account string) Tree { return Tree{"views.token_tree", "account", account} }
+
+// Tiles reads tiles, each by its key. Tiles that were never written are left out.
+func (t Tree) Tiles(ctx context.Context, db Rows, wanted []tlog.Tile) ([]merkle.Tile, error) {
 	levels, numbers := make([]int16, len(wanted)), make([]int64, len(wanted))
 	for i, tile := range wanted {
 		levels[i], numbers[i] = int16(tile.L), tile.N
@@ -44,35 +32,26 @@ func Tiles(ctx context.Context, db Rows, origin string, wanted []tlog.Tile) ([]a
 	rows, err := db.Query(ctx, `
 		SELECT t.level, t.number, t.hashes
 		  FROM (SELECT DISTINCT level, number FROM unnest($2::smallint[], $3::bigint[]) AS wanted (level, number)) AS w
-		 CROSS JOIN LATERAL (SELECT * FROM audit.tile WHERE origin = $1 AND level = w.level AND number = w.number OFFSET 0) AS t`,
-		origin, levels, numbers)
+		 CROSS JOIN LATERAL (SELECT * FROM `+t.table+` WHERE `+t.column+` = $1 AND level = w.level AND number = w.number OFFSET 0) AS t`,
+		t.name, levels, numbers)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[audit.Tile])
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[merkle.Tile])
 }
 
-// TileHashes returns a reader of the hashes of the tree of the log with this origin.
-func TileHashes(ctx context.Context, db Rows, origin string) tlog.HashReader {
-	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		wanted := make([]tlog.Tile, len(indexes))
-		for i, index := range indexes {
-			wanted[i] = tlog.TileForIndex(audit.TileHeight, index)
-		}
-		tiles, err := Tiles(ctx, db, origin, wanted)
-		if err != nil {
-			return nil, err
-		}
-		hashes := make([]tlog.Hash, len(indexes))
-		for i, tile := range wanted {
-			at := slices.IndexFunc(tiles, func(t audit.Tile) bool { return t.Level == tile.L && t.Number == tile.N && t.Width() >= tile.W })
-			if at < 0 {
-				return nil, fmt.Errorf("%w: %s", audit.ErrTiles, tile.Path())
-			}
-			if hashes[i], err = tlog.HashFromTile(tile, tiles[at].Hashes[:tile.W*tlog.HashSize], indexes[i]); err != nil {
-				return nil, err
-			}
-		}
-		return hashes, nil
-	})
+// Hashes returns a reader of the tree's hashes, which reads each tile once.
+func (t Tree) Hashes(ctx context.Context, db Rows) tlog.HashReader {
+	return merkle.Hashes(func(wanted []tlog.Tile) ([]merkle.Tile, error) { return t.Tiles(ctx, db, wanted) })
+}
+
+// TokenTreeSize returns the number of leaves of the tree of an account's token events.
+func TokenTreeSize(ctx context.Context, db Rows, account string) (int64, error) {
+	rows, err := db.Query(ctx, `
+		SELECT level, number, hashes FROM views.token_tree WHERE account = $1 AND level = 0 ORDER BY number DESC LIMIT 1`, account)
+	if err != nil {
+		return 0, err
+	}
+	last, err := pgx.CollectRows(rows, pgx.RowToStructByPos[merkle.Tile])
+	return merkle.SizeOf(last), err
 }

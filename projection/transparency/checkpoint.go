@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"filippo.io/torchwood"
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/projection/schema"
@@ -39,15 +37,13 @@ func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err 
 	if err := s.consistent(ctx, last.Tree); err != nil {
 		return c, err
 	}
-	c.N = s.tiles.Size()
-	if c.Hash, err = s.tiles.Root(); err != nil {
+	if c.Tree, err = s.tiles.Head(); err != nil {
 		return c, err
 	}
-	text, err := note.Sign(&note.Note{Text: torchwood.Checkpoint{Origin: s.origin, Tree: c.Tree}.String()}, s.Signer)
-	if err != nil {
+	if c.note, err = s.Signer.SignTree("", c.Tree); err != nil {
 		return c, err
 	}
-	c.note, c.published = string(text), s.Quorum == 0
+	c.published = s.Quorum == 0
 	_, err = s.conn.Exec(ctx, `
 		WITH earlier AS (DELETE FROM audit.checkpoint WHERE origin = $1 AND size < $2 AND ($5 OR published_at IS NULL))
 		INSERT INTO audit.checkpoint (origin, size, root, note, signed_at, published_at) VALUES ($1, $2, $3, $4, now(), CASE WHEN $5 THEN now() END)`,
@@ -69,7 +65,7 @@ func (s *session) consistent(ctx context.Context, earlier tlog.Tree) error {
 	if earlier.N == 0 {
 		return nil
 	}
-	root, err := tlog.TreeHash(earlier.N, schema.TileHashes(ctx, s.conn, s.origin))
+	root, err := tlog.TreeHash(earlier.N, schema.LogTree(s.origin).Hashes(ctx, s.conn))
 	if err == nil && root != earlier.Hash {
 		err = faultf("the first %d events of the log are not those that were signed", earlier.N)
 	}

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection/projectiontest"
-	"github.com/leadlog/leadlog/projection/transparency"
 )
 
 // litewitness builds torchwood's witness once, with the program that registers a log with it.
@@ -40,7 +40,7 @@ var litewitness = sync.OnceValues(func() (dir string, err error) {
 })
 
 // stockWitness runs a witness that knows one log until the test ends.
-func stockWitness(t *testing.T, name, origin, key string) transparency.Witness {
+func stockWitness(t *testing.T, name, origin, key string) merkle.Witness {
 	t.Helper()
 	programs, err := litewitness()
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func stockWitness(t *testing.T, name, origin, key string) transparency.Witness {
 		}
 		return err == nil
 	}, projectiontest.Soon, 10*time.Millisecond)
-	w, err := transparency.ParseWitness(cosignerOf(t, name).Verifier().String() + "=http://" + address + "/")
+	w, err := merkle.ParseWitness(cosignerOf(t, name).Verifier().String() + "=http://" + address + "/")
 	require.NoError(t, err)
 	require.False(t, strings.HasSuffix(w.URL, "/"))
 	return w

@@ -15,12 +15,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"filippo.io/torchwood"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -28,8 +30,8 @@ import (
 type Options struct {
 	Pool            *pgxpool.Pool    // of the views' database
 	Log             eventstore.Store // with stored events, which are sealed
-	Signer          *audit.Signer    // its name is the log's origin
-	Witnesses       []Witness
+	Signer          *merkle.Signer   // its name is the log's origin
+	Witnesses       []merkle.Witness
 	Quorum          int // how many of the witnesses must cosign a checkpoint before it is published
 	Logger          *slog.Logger
 	WriteInterval   time.Duration // least time between two writes of the tree; 0: 1 s
@@ -129,7 +131,8 @@ type session struct {
 	*Publisher
 	conn    *pgxpool.Conn
 	state   state
-	tiles   *audit.Tiles
+	tiles   *merkle.Tiles
+	filled  []merkle.Tile                 // since the last write
 	starts  map[int64]eventstore.Position // the position before the first leaf of each tile of level 0 that was started since the last write
 	reached eventstore.Position           // position up to which the log was read
 	signed  int64                         // size of the largest checkpoint that was ever signed
@@ -196,11 +199,11 @@ func (s *session) open(ctx context.Context) error {
 	if !same {
 		return s.restart(ctx, epoch)
 	}
-	edge, err := schema.Tiles(ctx, s.conn, s.origin, audit.EdgeOf(s.state.size))
+	edge, err := schema.LogTree(s.origin).Tiles(ctx, s.conn, merkle.EdgeOf(s.state.size))
 	if err == nil {
-		s.tiles, err = audit.ResumeTiles(s.state.size, edge)
+		s.tiles, err = merkle.ResumeTiles(s.state.size, edge)
 	}
-	if errors.Is(err, audit.ErrTiles) {
+	if errors.Is(err, merkle.ErrTiles) {
 		s.Logger.Warn("tree of the log is damaged, building it again", slog.Any("error", err))
 		return s.restart(ctx, epoch)
 	}
@@ -224,7 +227,7 @@ func (s *session) onLog(ctx context.Context, epoch string) (bool, error) {
 
 // restart resets the tree to the start of the log. Signed tiles are kept for the comparison.
 func (s *session) restart(ctx context.Context, epoch string) error {
-	s.state, s.tiles = state{epoch: epoch, fault: s.state.fault}, &audit.Tiles{}
+	s.state, s.tiles = state{epoch: epoch, fault: s.state.fault}, &merkle.Tiles{}
 	return pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 			INSERT INTO audit.tree (origin, epoch, position, size, seen_stream, seen_revision, seen_event, updated_at) VALUES ($1, $2, 0, 0, '', 0, '', now())
@@ -326,10 +329,10 @@ func (s *session) read(ctx context.Context, after, head eventstore.Position, to 
 
 func (s *session) add(l leaves) {
 	for i, leaf := range l.hashes {
-		if s.tiles.Size()%audit.TileWidth == 0 {
-			s.starts[s.tiles.Size()/audit.TileWidth] = s.state.position
+		if s.tiles.Size()%torchwood.TileWidth == 0 {
+			s.starts[s.tiles.Size()/torchwood.TileWidth] = s.state.position
 		}
-		s.tiles.Add(leaf)
+		s.filled = append(s.filled, s.tiles.Add(leaf)...)
 		s.state.position = l.positions[i]
 	}
 	if s.reached = l.reached; len(l.hashes) > 0 {
@@ -342,7 +345,7 @@ func (s *session) write(ctx context.Context) error {
 	if s.tiles.Size() == s.state.size {
 		return nil
 	}
-	changed := s.tiles.Changed()
+	changed := append(s.filled, s.tiles.Changed()...)
 	if s.state.size < s.signed {
 		if err := s.compare(ctx, changed); err != nil {
 			return err
@@ -351,6 +354,7 @@ func (s *session) write(ctx context.Context) error {
 	if err := s.save(ctx, changed); err != nil {
 		return err
 	}
+	s.filled = nil
 	clear(s.starts)
 	s.state.size = s.tiles.Size()
 	return nil
@@ -360,7 +364,7 @@ func (s *session) write(ctx context.Context) error {
 var errStateDeleted = errors.New("the state of the tree was deleted")
 
 // save writes tiles and the state. A signed tile is not truncated while the tree is rebuilt.
-func (s *session) save(ctx context.Context, changed []audit.Tile) error {
+func (s *session) save(ctx context.Context, changed []merkle.Tile) error {
 	levels, numbers, hashes := make([]int16, len(changed)), make([]int64, len(changed)), make([][]byte, len(changed))
 	after := make([]*int64, len(changed))
 	for i, tile := range changed {
@@ -388,14 +392,14 @@ func (s *session) save(ctx context.Context, changed []audit.Tile) error {
 }
 
 // compare compares changed leaves with the signed ones.
-func (s *session) compare(ctx context.Context, changed []audit.Tile) error {
+func (s *session) compare(ctx context.Context, changed []merkle.Tile) error {
 	var wanted []tlog.Tile
 	for _, tile := range changed {
-		if tile.Level == 0 && tile.Number*audit.TileWidth < s.signed {
-			wanted = append(wanted, tlog.Tile{H: audit.TileHeight, N: tile.Number, W: tile.Width()})
+		if tile.Level == 0 && tile.Number*torchwood.TileWidth < s.signed {
+			wanted = append(wanted, tlog.Tile{H: torchwood.TileHeight, N: tile.Number, W: tile.Width()})
 		}
 	}
-	kept, err := schema.Tiles(ctx, s.conn, s.origin, wanted)
+	kept, err := schema.LogTree(s.origin).Tiles(ctx, s.conn, wanted)
 	if err != nil {
 		return err
 	}
@@ -408,7 +412,7 @@ func (s *session) compare(ctx context.Context, changed []audit.Tile) error {
 			continue
 		}
 		for i := range tile.Width() {
-			at, leaf := tile.Number*audit.TileWidth+int64(i), i*tlog.HashSize
+			at, leaf := tile.Number*torchwood.TileWidth+int64(i), i*tlog.HashSize
 			if at >= s.signed || leaf >= len(was[tile.Number]) {
 				break
 			}

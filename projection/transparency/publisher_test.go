@@ -23,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/transparency"
@@ -37,7 +38,7 @@ const origin = "leads.example.com/log"
 type scene struct {
 	*projectiontest.World
 	t      *testing.T
-	signer *audit.Signer
+	signer *merkle.Signer
 	logged safeBuffer
 }
 
@@ -60,13 +61,13 @@ func (b *safeBuffer) String() string {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	signer, err := audit.NewNamedSigner(origin, bytes.Repeat([]byte{7}, 32))
+	signer, err := merkle.NewSigner(origin, bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
 	return &scene{World: projectiontest.New(t), t: t, signer: signer}
 }
 
 // keep publishes the tree of a log until stop is called.
-func (s *scene) keep(log eventstore.Store, witnesses ...transparency.Witness) (k *transparency.Publisher, stop func()) {
+func (s *scene) keep(log eventstore.Store, witnesses ...merkle.Witness) (k *transparency.Publisher, stop func()) {
 	s.t.Helper()
 	k = transparency.New(transparency.Options{
 		Pool: s.Pool, Log: log, Signer: s.signer, Witnesses: witnesses, Quorum: len(witnesses), Logger: slog.New(slog.NewTextHandler(&s.logged, nil)),
@@ -115,15 +116,15 @@ func (s *scene) faulty(k *transparency.Publisher) (fault string) {
 // rootOf folds the first events of a log.
 func rootOf(t *testing.T, log eventstore.Store, size int64) tlog.Hash {
 	t.Helper()
-	var tree audit.Log
+	var tree merkle.Tiles
 	for _, e := range storetest.Events(t, log, eventstore.Filter{})[:size] {
 		leaf, err := audit.LogLeaf(e)
 		require.NoError(t, err)
-		require.NoError(t, tree.Add(leaf))
+		tree.Add(leaf)
 	}
 	head, err := tree.Head()
 	require.NoError(t, err)
-	return head.Root
+	return head.Hash
 }
 
 // write appends events that depend only on their numbers.
@@ -348,7 +349,7 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	answer.Store(func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) })
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer.Load().(func(http.ResponseWriter))(w) }))
 	defer server.Close()
-	other := transparency.Witness{Key: cosignerOf(t, "bad.example.com").Verifier(), URL: server.URL}
+	other := merkle.Witness{Key: cosignerOf(t, "bad.example.com").Verifier(), URL: server.URL}
 	write(t, log, 0, 5)
 	k, stop := s.keep(log, good, other) // the quorum is both
 	says := func(text string) {
@@ -410,10 +411,10 @@ func TestPublisher_CanonicalCosignature(t *testing.T) {
 	}))
 	defer server.Close()
 	write(t, log, 0, 5)
-	s.keep(log, transparency.Witness{Key: cosigner.Verifier(), URL: server.URL})
+	s.keep(log, merkle.Witness{Key: cosigner.Verifier(), URL: server.URL})
 	s.await(log, 5)
 	receipt, err := logtree.Reader{Pool: s.Pool, Log: log, Origin: origin}.Receipt(t.Context(), 1)
 	require.NoError(t, err)
-	_, err = audit.OpenReceipt(receipt, audit.Trust{PublicKey: s.signer.PublicKey(), Witnesses: []string{cosigner.Verifier().String()}, Quorum: 1})
+	_, err = audit.OpenReceipt(receipt, merkle.Trust{PublicKey: s.signer.PublicKey(), Witnesses: []string{cosigner.Verifier().String()}, Quorum: 1})
 	require.NoError(t, err)
 }

@@ -2,56 +2,18 @@ package transparency
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
-	"filippo.io/torchwood"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/note"
-	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection/schema"
 )
-
-// Witness is a service of another operator that cosigns checkpoints. It cosigns a checkpoint only if it extends the previous one.
-type Witness struct {
-	Key *torchwood.CosignatureVerifier
-	URL string // base of add-checkpoint
-}
-
-// ParseWitness parses vkey=url.
-func ParseWitness(text string) (w Witness, err error) {
-	at := strings.Index(text, "=http") // keys are in base64, which may end with equals signs
-	u, err := url.Parse(text[at+1:])
-	if at < 0 || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.ContainsAny(text[at+1:], "?#") {
-		return w, errors.New("not a verifier key, an equals sign and an http or https URL")
-	}
-	if w.Key, err = torchwood.NewCosignatureVerifier(text[:at]); err != nil {
-		return w, fmt.Errorf("the verifier key: %w (it must be one of c2sp.org/tlog-cosignature, with algorithm 4)", err)
-	}
-	w.URL = strings.TrimSuffix(text[at+1:], "/")
-	return w, nil
-}
-
-// witnessTimeout bounds a request to a witness.
-const witnessTimeout = 8 * time.Second
-
-// client follows no redirects, so that requests go only to configured addresses.
-var client = &http.Client{
-	Timeout:       witnessTimeout,
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
 
 // round requests cosignatures of one checkpoint from the witnesses, concurrently with each other and with the growth of the tree.
 type round struct {
@@ -116,7 +78,7 @@ func (r *round) turn(ctx context.Context, s *session) error {
 
 // pending is a witness that has not cosigned a checkpoint yet.
 type pending struct {
-	Witness
+	merkle.Witness
 	index int   // in Options.Witnesses
 	size  int64 // of the last checkpoint that it cosigned
 }
@@ -156,14 +118,14 @@ func (p *Publisher) cosigned(signed string) (keys []string) {
 func (s *session) collectCosignatures(ctx context.Context, c checkpoint, from []pending) error {
 	type answer struct {
 		pending
-		signatures string
-		err        error
+		signature string
+		err       error
 	}
-	answers := make(chan answer)
+	answers, signed := make(chan answer), c.note
 	for _, w := range from {
 		go func() {
-			signatures, err := s.cosign(ctx, c, w)
-			answers <- answer{w, signatures, err}
+			signature, err := w.Cosign(ctx, s.Signer, signed, w.size, schema.LogTree(s.origin).Hashes(ctx, s.Pool))
+			answers <- answer{w, signature, err}
 		}()
 	}
 	var failed error
@@ -176,7 +138,7 @@ func (s *session) collectCosignatures(ctx context.Context, c checkpoint, from []
 			failed = s.refused(ctx, a.pending, a.err)
 			continue
 		}
-		c.note += a.signatures
+		c.note += a.signature
 		failed = s.cosignedBy(ctx, a.pending, c)
 	}
 	if failed == nil {
@@ -217,8 +179,8 @@ func (s *session) refused(ctx context.Context, w pending, reason error) error {
 	s.refusals[w.index].Add(1)
 	var was string
 	var size int64
-	if seen, ok := errors.AsType[*seenError](reason); ok {
-		size = seen.size
+	if seen, ok := errors.AsType[*merkle.SeenError](reason); ok {
+		size = seen.Size
 	}
 	err := s.Pool.QueryRow(ctx, `
 		WITH was AS (SELECT reason FROM audit.witness WHERE origin = $1 AND key = $2)
@@ -229,95 +191,4 @@ func (s *session) refused(ctx context.Context, w pending, reason error) error {
 		s.Logger.Error("witness does not cosign the log", slog.String("witness", w.Key.Name()), slog.String("reason", reason.Error()))
 	}
 	return schema.Unavailable(err)
-}
-
-// seenError is status 409 of c2sp.org/tlog-witness: the witness has seen a checkpoint of another size than the request's.
-type seenError struct{ size int64 }
-
-func (e *seenError) Error() string {
-	return fmt.Sprintf("has seen a checkpoint of %d events", e.size)
-}
-
-// cosign requests a cosignature, and retries once with the size that the witness has seen. It returns signature lines.
-func (s *session) cosign(ctx context.Context, c checkpoint, w pending) (string, error) {
-	signatures, err := s.addCheckpoint(ctx, c, w, w.size)
-	if seen, ok := errors.AsType[*seenError](err); ok && seen.size != w.size {
-		if seen.size > c.N {
-			return "", fmt.Errorf("refuses: %w, and the log has %d: events were lost, or another log has its name and key", seen, c.N)
-		}
-		signatures, err = s.addCheckpoint(ctx, c, w, seen.size)
-	}
-	if seen, ok := errors.AsType[*seenError](err); ok {
-		return "", fmt.Errorf("refuses: %w", seen)
-	}
-	return signatures, err
-}
-
-// addCheckpoint calls add-checkpoint of c2sp.org/tlog-witness.
-func (s *session) addCheckpoint(ctx context.Context, c checkpoint, w pending, old int64) (string, error) {
-	var body strings.Builder
-	fmt.Fprintf(&body, "old %d\n", old)
-	if old > 0 && old < c.N {
-		proof, err := tlog.ProveTree(c.N, old, schema.TileHashes(ctx, s.Pool, s.origin))
-		if err != nil {
-			return "", fmt.Errorf("proof for the witness: %w", err)
-		}
-		for _, hash := range proof {
-			fmt.Fprintln(&body, hash)
-		}
-	}
-	own, err := note.Open([]byte(c.note), note.VerifierList(s.Signer))
-	if err != nil {
-		return "", err
-	}
-	signed, err := note.Sign(&note.Note{Text: own.Text, Sigs: own.Sigs})
-	if err != nil {
-		return "", err
-	}
-	fmt.Fprintf(&body, "\n%s", signed)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL+"/add-checkpoint", strings.NewReader(body.String()))
-	if err != nil {
-		return "", err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return "", errors.New("does not answer")
-	}
-	defer response.Body.Close()
-	const longest = 64 << 10
-	answer, err := io.ReadAll(io.LimitReader(response.Body, longest))
-	switch {
-	case err != nil:
-		return "", errors.New("does not answer")
-	case response.StatusCode == http.StatusConflict:
-		if size, err := strconv.ParseInt(strings.TrimSuffix(string(answer), "\n"), 10, 64); err == nil && size >= 0 {
-			return "", &seenError{size}
-		}
-		return "", errors.New("refuses: 409 without the size that it has seen")
-	case response.StatusCode == http.StatusUnprocessableEntity:
-		return "", fmt.Errorf("refuses: the log does not contain the checkpoint of %d events that it cosigned; the log was rewritten, or restored from another backup", old)
-	case response.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("refuses: %d %s", response.StatusCode, printable(answer))
-	}
-	// Only the witness's own signature is used, in canonical base64: receipts with another form are invalid.
-	opened, err := note.Open([]byte(own.Text+"\n"+string(answer)), note.VerifierList(w.Key))
-	if err != nil || opened.Text != own.Text {
-		return "", errors.New("answers without a good cosignature")
-	}
-	signature, err := base64.StdEncoding.DecodeString(opened.Sigs[0].Base64)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("— %s %s\n", opened.Sigs[0].Name, base64.StdEncoding.EncodeToString(signature)), nil
-}
-
-// printable returns the beginning of a response for a log and for a table, which stores only UTF-8.
-func printable(answer []byte) string {
-	text := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(string(answer), " "))
-	return strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), 100)], "")) // the cut may be within a letter
 }

@@ -10,7 +10,7 @@ const temporary = `
 	CREATE TEMP TABLE claimed (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, revision bigint NOT NULL,
 	                           kind text COLLATE "C" NOT NULL, holder text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE leaf (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, account text COLLATE "C" NOT NULL,
-	                        ordinal bigint NOT NULL, hash bytea NOT NULL) ON COMMIT DROP;
+	                        index bigint NOT NULL, hash bytea NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE joined_into (position bigint NOT NULL, lead_id text COLLATE "C" NOT NULL, into_id text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE joined (position bigint NOT NULL, lead_id text COLLATE "C" NOT NULL, from_id text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE lived (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, lives boolean NOT NULL) ON COMMIT DROP;

@@ -7,24 +7,25 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
-// logTree is the tree over the log that was read so far, and the trees and heads that it is compared with.
+// logTree is the tree over the log that was read so far, and the trees and checkpoints that it is compared with.
 type logTree struct {
-	tree    audit.Tiles
+	tree    merkle.Tiles
 	stored  storedTree
-	heads   []audit.Head // signed earlier, in the order of their sizes; without those that the tree has reached
-	agreed  int64        // size of the latest matching head
-	finding string       // about the first head that does not match
+	signed  []merkle.Checkpoint // in the order of their sizes; without those that the tree has reached
+	agreed  int64               // size of the latest matching checkpoint
+	finding string              // about the first checkpoint that does not match
 }
 
-// newLogTree takes the heads of the whole log, and returns the others.
-func newLogTree(heads []audit.Head) (w logTree, others []audit.Head) {
-	for _, head := range heads {
-		if head.Account == audit.WholeLog {
-			w.heads = append(w.heads, head)
+// newLogTree takes the checkpoints of the whole log, and returns the others.
+func newLogTree(checkpoints []merkle.Checkpoint) (w logTree, others []merkle.Checkpoint) {
+	for _, signed := range checkpoints {
+		if signed.Account == "" {
+			w.signed = append(w.signed, signed)
 		} else {
-			others = append(others, head)
+			others = append(others, signed)
 		}
 	}
 	w.sort()
@@ -32,7 +33,7 @@ func newLogTree(heads []audit.Head) (w logTree, others []audit.Head) {
 }
 
 func (w *logTree) sort() {
-	slices.SortFunc(w.heads, func(a, b audit.Head) int { return cmp.Compare(a.Size, b.Size) })
+	slices.SortFunc(w.signed, func(a, b merkle.Checkpoint) int { return cmp.Compare(a.N, b.N) })
 }
 
 func (w *logTree) add(e eventstore.Recorded) error {
@@ -43,33 +44,27 @@ func (w *logTree) add(e eventstore.Recorded) error {
 	if err != nil {
 		return err
 	}
-	w.tree.Add(leaf)
-	w.stored.note(&w.tree)
+	w.stored.note(&w.tree, w.tree.Add(leaf))
 	return w.compare()
 }
 
-func (w *logTree) head() (audit.Head, error) {
-	root, err := w.tree.Root()
-	return audit.Head{Account: audit.WholeLog, Size: w.tree.Size(), Root: root}, err
-}
-
-// compare compares the tree with the heads of its size.
+// compare compares the tree with the checkpoints of its size.
 func (w *logTree) compare() error {
-	for len(w.heads) > 0 && w.heads[0].Size == w.tree.Size() {
-		now, err := w.head()
+	for len(w.signed) > 0 && w.signed[0].N == w.tree.Size() {
+		now, err := w.tree.Head()
 		if err != nil {
 			return err
 		}
-		switch signed := w.heads[0]; {
-		case signed.Root == now.Root:
-			w.agreed = now.Size
+		switch {
+		case w.signed[0].Tree == now:
+			w.agreed = now.N
 		case w.finding == "":
-			w.finding = fmt.Sprintf("the log: its first %d events are not those of the head that was signed", now.Size)
+			w.finding = fmt.Sprintf("the log: its first %d events are not those of the checkpoint that was signed", now.N)
 			if w.agreed > 0 {
 				w.finding += fmt.Sprintf(", though the first %d are", w.agreed)
 			}
 		}
-		w.heads = w.heads[1:]
+		w.signed = w.signed[1:]
 	}
 	return nil
 }
@@ -79,8 +74,8 @@ func (w *logTree) findings() (findings []string) {
 	if w.finding != "" {
 		findings = append(findings, w.finding)
 	}
-	if len(w.heads) > 0 {
-		lost := fmt.Sprintf("the log: has lost events: a head of %d was signed, and there are %d", w.heads[0].Size, w.tree.Size())
+	if len(w.signed) > 0 {
+		lost := fmt.Sprintf("the log: has lost events: a checkpoint of %d was signed, and there are %d", w.signed[0].N, w.tree.Size())
 		if w.finding == "" && w.agreed > 0 {
 			lost += fmt.Sprintf(", of which the first %d are as they were signed", w.agreed)
 		}

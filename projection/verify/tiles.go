@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // storedTree is the stored tree of the log. It is compared with the tree of the events, tile by tile.
@@ -21,7 +21,7 @@ type storedTree struct {
 	digest [][]byte // expected digest of each tile
 }
 
-// open reads the size of the stored tree, and adds the signed checkpoints to heads.
+// open reads the size of the stored tree, and adds its signed checkpoints.
 func (w *logTree) open(ctx context.Context, tx pgx.Tx, origin string) error {
 	w.stored.origin = origin
 	err := tx.QueryRow(ctx, `SELECT size FROM audit.tree WHERE origin = $1`, origin).Scan(&w.stored.size)
@@ -32,12 +32,11 @@ func (w *logTree) open(ctx context.Context, tx pgx.Tx, origin string) error {
 	if err != nil {
 		return err
 	}
-	var size int64
+	var signed merkle.Checkpoint
 	var root []byte
-	_, err = pgx.ForEachRow(rows, []any{&size, &root}, func() error {
-		head := audit.Head{Account: audit.WholeLog, Size: size}
-		copy(head.Root[:], root)
-		w.heads = append(w.heads, head)
+	_, err = pgx.ForEachRow(rows, []any{&signed.N, &root}, func() error {
+		copy(signed.Hash[:], root)
+		w.signed = append(w.signed, signed)
 		return nil
 	})
 	w.sort()
@@ -45,18 +44,14 @@ func (w *logTree) open(ctx context.Context, tx pgx.Tx, origin string) error {
 }
 
 // note records the tiles that were filled, and all others when the tree has the size of the stored one.
-func (s *storedTree) note(tree *audit.Tiles) {
+func (s *storedTree) note(tree *merkle.Tiles, filled []merkle.Tile) {
 	if tree.Size() > s.size {
 		return
 	}
-	var tiles []audit.Tile
-	switch {
-	case tree.Size() == s.size:
-		tiles = tree.Changed()
-	case tree.Size()%audit.TileWidth == 0:
-		tiles = tree.Filled()
+	if tree.Size() == s.size {
+		filled = append(filled, tree.Changed()...)
 	}
-	for _, tile := range tiles {
+	for _, tile := range filled {
 		sum := sha256.Sum256(tile.Hashes)
 		s.levels, s.number = append(s.levels, int16(tile.Level)), append(s.number, tile.Number)
 		s.bytes, s.digest = append(s.bytes, int32(len(tile.Hashes))), append(s.digest, sum[:])

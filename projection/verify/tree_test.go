@@ -10,8 +10,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -102,10 +102,11 @@ func TestVerifyTree_UnreadableEvent(t *testing.T) {
 func TestVerifyTree_DetectsChangedTree(t *testing.T) {
 	t.Parallel()
 	w, _ := trail(t, ofLog...)
-	pgtest.Exec(t, w.Pool, `UPDATE views.token_tree SET hash = sha256(hash) WHERE account = 'acme' AND ordinal IN (0, 2)`)
+	pgtest.Exec(t, w.Pool, `UPDATE views.token_tree SET hashes = set_byte(hashes, 33, get_byte(hashes, 33) # 1) WHERE account = 'acme'`)
 	found := strings.Join(run(t, w, ofLog...), "\n")
-	require.Contains(t, found, "audit tree of account acme: event at position 1 of")
-	require.Contains(t, found, "view token_event, table token_tree, row acme 2: differs from the log", "a whole subtree, which is no event")
+	require.Equal(t, 1, strings.Count(found, "audit tree of account acme: event at position"))
+	require.Contains(t, found, "audit tree of account acme: event at position 3 of")
+	require.Contains(t, found, "view token_event, table token_tree, row acme 0 0: differs from the log")
 }
 
 func TestVerifyTree_SameAfterReplay(t *testing.T) {
@@ -114,9 +115,9 @@ func TestVerifyTree_SameAfterReplay(t *testing.T) {
 	w, _ := trail(t, projectors...)
 	require.Empty(t, run(t, w, projectors...))
 	var first, again string
-	tree := `SELECT string_agg(account || ordinal || encode(hash, 'hex'), ' ' ORDER BY account, ordinal) FROM views.token_tree`
+	tree := `SELECT string_agg(account || octet_length(hashes) || encode(hashes, 'hex'), ' ' ORDER BY account, number) FROM views.token_tree WHERE level = 0`
 	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&first))
-	require.Equal(t, 7+3, strings.Count(first, " ")+1, "four leaves of one, and two of the other")
+	require.Regexp(t, `^acme128\w+ globex64\w+$`, first, "four leaves of one, and two of the other")
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
 	projectiontest.CatchUp(t, w.Runner(t, projectors...))
 	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&again))
@@ -128,18 +129,17 @@ func TestVerifyTree_SameAfterReplay(t *testing.T) {
 func TestVerifyTree_DetectsRewrittenLog(t *testing.T) {
 	t.Parallel()
 	w, _ := trail(t, ofLog...)
-	reader := schema.TreeHashes(t.Context(), w.Pool, "views.token_tree", "acme")
-	kept := audit.Head{Account: "acme", Size: 3}
-	var err error
-	kept.Root, err = tlog.TreeHash(kept.Size, reader)
+	root, err := tlog.TreeHash(3, schema.TokenTree("acme").Hashes(t.Context(), w.Pool))
 	require.NoError(t, err)
+	kept := merkle.Checkpoint{Account: "acme"}
+	kept.Tree = tlog.Tree{N: 3, Hash: root}
 	require.Empty(t, runLog(t, w, kept))
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea WHERE position = 1;
 		DELETE FROM views.checkpoint`)
 	project(t, w)
 	require.Empty(t, run(t, w, ofLog...), "log and views agree")
-	require.Equal(t, []string{"audit tree of account acme: its first 3 leaves are not those of the head that was signed"}, runLog(t, w, kept))
-	kept.Size = 9
-	require.Equal(t, []string{"audit tree of account acme: has lost leaves: a head of size 9 was signed"}, runLog(t, w, kept))
+	require.Equal(t, []string{"audit tree of account acme: its first 3 leaves are not those of the checkpoint that was signed"}, runLog(t, w, kept))
+	kept.N = 9
+	require.Equal(t, []string{"audit tree of account acme: has lost leaves: a checkpoint of size 9 was signed"}, runLog(t, w, kept))
 }

@@ -16,10 +16,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -31,14 +32,14 @@ type Verification struct {
 	URL    string // of the views' database
 	Pool   *pgxpool.Pool
 	Store  eventstore.Store
-	Sparse bool         // positions of the log may have gaps, as in EventStoreDB
-	Heads  []audit.Head // signed earlier: the log and the audit trees must begin with these
-	Origin string       // of the log's checkpoints; empty: there are none yet
-	Limit  int          // maximum number of findings of each kind
+	Sparse bool                // positions of the log may have gaps, as in EventStoreDB
+	Signed []merkle.Checkpoint // the log and the audit trees must begin with these
+	Origin string              // of the log's checkpoints; empty: there are none yet
+	Limit  int                 // maximum number of findings of each kind
 	// Progress is called with the position that both parts have reached: the log itself and the views.
 	Progress func(done, end eventstore.Position)
 	// LogHead, if not nil, is called with the head of the tree over the log that was read.
-	LogHead func(audit.Head)
+	LogHead func(tlog.Tree)
 	// Unerased, if not nil, is called with each unfinished erasure. These are not findings, because an erasure that is still running looks the
 	// same.
 	Unerased func(UnfinishedErasure)
@@ -153,14 +154,14 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 		if err != nil {
 			return err
 		}
-		tree, heads := newLogTree(v.Heads)
+		tree, ofAccounts := newLogTree(v.Signed)
 		if err := tree.open(ctx, tx, v.Origin); err != nil {
 			return err
 		}
 		if r, err = v.read(ctx, tx, tree, report); err != nil {
 			return err
 		}
-		if findings, err = v.conclude(ctx, tx, &r, heads, position); err != nil {
+		if findings, err = v.conclude(ctx, tx, &r, ofAccounts, position); err != nil {
 			return err
 		}
 		wrong, err := r.tree.stored.findings(ctx, tx, v.Limit)
@@ -169,7 +170,7 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 		}
 		findings = append(findings, wrong...)
 		if v.LogHead != nil {
-			head, err := r.tree.head()
+			head, err := r.tree.tree.Head()
 			if err != nil {
 				return err
 			}
@@ -212,7 +213,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, tree logTree, report 
 }
 
 // conclude runs the checks on the data read from the log, and returns their findings. With an error, the result is incomplete.
-func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, heads []audit.Head, position int64) (findings []string, err error) {
+func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, signed []merkle.Checkpoint, position int64) (findings []string, err error) {
 	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, joined_into, joined`); err != nil {
 		return nil, err
 	}
@@ -232,7 +233,7 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, hea
 	}
 	steps = append(steps,
 		func() ([]string, error) { return checkTree(ctx, tx, v.Limit) },
-		func() ([]string, error) { return compareHeads(ctx, tx, heads) },
+		func() ([]string, error) { return compareCheckpoints(ctx, tx, signed) },
 		func() ([]string, error) { return r.lostKeys(ctx, v.Store) },
 	)
 	for _, step := range steps {

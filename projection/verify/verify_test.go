@@ -13,8 +13,8 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -34,15 +34,15 @@ func run(t *testing.T, w *projectiontest.World, projectors ...projection.Project
 }
 
 // runLog verifies only the log.
-func runLog(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string {
+func runLog(t *testing.T, w *projectiontest.World, signed ...merkle.Checkpoint) []string {
 	t.Helper()
-	findings, err := of(w, heads...).RunLog(t.Context())
+	findings, err := of(w, signed...).RunLog(t.Context())
 	require.NoError(t, err)
 	return findings
 }
 
-func of(w *projectiontest.World, heads ...audit.Head) verify.Verification {
-	return verify.Verification{URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Limit: 3, Progress: func(_, _ eventstore.Position) {}}
+func of(w *projectiontest.World, signed ...merkle.Checkpoint) verify.Verification {
+	return verify.Verification{URL: w.URL, Pool: w.Pool, Store: w.Store, Signed: signed, Limit: 3, Progress: func(_, _ eventstore.Position) {}}
 }
 
 // ofLog lists the projectors of the views that the log is verified against.

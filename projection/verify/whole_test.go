@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection"
@@ -81,12 +82,12 @@ func (p *people) rewrite(t *testing.T, sql string, args ...any) {
 	pgtest.Exec(t, p.Pool, sql, args...)
 }
 
-// verify verifies only the log, and returns the head of its tree.
-func (p *people) verify(t *testing.T, heads ...audit.Head) (findings []string, whole audit.Head) {
+// verify verifies only the log, and returns the checkpoint of its tree.
+func (p *people) verify(t *testing.T, signed ...merkle.Checkpoint) (findings []string, whole merkle.Checkpoint) {
 	t.Helper()
 	findings, err := verify.Verification{
-		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Heads: heads, Limit: 3, Progress: func(_, _ eventstore.Position) {},
-		LogHead: func(h audit.Head) { whole = h },
+		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Signed: signed, Limit: 3, Progress: func(_, _ eventstore.Position) {},
+		LogHead: func(tree tlog.Tree) { whole.Tree = tree },
 	}.RunLog(t.Context())
 	require.NoError(t, err)
 	return findings, whole
@@ -118,12 +119,11 @@ func TestVerifyHead_DetectsRewrittenLog(t *testing.T) {
 	p := newPeople(t, 3, ofLog...)
 	findings, early := p.verify(t)
 	require.Empty(t, findings)
-	require.Equal(t, audit.WholeLog, early.Account)
-	require.EqualValues(t, 6, early.Size)
+	require.EqualValues(t, 6, early.N)
 	p.Append(t, "acme", event.ClaimPrefix+p.NewID(), event.ClaimReleased{Kind: "idempotency"})
 	findings, late := p.verify(t, early)
 	require.Empty(t, findings, "the log has grown")
-	require.EqualValues(t, 7, late.Size)
+	require.EqualValues(t, 7, late.N)
 
 	require.NoError(t, p.store.Destroy(t.Context(), p.leads[2]))
 	findings, whole := p.verify(t, late, early)
@@ -132,20 +132,20 @@ func TestVerifyHead_DetectsRewrittenLog(t *testing.T) {
 
 	p.rewrite(t, `UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'acme', 'acmf')::bytea WHERE position = 7`)
 	findings, _ = p.verify(t, late, early)
-	require.Contains(t, findings, "the log: its first 7 events are not those of the head that was signed, though the first 6 are")
+	require.Contains(t, findings, "the log: its first 7 events are not those of the checkpoint that was signed, though the first 6 are")
 	p.rewrite(t, `DELETE FROM log.event WHERE position = 7`)
 	findings, _ = p.verify(t, late, early)
-	require.Contains(t, findings, "the log: has lost events: a head of 7 was signed, and there are 6, of which the first 6 are as they were signed")
+	require.Contains(t, findings, "the log: has lost events: a checkpoint of 7 was signed, and there are 6, of which the first 6 are as they were signed")
 	p.rewrite(t, `UPDATE log.event SET stream = 'claim-other' WHERE position = 2`)
 	findings, _ = p.verify(t, early)
-	require.Contains(t, findings, "the log: its first 6 events are not those of the head that was signed")
+	require.Contains(t, findings, "the log: its first 6 events are not those of the checkpoint that was signed")
 }
 
 func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 200, ofLog...)
 	const origin = "leads.example.com/log"
-	signer, err := audit.NewNamedSigner(origin, bytes.Repeat([]byte{7}, 32))
+	signer, err := merkle.NewSigner(origin, bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
 	publisher := transparency.New(transparency.Options{Pool: p.Pool, Log: p.Store, Signer: signer, Logger: slog.New(slog.DiscardHandler), WriteInterval: 5 * time.Millisecond})
 	ctx, stop := context.WithCancel(t.Context())
@@ -173,8 +173,8 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 		`UPDATE audit.tile SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 0 AND number = 1`: "tile 1 of level 0",
 		`UPDATE audit.tile SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 1`:                "tile 0 of level 1",
 		`DELETE FROM audit.tile WHERE level = 0 AND number = 0`:                                                      "tile 0 of level 0",
-		`UPDATE audit.checkpoint SET root = set_byte(root, 0, get_byte(root, 0) # 1)`:                                "its first 400 events are not those of the head that was signed",
-		`UPDATE audit.checkpoint SET size = 1000`:                                                                    "has lost events: a head of 1000 was signed",
+		`UPDATE audit.checkpoint SET root = set_byte(root, 0, get_byte(root, 0) # 1)`:                                "its first 400 events are not those of the checkpoint that was signed",
+		`UPDATE audit.checkpoint SET size = 1000`:                                                                    "has lost events: a checkpoint of 1000 was signed",
 	} {
 		tx, err := p.Pool.Begin(t.Context())
 		require.NoError(t, err)

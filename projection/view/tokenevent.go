@@ -1,17 +1,18 @@
 package view
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -39,9 +40,9 @@ func (TokenEvent) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event
 	var events rows
 	for _, e := range leaves {
 		tree := trees[e.Metadata.Account]
-		entry, err := audit.NewEntry(*e.Recorded, e.Data, tree.edge.Size())
+		entry, err := audit.NewEntry(*e.Recorded, e.Data, tree.Size())
 		if err == nil {
-			err = tree.add(entry)
+			err = tree.add(e.Metadata.Account, entry)
 		}
 		if err != nil {
 			return fmt.Errorf("event at position %d: %w", e.Position, err)
@@ -71,19 +72,13 @@ func (TokenEvent) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event
 
 // tokenTree is an account's tree while a batch is added to it.
 type tokenTree struct {
-	account string
-	edge    *audit.Edge
-	first   int64       // ordinal of the first added hash
-	added   []tlog.Hash // new hashes, in storage order
+	*merkle.Tiles
+	filled []merkle.Tile
 }
 
-func (t *tokenTree) add(entry audit.Entry) error {
-	leaf, err := entry.LeafHash(t.account)
-	if err != nil {
-		return err
-	}
-	stored, err := t.edge.Add(leaf)
-	t.added = append(t.added, stored...)
+func (t *tokenTree) add(account string, entry audit.Entry) error {
+	leaf, err := entry.LeafHash(account)
+	t.filled = append(t.filled, t.Add(leaf)...)
 	return err
 }
 
@@ -91,46 +86,50 @@ func (t *tokenTree) add(entry audit.Entry) error {
 func openTrees(ctx context.Context, tx pgx.Tx, events []projection.Event) (map[string]*tokenTree, error) {
 	trees := map[string]*tokenTree{}
 	for _, e := range events {
-		trees[e.Metadata.Account] = &tokenTree{account: e.Metadata.Account}
+		trees[e.Metadata.Account] = nil
 	}
+	// The last tile of each level. No tree has more than eight levels of tiles.
 	rows, err := tx.Query(ctx, `
-		SELECT account, coalesce((SELECT max(ordinal) FROM token_tree t WHERE t.account = a.account), -1)
-		  FROM unnest($1::text[]) AS a (account)`, slices.Sorted(maps.Keys(trees)))
+		SELECT account, level, number, hashes
+		  FROM unnest($1::text[]) AS a (account) CROSS JOIN generate_series(0, 7) AS l (level)
+		 CROSS JOIN LATERAL (SELECT number, hashes FROM token_tree t
+		                      WHERE t.account = a.account AND t.level = l.level ORDER BY number DESC LIMIT 1) AS last`, slices.Sorted(maps.Keys(trees)))
 	if err != nil {
 		return nil, err
 	}
+	edges := map[string][]merkle.Tile{}
 	var account string
-	var last int64
-	_, err = pgx.ForEachRow(rows, []any{&account, &last}, func() error {
-		trees[account].first = last + 1
+	var tile merkle.Tile
+	_, err = pgx.ForEachRow(rows, []any{&account, &tile.Level, &tile.Number, &tile.Hashes}, func() error {
+		edges[account] = append(edges[account], merkle.Tile{Level: tile.Level, Number: tile.Number, Hashes: bytes.Clone(tile.Hashes)})
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	for account, tree := range trees {
-		size := int64(0)
-		if tree.first > 0 {
-			size = audit.SizeOf(tree.first - 1)
+	for account := range trees {
+		tiles, err := merkle.ResumeTiles(merkle.SizeOf(edges[account]), edges[account])
+		if err != nil {
+			return nil, fmt.Errorf("tree of account %s: %w", account, err)
 		}
-		if tree.edge, err = audit.Resume(size, schema.TreeHashes(ctx, tx, "token_tree", account)); err != nil {
-			return nil, err
-		}
+		trees[account] = &tokenTree{Tiles: tiles}
 	}
 	return trees, nil
 }
 
 func saveTrees(ctx context.Context, tx pgx.Tx, trees map[string]*tokenTree) error {
 	var accounts []string
-	var ordinals []int64
+	var levels []int16
+	var numbers []int64
 	var hashes [][]byte
 	for account, tree := range trees {
-		for i := range tree.added {
-			accounts, ordinals = append(accounts, account), append(ordinals, tree.first+int64(i))
-			hashes = append(hashes, tree.added[i][:])
+		for _, tile := range append(tree.filled, tree.Changed()...) {
+			accounts, levels = append(accounts, account), append(levels, int16(tile.Level))
+			numbers, hashes = append(numbers, tile.Number), append(hashes, tile.Hashes)
 		}
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO token_tree (account, ordinal, hash) SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[])`,
-		accounts, ordinals, hashes)
+	_, err := tx.Exec(ctx, `
+		INSERT INTO token_tree (account, level, number, hashes) SELECT * FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::bytea[])
+		ON CONFLICT (account, level, number) DO UPDATE SET hashes = excluded.hashes`, accounts, levels, numbers, hashes)
 	return err
 }

@@ -12,12 +12,14 @@ import (
 	"fmt"
 	"math"
 
+	"filippo.io/torchwood"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -58,7 +60,7 @@ func (r Reader) Checkpoint(ctx context.Context) (c Checkpoint, err error) {
 
 // Tile returns the hashes of a tile of height 8, which may be partial. It must lie within the published tree.
 func (r Reader) Tile(ctx context.Context, tile tlog.Tile) (hashes []byte, err error) {
-	if tile.H != audit.TileHeight || tile.L < 0 || tile.L > maxLevel || tile.W < 1 || tile.W > audit.TileWidth || tile.N < 0 || tile.N > maxTile {
+	if tile.H != torchwood.TileHeight || tile.L < 0 || tile.L > maxLevel || tile.W < 1 || tile.W > torchwood.TileWidth || tile.N < 0 || tile.N > maxTile {
 		return nil, ErrNoTile
 	}
 	err = r.Pool.QueryRow(ctx, `
@@ -76,12 +78,13 @@ func (r Reader) Tile(ctx context.Context, tile tlog.Tile) (hashes []byte, err er
 const maxLevel = 7
 
 // maxTile is the highest number of a tile of such a tree.
-const maxTile = math.MaxInt64/audit.TileWidth - 1
+const maxTile = math.MaxInt64/torchwood.TileWidth - 1
 
 // Hashes reads the hashes that proofs consist of.
 func (r Reader) Hashes(ctx context.Context) tlog.HashReader {
+	stored := schema.LogTree(r.Origin).Hashes(ctx, r.Pool)
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		hashes, err := schema.TileHashes(ctx, r.Pool, r.Origin).ReadHashes(indexes)
+		hashes, err := stored.ReadHashes(indexes)
 		return hashes, schema.Unavailable(err)
 	})
 }
@@ -101,8 +104,8 @@ func (r Reader) LeafIndex(ctx context.Context, position eventstore.Position) (in
 	if err != nil {
 		return 0, nil, schema.Unavailable(err)
 	}
-	index = number * audit.TileWidth
-	reading := eventstore.Range{After: eventstore.Position(after), Until: position, Limit: audit.TileWidth}
+	index = number * torchwood.TileWidth
+	reading := eventstore.Range{After: eventstore.Position(after), Until: position, Limit: torchwood.TileWidth}
 	for reading.After < position && reading.Limit > 0 {
 		events, reached, err := eventstore.ReadRange(ctx, r.Log, reading)
 		if err != nil {
@@ -131,7 +134,7 @@ func (r Reader) confirm(ctx context.Context, index int64, e eventstore.Recorded)
 	}
 	hashes, err := r.Hashes(ctx).ReadHashes([]int64{tlog.StoredHashIndex(0, index)})
 	switch {
-	case errors.Is(err, audit.ErrTiles):
+	case errors.Is(err, merkle.ErrTiles):
 		return 0, nil, ErrNotInTree
 	case err != nil:
 		return 0, nil, err

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 var (
@@ -55,7 +55,7 @@ func (r Reader) Receipt(ctx context.Context, of eventstore.Position) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	return audit.FormatReceipt(leaf, index, path, []byte(checkpoint.Note)), nil
+	return merkle.FormatProof(leaf, index, path, []byte(checkpoint.Note)), nil
 }
 
 func notCovered(err error) error {

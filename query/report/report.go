@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -170,7 +171,7 @@ var prefixes = []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPref
 func (r Reading) fold(ctx context.Context, account string, by attribution.Key, end eventstore.Position,
 	each func(e *eventstore.Recorded, leads []string)) (*attribution.Ledger, Log, error) {
 	ledger := attribution.NewLedger(by)
-	var tree audit.Log
+	var tree merkle.Tiles
 	head, err := r.Store.Head(ctx)
 	if err != nil {
 		return nil, Log{}, err
@@ -196,7 +197,7 @@ func (r Reading) fold(ctx context.Context, account string, by attribution.Key, e
 		}
 	}
 	of, err := tree.Head()
-	return ledger, Log{Epoch: epoch, Size: of.Size, Root: of.Root.String()}, err
+	return ledger, Log{Epoch: epoch, Size: of.N, Root: of.Hash.String()}, err
 }
 
 // locate returns a report with its position on this log. If the report was made of another log, which this one may be a copy of, it is the
@@ -227,17 +228,18 @@ func (r Reading) locate(ctx context.Context, f File) (File, error) {
 	return f, nil
 }
 
-func (r Reading) take(ledger *attribution.Ledger, tree *audit.Log, account string, e *eventstore.Recorded, each func(*eventstore.Recorded, []string)) error {
+func (r Reading) take(ledger *attribution.Ledger, tree *merkle.Tiles, account string, e *eventstore.Recorded, each func(*eventstore.Recorded, []string)) error {
 	stored := *e
 	if e.Stored != nil {
 		stored.Event = *e.Stored
 	}
 	leaf, err := audit.LogLeaf(stored)
-	if err == nil {
-		err = tree.Add(leaf)
-	}
-	if err != nil || e.Metadata.Account != account || !(eventstore.Filter{StreamPrefixes: prefixes}).Matches(e.Stream, e.Type) {
+	if err != nil {
 		return err
+	}
+	tree.Add(leaf)
+	if e.Metadata.Account != account || !(eventstore.Filter{StreamPrefixes: prefixes}).Matches(e.Stream, e.Type) {
+		return nil
 	}
 	fact, err := e.Fact()
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
-	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
 // KeyDir is the directory of generated secrets that belong to the private PostgreSQL: one file each, 0600.
@@ -191,25 +190,13 @@ func (d SealedDatabase) Keys(claimKey string) (keys Keys, err error) {
 	return keys, errors.Join(err, check.Err())
 }
 
-// TreeSigner returns the signer of tree heads with this key or, for the private PostgreSQL, with the one in the data directory.
-func (d Database) TreeSigner(key string) (*audit.Signer, error) {
-	return d.namedSigner(key, audit.NewSigner)
-}
-
-// LogSigner returns the signer of the log's checkpoints, with the same key under the log's name.
-func (d Database) LogSigner(key, origin string) (*audit.Signer, error) {
-	return d.namedSigner(key, func(seed []byte) (*audit.Signer, error) { return audit.NewNamedSigner(origin, seed) })
-}
-
-func (d Database) namedSigner(key string, sign func(seed []byte) (*audit.Signer, error)) (*audit.Signer, error) {
+// TreeSeed returns the seed of the key that signs checkpoints: this one or, for the private PostgreSQL, the one in the data directory.
+func (d Database) TreeSeed(key string) ([]byte, error) {
 	key, err := d.orKept(key, treeKeyFile)
 	if err != nil {
 		return nil, err
 	}
 	var check cli.Checker
 	seed := parseKey(&check, "LEADLOG_TREE_KEY", key)
-	if check.Err() != nil {
-		return nil, check.Err()
-	}
-	return sign(seed)
+	return seed, check.Err()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore/esdb"
-	"github.com/leadlog/leadlog/projection/transparency"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // goodPostgres reports whether an address of PostgreSQL can be used. An address with a second @ most likely has an unescaped @
@@ -192,22 +192,22 @@ const maxOrigin = 200
 // CheckLogOrigin refuses a name that a log cannot have. If it is empty, the name on the log is used.
 func CheckLogOrigin(c *cli.Checker, value string) { parseOrigin(c, "LEADLOG_LOG_ORIGIN", value) }
 
-// parseOrigin reads the name of a log. Names that begin as heads of accounts do are taken: both are signed with one key.
+// parseOrigin reads the name of a log. Names of the trees of accounts are below those of logs, and signed with the same keys.
 func parseOrigin(c *cli.Checker, name, value string) string {
 	printable := strings.IndexFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == '+' }) < 0
-	if !printable || len(value) > maxOrigin || value == "leadlog" || strings.HasPrefix(value, "leadlog/") {
-		c.Refuse(name, value, fmt.Sprintf("at most %d visible ASCII characters without a plus sign, not beginning with leadlog/, such as leads.example.com/log", maxOrigin))
+	if !printable || len(value) > maxOrigin || strings.Contains(value, "/accounts/") {
+		c.Refuse(name, value, fmt.Sprintf("at most %d visible ASCII characters without a plus sign and /accounts/, such as leads.example.com/log", maxOrigin))
 	}
 	return value
 }
 
-func parseWitnesses(c *cli.Checker, name, value string) (witnesses []transparency.Witness) {
+func parseWitnesses(c *cli.Checker, name, value string) (witnesses []merkle.Witness) {
 	if strings.TrimSpace(value) == "" {
 		return nil
 	}
 	named := map[string]bool{}
 	for part := range strings.SplitSeq(value, ",") {
-		w, err := transparency.ParseWitness(strings.TrimSpace(part))
+		w, err := merkle.ParseWitness(strings.TrimSpace(part))
 		if err != nil {
 			c.Refuse(name, part, "VKEY=URL, separated by commas: "+err.Error())
 			continue

@@ -49,7 +49,7 @@ func TestSettings_Witnesses(t *testing.T) {
 	for _, value := range []string{"0", "-1", "2", "all", "1.0"} {
 		refused("LEADLOG_WITNESS_QUORUM", func(c *cli.Checker, name string) { parseQuorum(c, name, value, 1) })
 	}
-	for _, value := range []string{"leadlog", "leadlog/acme", "a b", "a+b", "ä", "a\nb", strings.Repeat("a", 201)} {
+	for _, value := range []string{"example.com/accounts/acme/tokens", "x/accounts/", "a b", "a+b", "ä", "a\nb", strings.Repeat("a", 201)} {
 		refused("LEADLOG_LOG_ORIGIN", func(c *cli.Checker, name string) { parseOrigin(c, name, value) })
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/oidc"
-	"github.com/leadlog/leadlog/projection/transparency"
 )
 
 // Database has the settings of where the data are.
@@ -73,7 +73,7 @@ type Settings struct {
 	TurnstileURL        string `name:"turnstile-url" env:"LEADLOG_TURNSTILE_URL" default:"https://challenges.cloudflare.com/turnstile/v0/siteverify" help:"Address at which Turnstile verifies the challenges of forms."`
 	HCaptchaURL         string `name:"hcaptcha-url" env:"LEADLOG_HCAPTCHA_URL" default:"https://api.hcaptcha.com/siteverify" help:"Address at which hCaptcha verifies the challenges of forms."`
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
-	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads of the audit trail."`
+	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs checkpoints of the log and of its accounts."`
 	LogOrigin           string `env:"LEADLOG_LOG_ORIGIN" placeholder:"NAME" help:"Name of the log in its checkpoints, and of their key. Default: generated once and stored on the log."`
 	Witnesses           string `env:"LEADLOG_WITNESSES" placeholder:"VKEY=URL,…" help:"Witnesses that cosign checkpoints of the log."`
 	WitnessQuorum       string `env:"LEADLOG_WITNESS_QUORUM" placeholder:"N" help:"Number of witnesses that must cosign a checkpoint before it is published. Default: all."`
@@ -102,7 +102,7 @@ type Config struct {
 	treeKey             []byte
 	logOrigin           string         // empty: the one on the log
 	provider            *oidc.Provider // nil: none
-	witnesses           []transparency.Witness
+	witnesses           []merkle.Witness
 	witnessQuorum       int
 }
 

@@ -26,7 +26,7 @@ import (
 	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/challenge"
@@ -170,11 +170,11 @@ func (a *App) wireLogTree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	signer, err := audit.NewNamedSigner(origin, a.config.treeKey)
+	signer, err := merkle.NewSigner(origin, a.config.treeKey)
 	if err != nil {
 		return fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
 	}
-	a.log.Info("checkpoints of the log are signed here", "publicKey", signer.PublicKey())
+	a.log.Info("checkpoints are signed here", "publicKey", signer.PublicKey())
 	a.logTree = transparency.New(transparency.Options{
 		Pool: a.pool, Log: a.store.raw, Signer: signer, Witnesses: a.config.witnesses, Quorum: a.config.witnessQuorum, Logger: a.log,
 	})
@@ -198,11 +198,6 @@ func (a *App) wireViews(views string, claims claim.Names) (err error) {
 
 // wireHTTP builds the handler. Budget is the maximum size of the bodies of all requests together; batches have the same budget again.
 func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget int64) error {
-	signer, err := audit.NewSigner(a.config.treeKey)
-	if err != nil {
-		return fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
-	}
-	a.log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends, poolMetrics{a.pool, a.appends.store},
@@ -210,7 +205,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses,
-		Tree: signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin()}, JWT: verifier, Log: a.log,
+		Tree: a.logTree.Signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin()}, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
 		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), Stopping: ctx.Done(),

@@ -19,6 +19,7 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // text polls for a text until it exists.
@@ -47,7 +48,7 @@ func logKey(t *testing.T, settings map[string]string, receipt string) string {
 	require.NoError(t, err)
 	_, checkpoint, _ := strings.Cut(receipt, "\n\n")
 	origin, _, _ := strings.Cut(checkpoint, "\n")
-	signer, err := audit.NewNamedSigner(origin, seed)
+	signer, err := merkle.NewSigner(origin, seed)
 	require.NoError(t, err)
 	return signer.PublicKey()
 }
@@ -146,7 +147,7 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	require.NotContains(t, out, "\x1b", "what anyone could have written there does not control the terminal")
 
 	// The log is copied and restored, and its views are rebuilt. The event has the same leaf, in an extension of the first receipt's tree.
-	trust := audit.Trust{PublicKey: key}
+	trust := merkle.Trust{PublicKey: key}
 	first, err := audit.OpenReceipt([]byte(receipt), trust)
 	require.NoError(t, err)
 	requireSameLeaf := func(base string) {

@@ -4,7 +4,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
 // outputOf runs the program, which must exit with this code.
@@ -45,15 +45,17 @@ func TestVerify_ExportOffline(t *testing.T) {
 	exported, _ := outputOf(t, 0, settings, "export", "tokens", "--account", "acme", "--format", "ndjson", "--head", head)
 	logKey, _ := outputOf(t, 0, settings, "tree-key")
 	logKey = strings.TrimSpace(logKey)
-	key := logKey[strings.LastIndex(logKey, "+A")+1:] // heads have the same key with another name
 	export, earlier := file(t, dir, "export.ndjson", exported), file(t, dir, "earlier.json", string(earlierHead))
 
-	offline := map[string]string{} // neither database nor keys
+	offline := map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none"), "LEADLOG_TREE_PUBLIC_KEY": logKey} // neither database nor keys
 	out, printed := outputOf(t, 0, offline, "verify", "--tree", head, export)
 	require.Equal(t, "account acme: all 2 token events are present, in order, as signed\n", out)
-	require.Contains(t, printed, key)
-	_, printed = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", logKey, export)
-	require.NotContains(t, printed, key, "a given public key is not printed")
+	require.NotContains(t, printed, logKey, "a given public key is not printed")
+	outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, export)
+	_, printed = outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "verify", "--tree", head, export)
+	require.Contains(t, printed, "checked with the key of this machine: "+logKey)
+	_, printed = outputOf(t, 2, map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none")}, "verify", "--tree", head, export)
+	require.Contains(t, printed, "--public-key: give the verifier key of the log")
 
 	lines := strings.SplitAfter(exported, "\n")
 	var second audit.Entry
@@ -65,12 +67,12 @@ func TestVerify_ExportOffline(t *testing.T) {
 	} {
 		out, printed := outputOf(t, 1, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
 		require.Regexp(t, `(?m)^`+c.want, out, name)
-		require.Contains(t, printed, "the export is not what the tree head was signed for")
+		require.Contains(t, printed, "the export is not what the checkpoint was signed for")
 	}
 
-	_, printed = outputOf(t, 1, offline, "verify", "--tree", earlier, export)
-	require.Regexp(t, `signed with leadlog\+\w+\+`+regexp.QuoteMeta(key), printed)
-	other, err := audit.NewSigner([]byte("another seed of thirty-two bytes"))
+	out, _ = outputOf(t, 1, offline, "verify", "--tree", earlier, export)
+	require.Contains(t, out, "the export goes on after leaf 0")
+	other, err := merkle.NewSigner(logKey[:strings.Index(logKey, "+")], []byte("another seed of thirty-two bytes"))
 	require.NoError(t, err)
 	_, printed = outputOf(t, 2, offline, "verify", "--tree", head, "--public-key", "leadlog+zz", export)
 	require.Contains(t, printed, `--public-key="leadlog+zz": not a public key`)
@@ -95,13 +97,14 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	head := filepath.Join(t.TempDir(), "log.txt")
 	out, printed := outputOf(t, 0, settings, "verify", "--head", head)
 	require.Equal(t, "the log and the views agree\n", out)
-	require.Regexp(t, `log\.txt: tree head of size 5, signed with leadlog\+`, printed, "events: the log's name, an account, two claims and a lead")
-	text, err := os.ReadFile(head)
+	require.Regexp(t, `log\.txt: checkpoint of size 5, signed with leadlog-log/\w+\+`, printed, "events: the log's name, an account, two claims and a lead")
+	written, err := os.ReadFile(head)
 	require.NoError(t, err)
-	require.Regexp(t, `^leadlog/\*\n5\n`, string(text))
+	require.Regexp(t, `^leadlog-log/\w+\n5\n`, string(written))
+	published := file(t, t.TempDir(), "published.txt", text(t, base+"/api/v1/crm/audit/checkpoint", jwt))
 
 	captureAs(t, base, jwt, "ravi")
-	outputOf(t, 0, settings, "verify", "--tree", head)
+	outputOf(t, 0, settings, "verify", "--tree", head, "--tree", published)
 	service.stop(t)
 	conn := pgtest.Connect(t, settings["LEADLOG_DATABASE_URL"])
 	pgtest.Exec(t, conn, `ALTER TABLE log.event DISABLE TRIGGER ALL;
@@ -110,12 +113,12 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	require.Contains(t, out, "the tree of the log: tile 0 of level 0 is missing or is not that of the log")
 	other := filepath.Join(t.TempDir(), "other.txt")
 	out, _ = outputOf(t, 1, settings, "verify", "--tree", head, "--head", other)
-	require.Contains(t, out, "the log: its first 5 events are not those of the head that was signed")
-	require.NoFileExists(t, other, "a head is signed only if the log agrees")
+	require.Contains(t, out, "the log: its first 5 events are not those of the checkpoint that was signed")
+	require.NoFileExists(t, other, "a checkpoint is signed only if the log agrees")
 
 	for says, args := range map[string][]string{
-		"log.txt: is a head of the whole log": {"verify", "--tree", head, head},
-		"--head does not apply to an export":  {"verify", "--tree", head, "--head", other, head},
+		"log.txt: is a checkpoint of the whole log": {"verify", "--tree", head, head},
+		"--head does not apply to an export":        {"verify", "--tree", head, "--head", other, head},
 	} {
 		_, printed = outputOf(t, 2, settings, args...)
 		require.Contains(t, printed, says)

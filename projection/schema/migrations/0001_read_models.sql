@@ -395,14 +395,16 @@ COMMENT ON COLUMN views.token_event.digest IS 'SHA-256 of all that the log holds
 COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 0; -1 in rows of before there was one.';
 
 CREATE TABLE views.token_tree (
-    account text   COLLATE "C" NOT NULL,
-    ordinal bigint NOT NULL,
-    hash    bytea  NOT NULL,
-    CONSTRAINT token_tree_ordinal PRIMARY KEY (account, ordinal)
+    account text     COLLATE "C" NOT NULL,
+    level   smallint NOT NULL,
+    number  bigint   NOT NULL,
+    hashes  bytea    NOT NULL CHECK (octet_length(hashes) BETWEEN 32 AND 8192 AND octet_length(hashes) % 32 = 0),
+    CONSTRAINT token_tree_tile PRIMARY KEY (account, level, number)
 );
 
-COMMENT ON TABLE views.token_tree IS 'The Merkle tree over each account''s token events, as golang.org/x/mod/sumdb/tlog stores one.';
-COMMENT ON COLUMN views.token_tree.ordinal IS 'A leaf, and behind it the subtrees that it completes.';
+ALTER TABLE views.token_tree ALTER COLUMN hashes SET STORAGE EXTERNAL; -- hashes cannot be compressed
+
+COMMENT ON TABLE views.token_tree IS 'Hash tiles of the Merkle tree over each account''s token events, as in audit.tile.';
 
 CREATE TABLE views.account (
     account_id       text             COLLATE "C" NOT NULL,
