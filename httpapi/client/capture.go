@@ -104,7 +104,7 @@ func (c *Client) CaptureBatch(ctx context.Context, key string, arrivals []Arriva
 		}
 		b.lines = append(b.lines, append(line, '\n'))
 	}
-	for retries := c.retries(); len(arrivals) > 0; {
+	for pauses := c.backoff(); len(arrivals) > 0; {
 		r := b.request()
 		pending := b.pending
 		err := b.attempt(ctx, r)
@@ -112,9 +112,9 @@ func (c *Client) CaptureBatch(ctx context.Context, key string, arrivals []Arriva
 			break
 		}
 		if b.pending < pending {
-			retries = c.retries()
+			pauses = c.backoff()
 		}
-		if err = retries.wait(ctx, r, err); err != nil {
+		if err = pauses.wait(ctx, r, err); err != nil {
 			b.fail(err)
 			return b.outcomes, err
 		}

@@ -90,7 +90,7 @@ const attemptTimeout = 45 * time.Second
 
 // call sends a request until it is answered and decodes the answer.
 func (c *Client) call(ctx context.Context, r request, into any) (http.Header, error) {
-	for retries := c.retries(); ; {
+	for pauses := c.backoff(); ; {
 		header, raw, err := c.attempt(ctx, r)
 		if err == nil {
 			if err = json.Unmarshal(raw, into); err != nil {
@@ -98,7 +98,7 @@ func (c *Client) call(ctx context.Context, r request, into any) (http.Header, er
 			}
 			return header, err
 		}
-		if err = retries.wait(ctx, r, err); err != nil {
+		if err = pauses.wait(ctx, r, err); err != nil {
 			return nil, err
 		}
 	}
@@ -188,29 +188,29 @@ const (
 	maxDelay   = 10 * time.Second
 )
 
-// retries are the attempts of a call since something succeeded.
-type retries struct {
+// backoff spaces the attempts of a call since something succeeded.
+type backoff struct {
 	deadline time.Time
 	delay    time.Duration
 }
 
-func (c *Client) retries() retries {
-	return retries{deadline: time.Now().Add(cmp.Or(c.RetryFor, time.Minute)), delay: firstDelay}
+func (c *Client) backoff() backoff {
+	return backoff{deadline: time.Now().Add(cmp.Or(c.RetryFor, time.Minute)), delay: firstDelay}
 }
 
 // wait waits until a request may be sent again. If it may not, the error is that of the last attempt, with the context's if that ended.
-func (w *retries) wait(ctx context.Context, r request, last error) error {
+func (b *backoff) wait(ctx context.Context, r request, last error) error {
 	failed, answered := errors.AsType[*Error](last)
 	limited := answered && failed.Status == http.StatusTooManyRequests // it had no effect
 	if !transient(last) || !r.repeatable && !limited {
 		return last
 	}
-	pause := w.delay/2 + rand.N(w.delay/2)
-	w.delay = min(2*w.delay, maxDelay)
+	pause := b.delay/2 + rand.N(b.delay/2)
+	b.delay = min(2*b.delay, maxDelay)
 	if answered {
 		pause = max(pause, failed.RetryAfter)
 	}
-	if ctx.Err() == nil && time.Now().Add(pause).After(w.deadline) {
+	if ctx.Err() == nil && time.Now().Add(pause).After(b.deadline) {
 		return last
 	}
 	select {
