@@ -72,10 +72,9 @@ func Verify(header http.Header, body []byte, secret string, received time.Time) 
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%s.", id, sent)
 	mac.Write(body)
-	want := mac.Sum(nil)
-	for signature := range strings.FieldsSeq(header.Get("webhook-signature")) {
-		encoded, isV1 := strings.CutPrefix(signature, "v1,")
-		if given, err := base64.StdEncoding.DecodeString(encoded); isV1 && err == nil && hmac.Equal(given, want) {
+	want := []byte("v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	for signature := range strings.FieldsSeq(header.Get("webhook-signature")) { // several during a rotation
+		if hmac.Equal([]byte(signature), want) {
 			return nil
 		}
 	}
