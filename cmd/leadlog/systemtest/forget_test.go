@@ -88,6 +88,7 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 	require.Contains(t, dump(t, settings["LEADLOG_DATABASE_URL"]), "Asha")
 
 	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
+	pgtest.Exec(t, pool, `CREATE TABLE person.content_backup AS TABLE person.content`)
 
 	unconfirmed := launch(t, settings, "forget", id, "--account", "acme").exits(t, 2)
 	require.Contains(t, unconfirmed.err.String(), "--yes")
@@ -131,6 +132,7 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		restored, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
 		require.NoError(t, err)
 		require.Positive(t, restored.RowsAffected())
+		pgtest.Exec(t, pool, `INSERT INTO person.content SELECT * FROM person.content_backup WHERE stream ^@ $1`, of)
 		noted := launch(t, settings, "verify")
 		noted.wait(t)
 		require.Contains(t, noted.out.String(), note)
