@@ -98,15 +98,12 @@ func TestReadme_TourCoversPackages(t *testing.T) {
 	_, tour, _ := strings.Cut(text(t, "../README.md"), "\n## A tour of the tree\n")
 	tour, _, _ = strings.Cut(tour, "\n## ")
 	var shown []string
-	top := ""
+	below := map[int]string{0: ""} // by indentation
 	for _, line := range regexp.MustCompile(`(?m)^( *)((?:[a-z]+/)+(?: [a-z]+/)*)  `).FindAllStringSubmatch(tour, -1) {
-		if line[1] == "" {
-			top = line[2]
-			shown = append(shown, top)
-			continue
-		}
+		parent := below[len(line[1])]
 		for name := range strings.FieldsSeq(line[2]) {
-			shown = append(shown, top+name)
+			shown = append(shown, parent+name)
+			below[len(line[1])+2] = parent + name
 		}
 	}
 	for _, directory := range shown {

@@ -111,7 +111,7 @@ func (r *Reader) TreeHead(ctx context.Context, account string, size int64) (tlog
 		return tlog.Tree{}, err
 	}
 	root, err := tlog.TreeHash(size, r.tree(ctx, account))
-	return tlog.Tree{N: size, Hash: root}, schema.Unavailable(err)
+	return tlog.Tree{N: size, Hash: root}, err
 }
 
 // EventProof proves that an event is a leaf of a tree.
@@ -143,7 +143,7 @@ func (r *Reader) ProveTokenEvent(ctx context.Context, account string, position e
 		return p, &TreeSizeError{"size", fmt.Sprintf("must be more than %d: so many token events come before this one", p.Event.Leaf)}
 	}
 	p.Path, err = tlog.ProveRecord(p.Tree.N, p.Event.Leaf, r.tree(ctx, account))
-	return p, schema.Unavailable(err)
+	return p, err
 }
 
 // ProveTokenEvents proves events of an account to be leaves of its tree as it is now. A path is nil for an event that is not
@@ -154,7 +154,7 @@ func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []
 	}
 	tree := r.tree(ctx, account)
 	if head.Hash, err = tlog.TreeHash(head.N, tree); err != nil {
-		return head, nil, schema.Unavailable(err)
+		return head, nil, err
 	}
 	paths = make([]tlog.RecordProof, len(events))
 	for i, e := range events {
@@ -162,7 +162,7 @@ func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []
 			continue
 		}
 		if paths[i], err = tlog.ProveRecord(head.N, e.Leaf, tree); err != nil {
-			return head, nil, schema.Unavailable(err)
+			return head, nil, err
 		}
 	}
 	return head, paths, nil
@@ -186,7 +186,7 @@ func (r *Reader) ProveTree(ctx context.Context, account string, from, to int64) 
 		return p, err
 	}
 	p.Path, err = tlog.ProveTree(p.To.N, from, r.tree(ctx, account))
-	return p, schema.Unavailable(err)
+	return p, err
 }
 
 func named(err error, param string) error {
@@ -206,7 +206,7 @@ func (r *Reader) treeSize(ctx context.Context, account string, size int64) (int6
 	newest, err := schema.TokenTreeSize(ctx, r.pool, account)
 	switch {
 	case err != nil:
-		return 0, schema.Unavailable(err)
+		return 0, err
 	case size == Newest:
 		return newest, nil
 	case size < 0 || size > newest:

@@ -33,7 +33,7 @@ type commands struct {
 	Report  reportCommand  `cmd:"" help:"Make reports with a proof, and compare them."`
 	Replay  replayCommand  `cmd:"" help:"Rebuild views from the log while the service runs."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`
-	Verify  verifyCommand  `cmd:"" help:"Verify that the log and the views agree, a report, or an export of token events and a signed tree head."`
+	Verify  verifyCommand  `cmd:"" help:"Verify that the log and the views agree, a report, or an export of token events and a checkpoint."`
 	TreeKey treeKeyCommand `cmd:"" name:"tree-key" help:"Print the public key that verifies checkpoints and receipts."`
 	CopyLog copyLogCommand `cmd:"" name:"copy-log" help:"Move the log to another store, and the views with it."`
 	Forget  forgetCommand  `cmd:"" help:"Erase a lead: destroy its personal data irrevocably."`

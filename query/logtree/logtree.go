@@ -39,7 +39,7 @@ var (
 	ErrNotInTree = errors.New("the event is not in the tree yet")
 )
 
-// Checkpoint is a signed head of the tree.
+// Checkpoint is a signed checkpoint of the tree.
 type Checkpoint struct {
 	tlog.Tree
 	Note string // the signed note, with cosignatures
@@ -82,11 +82,7 @@ const maxTile = math.MaxInt64/torchwood.TileWidth - 1
 
 // Hashes reads the hashes that proofs consist of.
 func (r Reader) Hashes(ctx context.Context) tlog.HashReader {
-	stored := schema.LogTree(r.Origin).Hashes(ctx, r.Pool)
-	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		hashes, err := stored.ReadHashes(indexes)
-		return hashes, schema.Unavailable(err)
-	})
+	return schema.LogTree(r.Origin).Hashes(ctx, r.Pool)
 }
 
 // LeafIndex returns the index of the event at a position, and its leaf's bytes (audit.LogRecord). It reads at most the 256 events of
