@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/merkle"
 )
@@ -127,6 +129,11 @@ func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 		var entry audit.Entry
 		require.NoError(t, json.Unmarshal([]byte(line), &entry))
 		require.EqualValues(t, leaf, entry.Leaf)
+		logged, _, err := eventstore.ReadRange(t.Context(), s.store.below, eventstore.Range{After: entry.Position - 1, Until: entry.Position, Limit: 1})
+		require.NoError(t, err)
+		logLeaf, err := audit.LogLeaf(logged[0])
+		require.NoError(t, err)
+		require.Equal(t, hex.EncodeToString(logLeaf[:]), entry.Digest, "an entry names its leaf in the tree of the log")
 		for size := leaf + 1; size <= 7; size++ {
 			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, entry.Position, size), "").is(http.StatusOK)
 			signed := s.opened(r.at("data"))

@@ -38,7 +38,8 @@ type Entry struct {
 	UserAgent string              `json:"userAgent"`
 	RequestID string              `json:"requestId"`
 	Data      jsontext.Value      `json:"data"` // without the hash of the token's value
-	// Digest is the SHA-256 of all fields of the event on the log, including the hash of the token's value, which is not shown.
+	// Digest is the event's leaf hash in the tree of the log, which covers also what is not shown, such as the hash of the token's value. It is
+	// in hexadecimal: spreadsheets treat base64 that starts with a plus sign as a formula.
 	Digest string `json:"digest"`
 	// Leaf is the event's index in the account's tree, from 0.
 	Leaf int64 `json:"leaf"`
@@ -103,53 +104,24 @@ func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error)
 	if err != nil {
 		return Entry{}, err
 	}
-	sum, err := digest(e)
+	logged, err := LogLeaf(e)
 	return Entry{
 		ID: e.ID.String(), TokenID: event.TokenID(e.Stream), Type: event.PublicName(e.Type), Position: e.Position,
 		At: FormatTime(e.At), Actor: e.Metadata.Actor, IP: e.Metadata.IP, UserAgent: e.Metadata.UserAgent,
-		RequestID: e.Metadata.RequestID, Data: encoded, Digest: sum, Leaf: leaf,
+		RequestID: e.Metadata.RequestID, Data: encoded, Digest: hex.EncodeToString(logged[:]), Leaf: leaf,
 	}, err
 }
 
-// digest covers all fields except the position, which changes when the log is copied to another store.
-func digest(e eventstore.Recorded) (string, error) {
-	whole, err := json.Marshal(struct {
-		ID       string
-		Stream   string
-		Revision eventstore.Revision
-		Type     string
-		At       int64 // microseconds
-		Data     []byte
-		Metadata event.Metadata
-	}{e.ID.String(), e.Stream, e.Revision, e.Type, e.At.UnixMicro(), e.Data, e.Metadata})
-	if err != nil {
-		return "", err
-	}
-	return sum(whole), nil
-}
-
-// sum returns a SHA-256 in hexadecimal: spreadsheets treat base64 that starts with a plus sign as a formula.
-func sum(b []byte) string {
-	hash := sha256.Sum256(b)
-	return hex.EncodeToString(hash[:])
-}
-
 // LeafHash returns the entry's hash as a leaf of an account's tree: the RFC 6962 hash of the canonical JSON (RFC 8785) of the account and
-// the line, without position, leaf and lineHash.
+// the line, without position, leaf and lineHash. The position changes when the log is copied to another store.
 func (e Entry) LeafHash(account string) (tlog.Hash, error) {
 	leaf, err := json.Marshal(struct {
-		Account   string         `json:"account"`
-		ID        string         `json:"id"`
-		TokenID   string         `json:"tokenId"`
-		Type      string         `json:"type"`
-		At        string         `json:"at"`
-		Actor     string         `json:"actor"`
-		IP        string         `json:"ip"`
-		UserAgent string         `json:"userAgent"`
-		RequestID string         `json:"requestId"`
-		Data      jsontext.Value `json:"data"`
-		Digest    string         `json:"digest"`
-	}{account, e.ID, e.TokenID, e.Type, e.At, e.Actor, e.IP, e.UserAgent, e.RequestID, e.Data, e.Digest})
+		Account string `json:"account"`
+		Entry
+		Position int `json:"position,omitzero"`
+		Leaf     int `json:"leaf,omitzero"`
+		LineHash int `json:"lineHash,omitzero"`
+	}{Account: account, Entry: e})
 	if err != nil {
 		return tlog.Hash{}, err
 	}
@@ -164,6 +136,7 @@ func (e Entry) LeafHash(account string) (tlog.Hash, error) {
 func (e Entry) Sealed() (Entry, error) {
 	e.LineHash = ""
 	line, err := json.Marshal(e, json.Deterministic(true))
-	e.LineHash = sum(line)
+	sum := sha256.Sum256(line)
+	e.LineHash = hex.EncodeToString(sum[:])
 	return e, err
 }

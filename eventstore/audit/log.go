@@ -29,11 +29,11 @@ func LogLeaf(stored eventstore.Recorded) (tlog.Hash, error) {
 // stored form, sealed, so that the leaf does not change when a person is erased. The record has no position, so it does not change either
 // when the log is copied to another store.
 func LogRecord(stored eventstore.Recorded) ([]byte, error) {
-	content, err := storedContent(stored)
-	if err != nil {
+	var h LeafHasher
+	if _, err := h.Leaf(&stored); err != nil {
 		return nil, err
 	}
-	return appendRecord(nil, &stored, appendTime(nil, stored.At), content)
+	return h.record[1:], nil // without the prefix
 }
 
 // LeafHasher hashes the leaves of a sequence of events, and reuses its memory. The zero value is ready to use.

@@ -144,6 +144,7 @@ func TestReceipt_Trust(t *testing.T) {
 		"one of two":             {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, other}, Quorum: 1}, nil},
 		"two of two":             {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, other}, Quorum: 2}, merkle.ErrCosignatures},
 		"another witness":        {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{other}, Quorum: 1}, merkle.ErrCosignatures},
+		"a witness, not the log": {merkle.Trust{PublicKey: newSigner(t, logOrigin, 2).PublicKey(), Witnesses: []string{witness}, Quorum: 1}, merkle.ErrSignature},
 		"another key":            {merkle.Trust{PublicKey: newSigner(t, logOrigin, 2).PublicKey()}, merkle.ErrSignature},
 		"another origin":         {merkle.Trust{PublicKey: newSigner(t, "other.example", 1).PublicKey()}, merkle.ErrSignature},
 		"the seed":               {merkle.Trust{Seed: bytes.Repeat([]byte{1}, 32)}, nil},

@@ -45,20 +45,6 @@ func accountOf(log, origin string) (account string, of bool) {
 	return account, origin == originOf(log, account)
 }
 
-// originPolicy accepts the origins of a log and of its accounts. It is a torchwood.Policy.
-type originPolicy string
-
-func (log originPolicy) Check(origin string, _ []note.Signature) error {
-	if _, of := accountOf(string(log), origin); !of {
-		return fmt.Errorf("%w: it is of %s, not of %s", ErrCheckpoint, origin, string(log))
-	}
-	return nil
-}
-
-func (originPolicy) Verifier(name string, hash uint32) (note.Verifier, error) {
-	return nil, &note.UnknownVerifierError{Name: name, KeyHash: hash}
-}
-
 // Signer signs the checkpoints of a log and of its accounts.
 type Signer struct {
 	note.Verifier
@@ -133,14 +119,11 @@ func (t Trust) Open(text []byte) (c Checkpoint, err error) {
 	if err != nil {
 		return c, fmt.Errorf("%w: %w", ErrPublicKey, err)
 	}
-	witnesses, err := t.witnesses()
+	verifiers, err := t.witnesses()
 	if err != nil {
 		return c, err
 	}
-	policy := torchwood.ThresholdPolicy(3, originPolicy(key.Name()), torchwood.SingleVerifierPolicy(key),
-		torchwood.ThresholdPolicy(0, witnesses...)) // they are counted below
-	var opened *note.Note
-	c.Checkpoint, opened, err = torchwood.VerifyCheckpoint(text, policy)
+	opened, err := note.Open(text, note.VerifierList(append(verifiers, key)...))
 	if wrong, is := errors.AsType[*note.InvalidSignatureError](err); is {
 		return c, fmt.Errorf("%w: the signature of %s is wrong", ErrSignature, wrong.Name)
 	} else if _, is := errors.AsType[*note.UnverifiedNoteError](err); is {
@@ -151,12 +134,20 @@ func (t Trust) Open(text []byte) (c Checkpoint, err error) {
 	if lines := bytes.Count(text[len(opened.Text)+1:], []byte{'\n'}); lines != len(opened.Sigs)+len(opened.UnverifiedSigs) {
 		return c, fmt.Errorf("%w: a signature is there twice", ErrCheckpoint)
 	}
+	if c.Cosignatures, err = t.cosignatures(key, opened); err != nil {
+		return c, err
+	}
+	if c.Checkpoint, err = torchwood.ParseCheckpoint(opened.Text); err != nil {
+		return c, fmt.Errorf("%w: %w", ErrCheckpoint, err)
+	}
 	if c.Extension != "" {
 		return c, fmt.Errorf("%w: it has extension lines", ErrCheckpoint)
 	}
-	c.Account, _ = accountOf(key.Name(), c.Origin)
-	c.Cosignatures, err = t.cosignatures(key, opened)
-	return c, err
+	account, of := accountOf(key.Name(), c.Origin)
+	if c.Account = account; !of {
+		return c, fmt.Errorf("%w: it is of %s, and the key of %s", ErrCheckpoint, c.Origin, key.Name())
+	}
+	return c, nil
 }
 
 // publicKey returns the verifier key of the log. The first signature of a checkpoint names the log.
@@ -173,8 +164,8 @@ func (t Trust) publicKey(text []byte) (string, error) {
 	return signer.PublicKey(), nil
 }
 
-func (t Trust) witnesses() ([]torchwood.Policy, error) {
-	witnesses := make([]torchwood.Policy, len(t.Witnesses))
+func (t Trust) witnesses() ([]note.Verifier, error) {
+	witnesses := make([]note.Verifier, len(t.Witnesses))
 	for i, vkey := range t.Witnesses {
 		witness, err := torchwood.NewCosignatureVerifier(vkey)
 		if err != nil {
@@ -183,12 +174,12 @@ func (t Trust) witnesses() ([]torchwood.Policy, error) {
 		if slices.Contains(t.Witnesses[:i], vkey) {
 			return nil, fmt.Errorf("%w: %s is given twice", ErrWitnessKey, vkey)
 		}
-		witnesses[i] = torchwood.SingleVerifierPolicy(witness)
+		witnesses[i] = witness
 	}
 	return witnesses, nil
 }
 
-// cosignatures returns those of a checkpoint that the log's key has signed.
+// cosignatures returns those of a note that the log's key must have signed.
 func (t Trust) cosignatures(key note.Verifier, opened *note.Note) (cosigned []Cosignature, err error) {
 	for _, s := range opened.Sigs {
 		// The last character has unused bits, which must be zero.
@@ -204,7 +195,11 @@ func (t Trust) cosignatures(key note.Verifier, opened *note.Note) (cosigned []Co
 		}
 		cosigned = append(cosigned, Cosignature{Witness: s.Name, At: time.Unix(at, 0).UTC(), Verified: true})
 	}
-	if verified := len(cosigned); verified < t.Quorum {
+	verified := len(cosigned)
+	switch {
+	case verified == len(opened.Sigs):
+		return nil, fmt.Errorf("%w: only witnesses have signed it", ErrSignature)
+	case verified < t.Quorum:
 		return nil, fmt.Errorf("%w: %d, not %d", ErrCosignatures, verified, t.Quorum)
 	}
 	for _, s := range opened.UnverifiedSigs {

@@ -104,13 +104,13 @@ func TestTrust_RefusesOtherNotes(t *testing.T) {
 		logName + "\nx\n" + root + "\n":                             merkle.ErrCheckpoint,
 		logName + "\n-1\n" + root + "\n":                            merkle.ErrCheckpoint,
 		logName + "\n3\nx\n":                                        merkle.ErrCheckpoint,
-		"other.example\n3\n" + root + "\n":                          merkle.ErrSignature,
-		logName + "/\n3\n" + root + "\n":                            merkle.ErrSignature,
-		logName + "/accounts/acme\n3\n" + root + "\n":               merkle.ErrSignature,
-		logName + "/accounts//tokens\n3\n" + root + "\n":            merkle.ErrSignature,
-		"x" + logName + "/accounts/acme/tokens\n3\n" + root + "\n":  merkle.ErrSignature,
-		logName + "/accounts/acme/tokens/x\n3\n" + root + "\n":      merkle.ErrSignature,
-		"other.example/log/accounts/acme/tokens\n3\n" + root + "\n": merkle.ErrSignature,
+		"other.example\n3\n" + root + "\n":                          merkle.ErrCheckpoint,
+		logName + "/\n3\n" + root + "\n":                            merkle.ErrCheckpoint,
+		logName + "/accounts/acme\n3\n" + root + "\n":               merkle.ErrCheckpoint,
+		logName + "/accounts//tokens\n3\n" + root + "\n":            merkle.ErrCheckpoint,
+		"x" + logName + "/accounts/acme/tokens\n3\n" + root + "\n":  merkle.ErrCheckpoint,
+		logName + "/accounts/acme/tokens/x\n3\n" + root + "\n":      merkle.ErrCheckpoint,
+		"other.example/log/accounts/acme/tokens\n3\n" + root + "\n": merkle.ErrCheckpoint,
 	} {
 		note, err := note.Sign(&note.Note{Text: text}, s)
 		require.NoError(t, err)

@@ -624,7 +624,7 @@ CREATE INDEX token_event_type ON views.token_event USING btree (account, type, "
 COMMENT ON TABLE views.token_event IS 'What happened to API tokens: who did it, from where, by which request.';
 COMMENT ON COLUMN views.token_event.type IS 'Public name, without version.';
 COMMENT ON COLUMN views.token_event.data IS 'Without the hash of the value.';
-COMMENT ON COLUMN views.token_event.digest IS 'SHA-256 of all that the log holds of the event, in hexadecimal.';
+COMMENT ON COLUMN views.token_event.digest IS 'Hash of its leaf in the tree of the log, in hexadecimal.';
 COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 0; -1 in rows of before there was one.';
 
 CREATE TABLE views.token_tree (
