@@ -46,7 +46,9 @@ type unreadable struct {
 
 func (u unreadable) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	if *u.down {
-		return func(yield func(eventstore.Recorded, error) bool) { yield(eventstore.Recorded{}, eventstore.ErrUnavailable) }
+		return func(yield func(eventstore.Recorded, error) bool) {
+			yield(eventstore.Recorded{}, eventstore.ErrUnavailable)
+		}
 	}
 	return u.Store.Read(ctx, stream, from)
 }
