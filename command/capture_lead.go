@@ -293,7 +293,6 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	fact.Events[0].Decoded = decision.Fact // its values are already in the form in which they are stored
 	outcome := fact
 	if c.kept != nil {
 		captured := event.ArrivalCaptured{LeadID: decision.LeadID, EventID: fact.Events[0].ID.String(), Merged: decision.Merged}

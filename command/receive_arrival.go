@@ -124,7 +124,6 @@ type kept struct {
 // sealed.
 func (h *Handlers) newKept(caller Caller, id string, now time.Time, received event.ArrivalReceived, intake eventstore.Write) (*kept, error) {
 	first, err := h.stamp(caller, now, received)
-	first.Decoded = received
 	return &kept{
 		caller: caller, stream: event.ArrivalStream(id), expect: eventstore.NoStream, since: now,
 		before: []eventstore.Event{first}, intake: intake,
@@ -140,7 +139,6 @@ func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
 		if err != nil {
 			return write, err
 		}
-		stamped.Decoded = data
 		write.Events = append(write.Events, stamped)
 	}
 	return write, nil

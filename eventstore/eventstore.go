@@ -48,17 +48,6 @@ type Event struct {
 	At       time.Time // when it happened: UTC, whole milliseconds, never before the previous event of the stream
 	Data     []byte    // JSON
 	Metadata event.Metadata
-	// Decoded is the decoded Data, or nil. An appender may set it to spare subscriptions in the same process the decoding. It must not be
-	// changed.
-	Decoded event.Data
-	// Unsealed is the event before it was sealed, or nil.
-	Unsealed Unsealed
-}
-
-// Unsealed is an event before it was sealed, and the id of the key that sealed it.
-type Unsealed struct {
-	Event *Event
-	KeyID int64
 }
 
 // Recorded is an event on the log.
@@ -69,11 +58,6 @@ type Recorded struct {
 	Position Position
 	Erased   bool  // its personal data was erased
 	KeyID    int64 // id of the key that sealed it; 0: it is not sealed
-	Key      *Key  // a key of its stream, if the store read it with the event; nil otherwise
-
-	// The sealed store sets these if damage is requested.
-	Damaged bool   // its personal data cannot be opened, with Erased set; or it is not sealed but should be
-	Stored  *Event // the event in stored form
 }
 
 // After returns what an append expects that follows an event: NoStream for the zero Recorded.
@@ -95,9 +79,6 @@ func (r Recorded) Fact() (event.Fact, error) {
 
 // Decode returns the event's data. The error is event.ErrUnknownType for a type that this program does not know.
 func (e Event) Decode() (event.Data, error) {
-	if e.Decoded != nil {
-		return e.Decoded, nil
-	}
 	return event.Decode(e.Type, e.Data)
 }
 

@@ -131,32 +131,16 @@ const joinPage = ` CROSS JOIN LATERAL (
 const selectFirst = `SELECT e.*, asked.place
   FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS asked (stream, revision, place)` + joinPage
 
-// selectKeyed is selectFirst with a key of each stream in $5, in the row of its first event.
-const selectKeyed = `SELECT e.*, asked.place, k.*
-  FROM unnest($1::text[], $2::bigint[], $5::text[]) WITH ORDINALITY AS asked (stream, revision, keyed, place)` + joinPage + `
-  LEFT JOIN LATERAL (
-       SELECT id, sealed_by, sealed FROM person.key
-        WHERE stream = asked.keyed COLLATE "C" AND e.revision = asked.revision LIMIT 1) AS k ON true`
-
 // firstPages reads the first pages of many streams. A page is cut at its share of the bytes.
 func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, error) {
-	streams, revisions, keyed := make([]string, len(asked)), make([]int64, len(asked)), make([]*string, len(asked))
+	streams, revisions := make([]string, len(asked)), make([]int64, len(asked))
 	share := max(maxPageBytes/len(asked), firstBytes)
-	query, arguments := selectFirst, []any{streams, revisions, firstPage, share}
 	for i, a := range asked {
 		streams[i], revisions[i] = a.stream, int64(a.from)
-		if s.keyed(a.stream) {
-			keyed[i] = &streams[i]
-			query, arguments = selectKeyed, []any{streams, revisions, firstPage, share, keyed}
-		}
 	}
 	pages := make([]page, len(asked))
-	_, _, err := s.query(ctx, &decoder{}, math.MaxInt, query, arguments, func(recorded eventstore.Recorded, row [][]byte) {
-		if len(row) > 9 && row[9] != nil {
-			recorded.Key = &eventstore.Key{
-				Stream: recorded.Stream, ID: int64(binary.BigEndian.Uint64(row[9])), SealedBy: string(row[10]), Sealed: bytes.Clone(row[11]),
-			}
-		}
+	arguments := []any{streams, revisions, firstPage, share}
+	_, _, err := s.query(ctx, &decoder{}, math.MaxInt, selectFirst, arguments, func(recorded eventstore.Recorded, row [][]byte) {
 		p := &pages[binary.BigEndian.Uint64(row[8])-1]
 		p.events = append(p.events, recorded)
 		p.bytes += len(recorded.Data)

@@ -53,10 +53,6 @@ type Options struct {
 	// Poll is the interval at which subscriptions read the log without a notification; 0 means 250 ms.
 	Poll time.Duration
 
-	// Keyed reports whether a stream may have a key. The key is then read together with the events, which saves a round trip. Nil means that
-	// no stream has one.
-	Keyed func(stream string) bool
-
 	// OnBatch is called after every written batch, and must not block. It may be nil.
 	OnBatch func(Batch)
 
@@ -82,7 +78,6 @@ type Store struct {
 	newest   newest
 	replicas replicated
 	firsts   eventstore.Batcher[readStart, page]
-	keyed    func(stream string) bool
 	poll     time.Duration
 
 	closing  context.Context // done after Close
@@ -103,7 +98,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{newest: newest{lost: make(chan struct{})}, keyed: options.Keyed, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
+	s := &Store{newest: newest{lost: make(chan struct{})}, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
 	config.AfterConnect = s.connected
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -114,9 +109,6 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		log = slog.Default()
 	}
 	s.pool = pool
-	if s.keyed == nil {
-		s.keyed = func(string) bool { return false }
-	}
 	s.firsts = eventstore.Batcher[readStart, page]{Query: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: queryTimeout}
 	s.closing, s.close = context.WithCancel(context.Background())
 	timeout := cmp.Or(options.AppendTimeout, 5*time.Second)

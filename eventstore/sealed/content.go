@@ -132,7 +132,7 @@ func (s *Store) sweep(ctx context.Context, stream string, before time.Time) (del
 		if !sealed {
 			continue
 		}
-		hash, err := s.openWith(keys, v, &recorded)
+		hash, err := openWith(keys, v, &recorded)
 		if err != nil {
 			return 0, err
 		}

@@ -37,7 +37,7 @@ func TestCopyKeys(t *testing.T) {
 	require.Zero(t, to.keys(destroyed))
 	require.Equal(t, 1, to.keys(returning), "the key of the later activity")
 	require.Contains(t, string(read(t, store, kept)[0].Data), "Asha")
-	moved := sealed.Wrap(from.keyed(nil), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
+	moved := sealed.Wrap(from.below(), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
 	require.Contains(t, string(read(t, moved, kept)[0].Data), "Asha")
 	require.True(t, read(t, moved, destroyed)[0].Erased)
 	require.Equal(t, "Asha", rawOf(t, read(t, moved, arrival)))

@@ -13,7 +13,6 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
@@ -46,30 +45,6 @@ func TestSubscribe_OwnKeysWithoutLookup(t *testing.T) {
 	require.Equal(t, 1, seen)
 }
 
-func TestRead_LoadsKeyWithEvents(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, "")
-	stream := newLead()
-	_, err := p.open().Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
-	require.NoError(t, err)
-	other := p.open()
-	p.pool.Close() // a lookup of a key fails
-	for range 2 {
-		for _, r := range read(t, other, stream) {
-			require.Contains(t, string(r.Data), "Asha Rao")
-			require.Nil(t, r.Key)
-		}
-	}
-	_, err = other.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Asha"}})))
-	require.NoError(t, err, "the key is cached")
-	require.Contains(t, string(read(t, other, stream)[1].Data), "Asha")
-}
-
-// withoutKeys returns a process whose log does not return keys with events.
-func (p place) withoutKeys() *sealed.Store {
-	return sealed.Wrap(p.keyed(nil), p.vault(sealKey), true, slog.New(slog.DiscardHandler))
-}
-
 // A cached plan of a small table compares every key with every requested stream.
 func TestLookup_CachesNoPlan(t *testing.T) {
 	t.Parallel()
@@ -85,7 +60,7 @@ func TestLookup_CachesNoPlan(t *testing.T) {
 	_, err = p.open().Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
 	require.NoError(t, err)
 	for range 10 {
-		require.Len(t, read(t, p.withoutKeys(), stream), 1)
+		require.Len(t, read(t, p.open(), stream), 1)
 	}
 	var kept int
 	require.NoError(t, p.pool.QueryRow(t.Context(),
@@ -104,7 +79,7 @@ func TestLookup_Concurrent(t *testing.T) {
 		storetest.Append(t, writer, write(streams[i], eventstore.NoStream, fact(t, lead)))
 	}
 	pgtest.Exec(t, p.pool, `UPDATE person.key SET sealed = '\x00' WHERE stream = $1`, streams[7])
-	other := p.withoutKeys() // without cached keys
+	other := p.open() // without cached keys
 	var readers sync.WaitGroup
 	for i, stream := range streams {
 		readers.Go(func() {

@@ -2,10 +2,8 @@ package sealed
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 
@@ -78,8 +76,6 @@ func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, erro
 // open opens an event. It sets again if the stream must be read again from this event.
 func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error {
 	v, buffer, sealed := openEnvelope(recorded.Data, r.buffer[:0])
-	given := recorded.Key
-	recorded.Key = nil
 	if r.buffer = buffer; !sealed {
 		return nil
 	}
@@ -89,11 +85,6 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 			if !known.stored && known.id == v.keyID {
 				r.cache.confirm(r.stream, v.keyID)
 			}
-		}
-	}
-	if given != nil {
-		if err := r.use(*given); err != nil {
-			return err
 		}
 	}
 	if !has(r.keys, v.keyID) && !slices.Contains(r.gone, v.keyID) {
@@ -106,7 +97,7 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 			return nil
 		}
 	}
-	hash, err := r.openWith(r.keys, v, recorded)
+	hash, err := openWith(r.keys, v, recorded)
 	if err == nil && hash != nil {
 		err = r.openContent(ctx, contentRef{r.stream, v.keyID, string(hash)}, recorded)
 	}
@@ -138,21 +129,7 @@ func (r *reading) openContent(ctx context.Context, of contentRef, recorded *even
 	}
 	r.log.Error("the content of an event is missing or changed", slog.String("stream", r.stream), slog.Int64("revision", int64(recorded.Revision)))
 	*recorded = AsErased(*recorded)
-	recorded.Damaged = r.forensic
 	return nil
-}
-
-// use adds a key that the wrapped store has read with the events.
-func (r *reading) use(given eventstore.Key) error {
-	if has(r.keys, given.ID) {
-		return nil
-	}
-	opened, err := r.vault.unseal(given)
-	if err == nil {
-		r.keys = append(r.keys, openers([]key{opened})...)
-		r.cache.add(r.stream, opened, r.version, true)
-	}
-	return err
 }
 
 func has(keys []opener, id int64) bool {
@@ -161,20 +138,12 @@ func has(keys []opener, id int64) bool {
 
 // openWith opens an event with one of a stream's keys, and returns the hash of its content, if it has any. If its key is missing, the event
 // is erased.
-func (s *Store) openWith(keys []opener, v envelope, recorded *eventstore.Recorded) (content []byte, err error) {
+func openWith(keys []opener, v envelope, recorded *eventstore.Recorded) (content []byte, err error) {
 	recorded.KeyID = v.keyID
 	for i := range keys {
-		if keys[i].id != v.keyID {
-			continue
+		if keys[i].id == v.keyID {
+			return v.open(&keys[i], recorded)
 		}
-		if content, err = v.open(&keys[i], recorded); err == nil {
-			return content, nil
-		}
-		if !s.forensic || !errors.Is(err, ErrDamaged) {
-			return nil, err
-		}
-		recorded.Damaged = true
-		break
 	}
 	v.erase(recorded)
 	return nil, nil
@@ -187,11 +156,7 @@ const keptBuffer = 1 << 20
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		var buffer []byte
-		damage := unsealedEvents{}
 		for page, err := range s.Store.Subscribe(ctx, after, filter) {
-			if s.forensic {
-				damage.mark(page.Events)
-			}
 			if err == nil {
 				buffer, err = s.openAll(ctx, page.Events, buffer[:0])
 			}
@@ -219,28 +184,41 @@ func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore
 	return events, reached, err
 }
 
-// openAll opens events in place. It looks up all keys that are not cached in one step, and does not cache them: a replay reads every stream
-// once, and would evict the keys in use. The buffer is for the sealed parts; it is returned for the next batch.
+// openAll opens events in place, and returns the buffer for the next batch. The first error ends it.
 func (s *Store) openAll(ctx context.Context, events []eventstore.Recorded, buffer []byte) ([]byte, error) {
-	type locked struct {
-		envelope
-		event *eventstore.Recorded
+	all, buffer, err := s.unlock(ctx, events, buffer)
+	for _, l := range all {
+		if err == nil {
+			_, err = openWith(l.keys, l.envelope, l.event)
+		}
 	}
-	closed, bytes := s.closed(events)
-	if len(closed) == 0 { // usual in the process that has appended them
-		return buffer, nil
-	}
-	all := make([]locked, 0, len(closed))
-	keysOf := make(map[string][]opener, len(closed))
+	return buffer, err
+}
+
+// locked is a sealed event with the keys of its stream.
+type locked struct {
+	envelope
+	event *eventstore.Recorded
+	index int // of the event
+	keys  []opener
+}
+
+// unlock finds the keys of events. It looks up all keys that are not cached in one step, and does not cache them: a replay reads every
+// stream once, and would evict the keys in use. The sealed parts are in the buffer.
+func (s *Store) unlock(ctx context.Context, events []eventstore.Recorded, buffer []byte) (all []locked, _ []byte, err error) {
+	keysOf := make(map[string][]opener, len(events))
 	var newLeads, others []string // streams whose keys must be looked up
-	buffer = slices.Grow(buffer, bytes)
-	for _, r := range closed {
+	for i := range events {
+		r := &events[i]
+		if !About(r.Stream) {
+			continue
+		}
 		var v envelope
 		var sealed bool
 		if v, buffer, sealed = openEnvelope(r.Data, buffer); !sealed {
 			continue
 		}
-		all = append(all, locked{v, r})
+		all = append(all, locked{envelope: v, event: r, index: i})
 		keys, seen := keysOf[r.Stream]
 		if !seen {
 			if known, ok := s.cache.get(r.Stream); ok {
@@ -258,95 +236,13 @@ func (s *Store) openAll(ctx context.Context, events []eventstore.Recorded, buffe
 	}
 	found, err := s.vault.findMany(ctx, newLeads, others)
 	if err != nil {
-		return buffer, err
+		return nil, buffer, err
 	}
 	for stream, keys := range found {
 		keysOf[stream] = openers(keys)
 	}
-	contents := map[contentRef]*eventstore.Recorded{}
-	for _, l := range all {
-		hash, err := s.openWith(keysOf[l.event.Stream], l.envelope, l.event)
-		if err != nil {
-			return buffer, err
-		}
-		if hash != nil && s.forensic {
-			contents[contentRef{l.event.Stream, l.keyID, string(hash)}] = l.event
-		}
+	for i := range all {
+		all[i].keys = keysOf[all[i].event.Stream]
 	}
-	return buffer, s.checkContents(ctx, contents)
-}
-
-// checkContents marks events as damaged whose content is missing or changed, unless their key was destroyed since.
-func (s *Store) checkContents(ctx context.Context, of map[contentRef]*eventstore.Recorded) error {
-	if len(of) == 0 {
-		return nil
-	}
-	unchanged, err := s.vault.unchanged(ctx, slices.Collect(maps.Keys(of)))
-	if err != nil {
-		return err
-	}
-	for ref, recorded := range of {
-		if unchanged[ref] {
-			continue
-		}
-		keys, err := s.vault.find(ctx, []string{ref.stream})
-		if err != nil {
-			return err
-		}
-		*recorded = AsErased(*recorded)
-		recorded.Damaged = hasID(keys[ref.stream], ref.keyID)
-	}
-	return nil
-}
-
-// closed returns the events that may have to be opened, and the size of their data. It restores those that this process has appended.
-func (s *Store) closed(events []eventstore.Recorded) (closed []*eventstore.Recorded, bytes int) {
-	for i := range events {
-		r := &events[i]
-		if !About(r.Stream) || r.Unsealed.Event != nil && s.restore(r) {
-			continue
-		}
-		closed = append(closed, r)
-		bytes += len(r.Data)
-	}
-	return closed, bytes
-}
-
-// restore restores the event that this process appended, if the key that sealed it is still cached. An event that was erased since is
-// opened like any other, and found erased, even if its stream has another key now.
-func (s *Store) restore(r *eventstore.Recorded) bool {
-	before, id := r.Unsealed.Event, r.Unsealed.KeyID
-	r.Unsealed = eventstore.Unsealed{}
-	if known, ok := s.cache.get(r.Stream); !ok || known.id != id {
-		return false
-	}
-	r.Data, r.Metadata, r.Decoded, r.KeyID = before.Data, before.Metadata, before.Decoded, id
-	return true
-}
-
-// Forensic returns the same store for the detection of damage. If an event or its key cannot be opened, it returns the event as damaged and
-// erased. The store itself returns ErrDamaged and stops there, because such an event must not be acted on. Forensic subscriptions also
-// return each event in stored form, and mark an unsealed event after a sealed one as damaged.
-func (s *Store) Forensic() *Store {
-	forensic := *s
-	forensic.forensic = true
-	return &forensic
-}
-
-// unsealedEvents detects unsealed events after the first sealed one.
-type unsealedEvents struct{ sealed bool }
-
-// mark adds the stored form and the damage to events, before they are opened.
-func (u *unsealedEvents) mark(events []eventstore.Recorded) {
-	for i := range events {
-		r := &events[i]
-		stored := r.Event
-		r.Stored = &stored
-		if !About(r.Stream) || bare(r.Type) {
-			continue
-		}
-		_, _, sealed := openEnvelope(r.Data, nil)
-		r.Damaged = u.sealed && !sealed
-		u.sealed = u.sealed || sealed
-	}
+	return all, buffer, nil
 }

@@ -27,7 +27,6 @@ type Store struct {
 	sameDatabase     bool
 	cache            *keyCache
 	log              *slog.Logger
-	forensic         bool
 }
 
 // Wrap returns a store that seals its appends to the store below. With sameDatabase, the vault is in the log's database: the append that
@@ -228,9 +227,8 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	if len(p.stored) > before {
 		w.Key = p.stored[before]
 	}
-	unsealed := w.Events
 	w.Events = slices.Clone(w.Events)
-	for j, e := range unsealed {
+	for j, e := range w.Events {
 		if sealable(e) {
 			var content *eventstore.Content
 			if w.Events[j], content, err = seal(k, w.Stream, e); err != nil {
@@ -238,9 +236,6 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 			}
 			if content != nil {
 				w.Contents = append(w.Contents, *content)
-			}
-			if w.Events[j].Decoded = nil; e.Decoded != nil {
-				w.Events[j].Unsealed = eventstore.Unsealed{Event: &unsealed[j], KeyID: k.id}
 			}
 		}
 	}

@@ -64,10 +64,7 @@ func newPlace(t testing.TB, log string) place {
 }
 
 // below opens the underlying store as a new process.
-func (p place) below() eventstore.Store { return p.keyed(sealed.About) }
-
-// keyed opens the underlying store with keys in the events of the streams for which withKey returns true.
-func (p place) keyed(withKey func(stream string) bool) eventstore.Store {
+func (p place) below() eventstore.Store {
 	p.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	if p.log != "" {
@@ -76,7 +73,7 @@ func (p place) keyed(withKey func(stream string) bool) eventstore.Store {
 		p.t.Cleanup(store.Close)
 		return store
 	}
-	store, err := postgres.Open(context.Background(), postgres.Options{URL: p.url, MaxReaders: 4, Keyed: withKey, Log: quiet})
+	store, err := postgres.Open(context.Background(), postgres.Options{URL: p.url, MaxReaders: 4, Log: quiet})
 	require.NoError(p.t, err)
 	p.t.Cleanup(store.Close)
 	return store
@@ -275,7 +272,7 @@ func TestRead_ErasedEventAndItsFact(t *testing.T) {
 	p := newPlace(t, "")
 	store, stream := p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
-	between := &hookedRead{Store: p.keyed(nil), afterRead: func() {
+	between := &hookedRead{Store: p.below(), afterRead: func() {
 		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadErased{})))
 		require.NoError(t, store.Destroy(t.Context(), stream))
 	}}

@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection/verify"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 func TestVerify_NamesDamagedEvents(t *testing.T) {
@@ -52,6 +53,26 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 		require.ErrorIs(t, err, sealed.ErrDamaged, "a consumer of the events gets none of these")
 		break
 	}
+}
+
+func TestVerify_DetectsLostContent(t *testing.T) {
+	t.Parallel()
+	p := newPeople(t, 0, view.Arrival{})
+	e := p.NewEvent()
+	var err error
+	e.Type, e.Data, err = event.Encode(event.ArrivalReceived{Raw: event.ArrivalRaw{Body: "name=Asha"}})
+	require.NoError(t, err)
+	e.Metadata.Account = "acme"
+	stream := event.ArrivalStream(e.ID.String())
+	storetest.AppendNext(t, p.store, stream, e)
+	p.project(t, view.Arrival{})
+	findings, before := p.verify(t)
+	require.Empty(t, findings)
+	pgtest.Exec(t, p.Pool, `DELETE FROM person.content`)
+	findings, after := p.verify(t)
+	require.Equal(t, []string{"event at position 1 of stream " + stream +
+		", revision 0, has lost its content: the row of person.content is missing or was changed"}, findings)
+	require.Equal(t, before, after, "the log is as it was")
 }
 
 // This is the state after the restore of keys from before the log's last leads.

@@ -27,13 +27,13 @@ type forgottenVisitor struct {
 }
 
 // noteErasure records the erased leads, and the leads and visitors with events that cannot be opened.
-func (r *logReader) noteErasure(e eventstore.Recorded, data event.Data) {
+func (r *logReader) noteErasure(e eventstore.Examined, data event.Data) {
 	if d, ok := data.(event.LeadErased); ok {
 		r.erased[event.LeadID(e.Stream)] = erasure{e.Metadata.Account, e.Position, d}
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	}
-	if e.Erased && !e.Damaged {
-		r.noteUnreadable(e)
+	if e.Erased && e.Damage == "" {
+		r.noteUnreadable(e.Recorded)
 	} else if _, ok := data.(event.ArrivalReceived); ok {
 		r.readableArrivals[e.Stream] = struct{}{}
 	}

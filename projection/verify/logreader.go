@@ -69,7 +69,7 @@ func (r *logReader) all(ctx context.Context, store eventstore.Store, progress fu
 	if err != nil || head == 0 {
 		return err
 	}
-	for page, err := range eventstore.ReadTo(ctx, store, 0, head, eventstore.Filter{}) {
+	for page, err := range eventstore.Examine(ctx, store, head) {
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (r *logReader) pendingFindings() (findings []string) {
 	return findings[:min(len(findings), r.limit)]
 }
 
-func (r *logReader) note(ctx context.Context, e eventstore.Recorded) error {
+func (r *logReader) note(ctx context.Context, e eventstore.Examined) error {
 	if e.Position != r.last+1 && !r.sparse {
 		r.find("gap", "position %d follows position %d", e.Position, r.last)
 	}
@@ -128,22 +128,21 @@ func (r *logReader) note(ctx context.Context, e eventstore.Recorded) error {
 		at = &e.At
 	}
 	r.seen = append(r.seen, []any{int64(e.Position), e.Stream, int64(maphash.String(r.seed, e.Stream)), int64(e.Revision), [16]byte(e.ID), at})
-	if e.Damaged {
-		r.find("damage", "event at position %d of stream %s, revision %d, does not open: it or its key was changed, or moved here from another place",
-			e.Position, e.Stream, e.Revision)
+	if e.Damage != "" {
+		r.find("damage", "event at position %d of stream %s, revision %d, %s", e.Position, e.Stream, e.Revision, e.Damage)
 	}
 	data, err := event.Decode(e.Type, e.Data)
 	if err != nil {
 		r.find("event", "event at position %d of stream %s is not readable as %s", e.Position, e.Stream, e.Type)
 	}
-	if err := r.tree.add(e); err != nil {
+	if err := r.tree.add(e.Stored); err != nil {
 		return err
 	}
-	if err := r.noteLeaf(e, data); err != nil {
+	if err := r.noteLeaf(e.Recorded, data); err != nil {
 		return err
 	}
-	r.count(e, data)
-	r.claims(e, data)
+	r.count(e.Recorded, data)
+	r.claims(e.Recorded, data)
 	r.noteErasure(e, data)
 	if len(r.seen) >= rowsAtOnce {
 		return r.flush(ctx)

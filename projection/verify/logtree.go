@@ -36,11 +36,8 @@ func (w *logTree) sort() {
 	slices.SortFunc(w.signed, func(a, b merkle.Checkpoint) int { return cmp.Compare(a.N, b.N) })
 }
 
-func (w *logTree) add(e eventstore.Recorded) error {
-	if e.Stored != nil {
-		e.Event = *e.Stored
-	}
-	leaf, err := audit.LogLeaf(e)
+func (w *logTree) add(stored eventstore.Recorded) error {
+	leaf, err := audit.LogLeaf(stored)
 	if err != nil {
 		return err
 	}

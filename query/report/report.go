@@ -159,8 +159,7 @@ func (f File) rules() attribution.Rules {
 
 // Reading reads the log for reports.
 type Reading struct {
-	// Store returns events as they are stored too, like sealed.Store.Forensic.
-	Store    eventstore.Store
+	Store    eventstore.Store // an eventstore.Examiner, if events are sealed
 	Progress func(done, end eventstore.Position)
 }
 
@@ -183,7 +182,7 @@ func (r Reading) fold(ctx context.Context, account string, by attribution.Key, e
 	if end > head {
 		return nil, Log{}, fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
 	}
-	for page, err := range eventstore.ReadTo(ctx, r.Store, 0, end, eventstore.Filter{}) {
+	for page, err := range eventstore.Examine(ctx, r.Store, end) {
 		if err != nil {
 			return nil, Log{}, err
 		}
@@ -228,12 +227,8 @@ func (r Reading) locate(ctx context.Context, f File) (File, error) {
 	return f, nil
 }
 
-func (r Reading) take(ledger *attribution.Ledger, tree *merkle.Tiles, account string, e *eventstore.Recorded, each func(*eventstore.Recorded, []string)) error {
-	stored := *e
-	if e.Stored != nil {
-		stored.Event = *e.Stored
-	}
-	leaf, err := audit.LogLeaf(stored)
+func (r Reading) take(ledger *attribution.Ledger, tree *merkle.Tiles, account string, e *eventstore.Examined, each func(*eventstore.Recorded, []string)) error {
+	leaf, err := audit.LogLeaf(e.Stored)
 	if err != nil {
 		return err
 	}
@@ -247,7 +242,7 @@ func (r Reading) take(ledger *attribution.Ledger, tree *merkle.Tiles, account st
 	}
 	leads := ledger.Add(&fact, int64(e.Position))
 	if each != nil {
-		each(e, leads)
+		each(&e.Recorded, leads)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch
 		}
 		return store, nil
 	}
-	store, err := postgres.Open(ctx, postgres.Options{URL: address, Keyed: sealed.About, OnBatch: watch, Log: log})
+	store, err := postgres.Open(ctx, postgres.Options{URL: address, OnBatch: watch, Log: log})
 	if err != nil {
 		return nil, err
 	}
