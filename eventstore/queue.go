@@ -98,7 +98,7 @@ func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
 			size += len(c.Sealed)
 		}
 	}
-	a := &queued{Append: Append{Writes: writes, Bytes: size}, result: make(chan Result, 1)}
+	a := &queued{Append: Append{Writes: writes, Bytes: size}, ticket: newTicket(len(writes)), result: make(chan Result, 1)}
 	if err := q.enter(a); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -153,7 +153,6 @@ func (q *Queue) enter(a *queued) error {
 		return errQueueFull
 	}
 	q.waiting++
-	a.streams, a.of = make([]string, 0, len(a.Writes)), make([]*sharers, 0, len(a.Writes))
 	a.ready = func() { q.ready = append(q.ready, a) }
 	for _, w := range a.Writes {
 		q.streams.join(&a.ticket, w.Stream, len(w.Events) > 0)
@@ -187,11 +186,12 @@ func (q *Queue) work() {
 		for i, a := range g.appends {
 			appends[i] = a.Append
 		}
-		for i, r := range q.engine(ctx, appends) {
-			g.appends[i].result <- r
-		}
+		results := q.engine(ctx, appends)
 		cancel()
 		q.done(g)
+		for i, a := range g.appends {
+			a.result <- results[i]
+		}
 	}
 }
 

@@ -5,7 +5,7 @@ package eventstore
 //
 // The zero value is ready to use. The caller of its methods holds a lock.
 type ticketQueue struct {
-	streams map[string]*streamQueue
+	streams map[string]streamQueue
 }
 
 // streamQueue is a stream's tickets in order: each that writes by itself, neighbours that check together.
@@ -27,16 +27,17 @@ type ticket struct {
 	ready   func() // called by leave of the last ticket that it waited for
 }
 
+// newTicket returns a ticket with room for n streams.
+func newTicket(n int) ticket {
+	return ticket{streams: make([]string, 0, n), of: make([]*sharers, 0, n)}
+}
+
 // join adds a stream to a ticket. A ticket must add all its streams before another joins, and none twice.
 func (q *ticketQueue) join(t *ticket, stream string, write bool) {
 	if q.streams == nil {
-		q.streams = make(map[string]*streamQueue)
+		q.streams = make(map[string]streamQueue)
 	}
 	line := q.streams[stream]
-	if line == nil {
-		line = &streamQueue{}
-		q.streams[stream] = line
-	}
 	last := line.last
 	if last == nil || write || last.write {
 		last = &sharers{write: write}
@@ -46,6 +47,7 @@ func (q *ticketQueue) join(t *ticket, stream string, write bool) {
 			line.last.next = last
 		}
 		line.last = last
+		q.streams[stream] = line
 	}
 	last.tickets++
 	if line.first != last {
@@ -59,17 +61,23 @@ func (q *ticketQueue) join(t *ticket, stream string, write bool) {
 func (q *ticketQueue) leave(t *ticket) {
 	t.left = true
 	for i, stream := range t.streams {
-		t.of[i].tickets--
+		s := t.of[i]
+		if s.tickets--; s.tickets > 0 {
+			continue
+		}
 		line := q.streams[stream]
-		if line.first != t.of[i] {
+		if line.first != s {
 			continue
 		}
 		for line.first != nil && line.first.tickets == 0 {
-			if line.first = line.first.next; line.first == nil {
-				delete(q.streams, stream)
-				break
+			if line.first = line.first.next; line.first != nil {
+				line.first.release()
 			}
-			line.first.release()
+		}
+		if line.first == nil {
+			delete(q.streams, stream)
+		} else {
+			q.streams[stream] = line
 		}
 	}
 }

@@ -54,7 +54,7 @@ type Decision struct {
 // Join queues for streams. The caller must call Leave in the end. To join other streams before that, all callers must join the two kinds of
 // streams in the same order.
 func (t *Transactor) Join(streams ...string) *Decision {
-	d := &Decision{queue: t}
+	d := &Decision{queue: t, ticket: newTicket(len(streams))}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, s := range streams {

@@ -2,11 +2,9 @@ package postgres
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -72,10 +70,8 @@ func newRequest(a eventstore.Append) (*request, error) {
 // writer is the single appender of a process, with its own connection.
 type writer struct {
 	config    *pgx.ConnConfig
-	conn      *pgx.Conn                    // nil while disconnected
-	prepared  *pgconn.StatementDescription // the call of log.append
-	arguments *arguments
-	lookUps   int // number of further batches that do not presume that streams are new
+	conn      *pgx.Conn // nil while disconnected
+	lookUps   int       // number of further batches that do not presume that streams are new
 	timeout   time.Duration
 	failing   bool          // the last attempt failed
 	ended     chan struct{} // closed after the last append
@@ -91,7 +87,7 @@ func newWriter(config *pgx.ConnConfig, timeout time.Duration, log *slog.Logger) 
 	config.RuntimeParams["statement_timeout"] = fmt.Sprint(timeout.Milliseconds())
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
-		config: config, timeout: timeout, ended: make(chan struct{}), replicas: &replicated{}, arguments: newArguments(),
+		config: config, timeout: timeout, ended: make(chan struct{}), replicas: &replicated{},
 		connected: func(context.Context, *pgx.Conn) error { return nil }, appended: func(appended, bool) {}, onBatch: func(Batch) {},
 		log: log,
 	}
@@ -184,8 +180,8 @@ func (w *writer) send(batch []*request) (outcomes []outcome, events int, err err
 	if err := w.connect(ctx); err != nil {
 		return nil, 0, err
 	}
-	w.arguments.fill(batch)
-	answer, err := w.arguments.call(ctx, w.conn, w.prepared, w.replicas.position(), w.lookUps == 0)
+	arguments := argumentsOf(batch)
+	answer, err := arguments.call(ctx, w.conn, w.replicas.position(), w.lookUps == 0)
 	if !waited(w.conn.PgConn()) && err == nil {
 		err = errCancelledWait // the retry waits for the standby
 	}
@@ -200,65 +196,36 @@ func (w *writer) send(batch []*request) (outcomes []outcome, events int, err err
 	} else if w.lookUps > 0 {
 		w.lookUps--
 	}
-	outcomes, stored, complete := w.arguments.outcomes(batch, answer)
+	outcomes, stored, complete := arguments.outcomes(batch, answer)
 	w.replicas.committed(stored.end)
 	w.appended(stored, complete)
-	return outcomes, int(w.arguments.eventWrite.n), nil
+	return outcomes, len(arguments.eventID), nil
 }
 
-// arguments are a batch in the form of the arguments of log.append, which documents them. Their memory is reused for every batch.
+// arguments are a batch in the form of the arguments of log.append, which documents them.
 type arguments struct {
-	stream, expect, first         array
-	writeAppend, writeExpectation array
-	eventWrite, eventPlace        array
-	eventID, eventAt              array
-	eventType, eventData          array
-	eventMetadata, metadata       array
-	keyWrite, keyID               array
-	keySealedBy, keySealed        array
-	contentWrite, contentKey      array
-	contentHash, contentSealed    array
-
-	arrays       []*array // all of them, in the order of the parameters
-	expectations []int32  // per write, as in writeExpectation
+	stream                        []string
+	expect                        []int64
+	first                         pgtype.FlatArray[pgtype.UUID]
+	writeAppend, writeExpectation []int32
+	eventWrite, eventPlace        []int32
+	eventID                       pgtype.FlatArray[pgtype.UUID]
+	eventAt                       []time.Time
+	eventType                     []string
+	eventData                     [][]byte
+	eventMetadata                 []int32
+	metadata                      [][]byte
+	keyWrite                      []int32
+	keyID                         []int64
+	keySealedBy                   []string
+	keySealed                     [][]byte
+	contentWrite                  []int32
+	contentKey                    []int64
+	contentHash, contentSealed    [][]byte
 }
 
-func newArguments() *arguments {
+func argumentsOf(batch []*request) *arguments {
 	a := &arguments{}
-	add := func(array *array, elementType uint32) {
-		array.elementType = elementType
-		a.arrays = append(a.arrays, array)
-	}
-	add(&a.stream, pgtype.TextOID)
-	add(&a.expect, pgtype.Int8OID)
-	add(&a.first, pgtype.UUIDOID)
-	add(&a.writeAppend, pgtype.Int4OID)
-	add(&a.writeExpectation, pgtype.Int4OID)
-	add(&a.eventWrite, pgtype.Int4OID)
-	add(&a.eventPlace, pgtype.Int4OID)
-	add(&a.eventID, pgtype.UUIDOID)
-	add(&a.eventAt, pgtype.TimestamptzOID)
-	add(&a.eventType, pgtype.TextOID)
-	add(&a.eventData, pgtype.ByteaOID)
-	add(&a.eventMetadata, pgtype.Int4OID)
-	add(&a.metadata, pgtype.ByteaOID)
-	add(&a.keyWrite, pgtype.Int4OID)
-	add(&a.keyID, pgtype.Int8OID)
-	add(&a.keySealedBy, pgtype.TextOID)
-	add(&a.keySealed, pgtype.ByteaOID)
-	add(&a.contentWrite, pgtype.Int4OID)
-	add(&a.contentKey, pgtype.Int8OID)
-	add(&a.contentHash, pgtype.ByteaOID)
-	add(&a.contentSealed, pgtype.ByteaOID)
-	return a
-}
-
-// fill replaces the batch.
-func (a *arguments) fill(batch []*request) {
-	for _, array := range a.arrays {
-		array.reset()
-	}
-	a.expectations = a.expectations[:0]
 	type check struct {
 		stream string
 		expect eventstore.Expected
@@ -269,51 +236,46 @@ func (a *arguments) fill(batch []*request) {
 		if n := checks[c]; n > 0 && len(w.Events) == 0 {
 			return n
 		}
-		a.stream.text(w.Stream)
-		a.expect.int64(int64(w.Expect))
+		a.stream, a.expect = append(a.stream, w.Stream), append(a.expect, int64(w.Expect))
+		n := int32(len(a.stream))
 		if len(w.Events) > 0 {
-			a.first.bytes(w.Events[0].ID[:])
+			a.first = append(a.first, uuid(w.Events[0]))
 		} else {
-			a.first.null()
-			checks[c] = a.stream.n
+			a.first = append(a.first, pgtype.UUID{})
+			checks[c] = n
 		}
-		return a.stream.n
+		return n
 	}
 	for i, r := range batch {
 		event := 0
 		for _, w := range r.writes {
-			n := expectation(w)
-			a.expectations = append(a.expectations, n)
-			a.writeAppend.int32(int32(i + 1))
-			a.writeExpectation.int32(n)
+			a.writeExpectation = append(a.writeExpectation, expectation(w))
+			a.writeAppend = append(a.writeAppend, int32(i+1))
+			n := int32(len(a.writeAppend))
 			if w.Key != nil && len(w.Events) > 0 {
-				a.keyWrite.int32(a.writeAppend.n)
-				a.keyID.int64(w.Key.ID)
-				a.keySealedBy.text(w.Key.SealedBy)
-				a.keySealed.bytes(w.Key.Sealed)
+				a.keyWrite, a.keyID = append(a.keyWrite, n), append(a.keyID, w.Key.ID)
+				a.keySealedBy, a.keySealed = append(a.keySealedBy, w.Key.SealedBy), append(a.keySealed, w.Key.Sealed)
 			}
 			for _, c := range w.Contents {
-				a.contentWrite.int32(a.writeAppend.n)
-				a.contentKey.int64(c.KeyID)
-				a.contentHash.bytes(c.Hash)
-				a.contentSealed.bytes(c.Sealed)
+				a.contentWrite, a.contentKey = append(a.contentWrite, n), append(a.contentKey, c.KeyID)
+				a.contentHash, a.contentSealed = append(a.contentHash, c.Hash), append(a.contentSealed, c.Sealed)
 			}
 			for place, e := range w.Events {
 				if event == 0 || !same(r.metadata[event], r.metadata[event-1]) {
-					a.metadata.bytes(r.metadata[event])
+					a.metadata = append(a.metadata, r.metadata[event])
 				}
-				a.eventWrite.int32(a.writeAppend.n)
-				a.eventPlace.int32(int32(place))
-				a.eventID.bytes(e.ID[:])
-				a.eventAt.time(e.At)
-				a.eventType.text(e.Type)
-				a.eventData.bytes(e.Data)
-				a.eventMetadata.int32(a.metadata.n)
+				a.eventWrite, a.eventPlace = append(a.eventWrite, n), append(a.eventPlace, int32(place))
+				a.eventID, a.eventAt = append(a.eventID, uuid(e)), append(a.eventAt, e.At)
+				a.eventType, a.eventData = append(a.eventType, e.Type), append(a.eventData, e.Data)
+				a.eventMetadata = append(a.eventMetadata, int32(len(a.metadata)))
 				event++
 			}
 		}
 	}
+	return a
 }
+
+func uuid(e eventstore.Event) pgtype.UUID { return pgtype.UUID{Bytes: e.ID, Valid: true} }
 
 // same reports whether two events share the memory of their encoded metadata.
 func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
@@ -326,102 +288,21 @@ type answer struct {
 	stored    []int64
 }
 
-const callAppend = `SELECT head, revisions, refused, stored
-  FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`
-
-// call calls log.append. The call is one transaction.
-func (a *arguments) call(
-	ctx context.Context, conn *pgx.Conn, prepared *pgconn.StatementDescription, replicated eventstore.Position, presumeNew bool,
-) (answer answer, err error) {
-	values := make([][]byte, 0, len(a.arrays)+2)
-	for _, array := range a.arrays {
-		values = append(values, array.encoded())
-	}
-	presume := []byte{0}
-	if presumeNew {
-		presume[0] = 1
-	}
-	values = append(values, binary.BigEndian.AppendUint64(nil, uint64(replicated)), presume)
-	formats := []int16{pgx.BinaryFormatCode} // of all arguments and columns
-	result := conn.PgConn().ExecStatement(ctx, prepared, values, formats, formats).Read()
-	if result.Err != nil {
-		return answer, result.Err
-	}
-	if len(result.Rows) != 1 || len(result.Rows[0]) != 4 {
-		return answer, errors.New("log.append has another result than this program expects")
-	}
-	scan := func(column int, oid uint32, into any) error {
-		return conn.TypeMap().Scan(oid, pgx.BinaryFormatCode, result.Rows[0][column], into)
-	}
-	return answer, errors.Join(
-		scan(0, pgtype.Int8OID, &answer.head), scan(1, pgtype.Int8ArrayOID, &answer.revisions),
-		scan(2, pgtype.Int4ArrayOID, &answer.refused), scan(3, pgtype.Int8ArrayOID, &answer.stored),
-	)
-}
-
-// array encodes a one-dimensional array in PostgreSQL's binary format, element by element, and reuses its memory for the next batch.
-// Encoding slices with pgx takes 10 µs more processor time for the events of a capture, nearly a tenth of its total.
-type array struct {
-	elementType uint32 // OID
-	n           int32
-	hasNulls    bool
-	buffer      []byte // the header, then each element preceded by its length
-}
-
+// callName is the name of the prepared call of log.append on the writer's connection.
 const (
-	arrayHeader   = 20      // bytes: number of dimensions, whether there are nulls, type, number of elements, first index
-	maxArrayBytes = 1 << 20 // a larger buffer is not reused; full batches of most leads are smaller
+	callName   = "append"
+	callAppend = `SELECT head, revisions, refused, stored
+  FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`
 )
 
-func (a *array) reset() {
-	if cap(a.buffer) > maxArrayBytes {
-		a.buffer = nil
-	}
-	a.n, a.hasNulls, a.buffer = 0, false, append(a.buffer[:0], make([]byte, arrayHeader)...)
-}
-
-func (a *array) int32(v int32) {
-	a.n++
-	a.buffer = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(a.buffer, 4), uint32(v))
-}
-
-func (a *array) int64(v int64) {
-	a.n++
-	a.buffer = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(a.buffer, 8), uint64(v))
-}
-
-func (a *array) time(t time.Time) { a.int64(t.UnixMicro() - postgresEpoch) }
-
-func (a *array) text(s string) {
-	a.n++
-	a.buffer = append(binary.BigEndian.AppendUint32(a.buffer, uint32(len(s))), s...)
-}
-
-func (a *array) bytes(b []byte) {
-	a.n++
-	a.buffer = append(binary.BigEndian.AppendUint32(a.buffer, uint32(len(b))), b...)
-}
-
-func (a *array) null() {
-	a.n++
-	a.hasNulls = true
-	a.buffer = binary.BigEndian.AppendUint32(a.buffer, math.MaxUint32)
-}
-
-// encoded returns the encoded array, which is valid until reset.
-func (a *array) encoded() []byte {
-	header := a.buffer[:arrayHeader]
-	binary.BigEndian.PutUint32(header[8:], a.elementType)
-	if a.n == 0 { // no dimension
-		return header[:12]
-	}
-	binary.BigEndian.PutUint32(header, 1)
-	if a.hasNulls {
-		binary.BigEndian.PutUint32(header[4:], 1)
-	}
-	binary.BigEndian.PutUint32(header[12:], uint32(a.n))
-	binary.BigEndian.PutUint32(header[16:], 1)
-	return a.buffer
+// call calls log.append. The call is one transaction.
+func (a *arguments) call(ctx context.Context, conn *pgx.Conn, replicated eventstore.Position, presumeNew bool) (answer answer, err error) {
+	err = conn.QueryRow(ctx, callName, a.stream, a.expect, a.first, a.writeAppend, a.writeExpectation,
+		a.eventWrite, a.eventPlace, a.eventID, a.eventAt, a.eventType, a.eventData, a.eventMetadata, a.metadata,
+		a.keyWrite, a.keyID, a.keySealedBy, a.keySealed,
+		a.contentWrite, a.contentKey, a.contentHash, a.contentSealed, int64(replicated), presumeNew,
+	).Scan(&answer.head, &answer.revisions, &answer.refused, &answer.stored)
+	return answer, err
 }
 
 // outcomes returns the outcome of each append of the batch, and the stored events. Complete is false if an append of the batch had been
@@ -430,7 +311,7 @@ func (a *arguments) outcomes(batch []*request, answer answer) (outcomes []outcom
 	outcomes, complete = make([]outcome, len(batch)), true
 	head := eventstore.Position(answer.head)
 	stored = appended{after: head, end: head}
-	expectations, refused := a.expectations, 0
+	expectations, refused := a.writeExpectation, 0
 	for i, r := range batch {
 		switch {
 		case refused < len(answer.refused) && int(answer.refused[refused]) == i+1:
@@ -482,7 +363,7 @@ func (w *writer) connect(ctx context.Context) (err error) {
 		return err
 	}
 	if err = w.connected(ctx, w.conn); err == nil {
-		w.prepared, err = w.conn.Prepare(ctx, "append", callAppend)
+		_, err = w.conn.Prepare(ctx, callName, callAppend)
 	}
 	if err != nil {
 		w.disconnect()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -15,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/oklog/ulid/v2"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -138,10 +137,12 @@ func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, erro
 	for i, a := range asked {
 		streams[i], revisions[i] = a.stream, int64(a.from)
 	}
+	var place int64
+	d := decoder{more: []any{&place}}
 	pages := make([]page, len(asked))
 	arguments := []any{streams, revisions, firstPage, share}
-	_, _, err := s.query(ctx, &decoder{}, math.MaxInt, selectFirst, arguments, func(recorded eventstore.Recorded, row [][]byte) {
-		p := &pages[binary.BigEndian.Uint64(row[8])-1]
+	_, _, err := s.query(ctx, &d, math.MaxInt, selectFirst, arguments, func(recorded eventstore.Recorded) {
+		p := &pages[place-1]
 		p.events = append(p.events, recorded)
 		p.bytes += len(recorded.Data)
 	})
@@ -236,7 +237,7 @@ func (s *Store) page(ctx context.Context, capacity int, query string, arguments 
 	p := page{events: make([]eventstore.Recorded, 0, capacity)}
 	d := decoder{chunk: min(capacity*chunkPerEvent, maxChunk)}
 	var err error
-	p.bytes, p.cut, err = s.query(ctx, &d, maxPageBytes, query, arguments, func(recorded eventstore.Recorded, _ [][]byte) {
+	p.bytes, p.cut, err = s.query(ctx, &d, maxPageBytes, query, arguments, func(recorded eventstore.Recorded) {
 		if p.events = append(p.events, recorded); len(p.events) == fewEvents {
 			d.chunk = maxChunk
 		}
@@ -268,32 +269,33 @@ func (s *Store) confirm(ctx context.Context, known eventstore.Position, newest m
 	return nil
 }
 
-// query passes each row of a query to a function. The rows start with the columns of selectEvents. All rows are passed before it returns,
+// query passes each row of a query to a function. The rows have the columns of selectEvents, then those of the decoder. All rows are passed before it returns,
 // so that no connection is held while a consumer processes them. It returns the bytes of payload, and whether the result was cut because it
 // exceeded maxBytes.
 func (s *Store) query(
-	ctx context.Context, d *decoder, maxBytes int, query string, arguments []any, each func(recorded eventstore.Recorded, row [][]byte),
+	ctx context.Context, d *decoder, maxBytes int, query string, arguments []any, each func(eventstore.Recorded),
 ) (size int, cut bool, err error) {
 	querying, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	// Binary columns are read without the driver's conversions, because decoding dominates the cost of reading a log.
-	arguments = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, arguments...)
 	rows, err := s.pool.Query(querying, query, arguments...)
 	if err != nil {
 		return 0, false, unavailable(ctx, err)
 	}
 	defer rows.Close()
+	columns := d.columns()
 	for rows.Next() {
 		if size >= maxBytes {
 			cancel() // closes the connection, but the rest may be gigabytes
 			return size, true, nil
 		}
-		row := rows.RawValues()
-		recorded, err := d.decode(row)
+		if err := rows.Scan(columns...); err != nil {
+			return 0, false, unavailable(ctx, err)
+		}
+		recorded, err := d.recorded()
 		if err != nil {
 			return 0, false, err
 		}
-		each(recorded, row)
+		each(recorded)
 		size += len(recorded.Data)
 	}
 	if err := rows.Err(); err != nil {
@@ -311,6 +313,13 @@ const (
 
 // decoder decodes rows of selectEvents. Equal texts of neighbouring events share memory.
 type decoder struct {
+	more []any // where further columns are scanned to
+
+	position, revision         int64
+	at                         time.Time
+	id                         [16]byte
+	onStream, kind, data, meta pgtype.DriverBytes // valid until the next row
+
 	chunk    int    // bytes; 0: no sharing
 	free     []byte // the rest of the latest chunk
 	texts    strings.Builder
@@ -320,28 +329,24 @@ type decoder struct {
 	metadata event.Metadata
 }
 
-// postgresEpoch is the zero of PostgreSQL's binary timestamps, 2000-01-01, in microseconds.
-const postgresEpoch = 946_684_800 * 1_000_000
+// columns returns where the columns of a row are scanned to.
+func (d *decoder) columns() []any {
+	return append([]any{&d.position, &d.at, &d.revision, &d.id, &d.onStream, &d.kind, &d.data, &d.meta}, d.more...)
+}
 
-func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
-	r := eventstore.Recorded{
-		Position: eventstore.Position(binary.BigEndian.Uint64(row[0])),
-		Revision: eventstore.Revision(binary.BigEndian.Uint64(row[2])),
+// recorded returns the event of the row that was scanned.
+func (d *decoder) recorded() (eventstore.Recorded, error) {
+	r := eventstore.Recorded{Position: eventstore.Position(d.position), Revision: eventstore.Revision(d.revision)}
+	if d.stream != string(d.onStream) {
+		d.stream = d.text(d.onStream)
 	}
-	if d.stream != string(row[4]) {
-		d.stream = d.text(row[4])
-	}
-	r.Stream = d.stream
-	r.At = time.UnixMicro(int64(binary.BigEndian.Uint64(row[1])) + postgresEpoch).UTC()
-	r.ID = ulid.ULID(row[3])
-	r.Type = d.typeName(row[5])
-	r.Data = d.clone(row[6])
-	if !bytes.Equal(d.encoded, row[7]) {
-		metadata, err := event.DecodeMetadata(row[7])
+	r.Stream, r.At, r.ID, r.Type, r.Data = d.stream, d.at.UTC(), d.id, d.typeName(d.kind), d.clone(d.data)
+	if !bytes.Equal(d.encoded, d.meta) {
+		metadata, err := event.DecodeMetadata(d.meta)
 		if err != nil {
 			return r, fmt.Errorf("metadata at position %d of stream %s: %w", r.Position, r.Stream, err)
 		}
-		d.encoded, d.metadata = append(d.encoded[:0], row[7]...), metadata
+		d.encoded, d.metadata = append(d.encoded[:0], d.meta...), metadata
 	}
 	r.Metadata = d.metadata
 	return r, nil
