@@ -19,7 +19,7 @@ import (
 // taken for new. The lead's own stream must confirm each. It contains no personal data: the names of claims are keyed hashes.
 type holderCache = lru.Cache[string, string]
 
-// holderCacheSize is how many claims a process caches, some 5 MiB.
+// holderCacheSize is how many claims a process caches, some 5 MiB. Without them, a capture of a known person takes twice as long.
 const holderCacheSize = 1 << 14
 
 func (c *capture) claimOn(kind claim.Kind, value string) string {

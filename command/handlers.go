@@ -132,13 +132,17 @@ func NewHandlers(o Options) *Handlers {
 	if o.Leads == nil {
 		o.Leads = NewLeads()
 	}
+	intakes := eventstore.NewFolds(intakeFolds)
+	if o.Directory != nil {
+		intakes = o.Directory.folds
+	}
 	return &Handlers{
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](mappingCacheSize), turns: turns.New(), now: o.Now, random: o.Random,
 		samples: newCache[string, struct{}](sampleCacheSize), recordSlots: semaphore.NewWeighted(notesAtOnce),
 		entropy:      &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		arrivalSlots: semaphore.NewWeighted(maxArrivals), holders: newCache[string, string](holderCacheSize), leads: o.Leads,
-		endpoints: eventstore.NewFolds(endpointFolds), intakes: eventstore.NewFolds(intakeFolds), intakeSecrets: o.IntakeSecrets,
+		endpoints: eventstore.NewFolds(endpointFolds), intakes: intakes, intakeSecrets: o.IntakeSecrets,
 	}
 }
 
