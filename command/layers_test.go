@@ -106,13 +106,14 @@ func under(pkg string, directories ...string) bool {
 	})
 }
 
-// The layers, from the bottom: facts, deciders, the log and its readers, network adapters, programs.
+// The layers, from the bottom: facts, deciders, the log and its readers, workers, network adapters, programs. Every package below the
+// network adapters has a rule.
 func TestImports_Layers(t *testing.T) {
 	t.Parallel()
 	facts := []string{"eventstore/event"}
 	deciders := slices.Concat(facts, pure)
 	readers := slices.Concat(deciders, []string{"eventstore"})
-	packages := tree(t)
+	packages, ruled := tree(t), map[string]bool{}
 
 	for _, rule := range []struct {
 		packages []string // in the order of the layers
@@ -125,6 +126,7 @@ func TestImports_Layers(t *testing.T) {
 		{pure, deciders},
 		{[]string{"eventstore/merkle"}, nil},
 		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore", "eventstore/merkle"})},
+		{[]string{"command/leadfile", "command/turns"}, deciders},
 		{[]string{"command"}, slices.Concat(readers, []string{"command/turns", "eventstore/draft"})},
 		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/merkle", "eventstore/migration", "eventstore/sealbox", "projection/..."})},
 		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/merkle", "query/...", "projection/schema"})},
@@ -135,6 +137,7 @@ func TestImports_Layers(t *testing.T) {
 			if !under(pkg, rule.packages...) || testHelper(pkg) {
 				continue
 			}
+			ruled[pkg] = true
 			found++
 			for _, d := range packages[pkg] {
 				if to, ok := local(d.path); ok {
@@ -143,6 +146,9 @@ func TestImports_Layers(t *testing.T) {
 			}
 		}
 		require.GreaterOrEqual(t, found, len(rule.packages), "packages of the rule for %v", rule.packages)
+	}
+	for pkg := range packages {
+		require.True(t, ruled[pkg] || testHelper(pkg) || under(pkg, "httpapi/...", "cmd/...", "deploy/..."), "%s has no rule", pkg)
 	}
 }
 
