@@ -66,7 +66,7 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.queue`)
 	require.NoError(t, err)
 	for moved := true; moved; {
-		moved, err = replayer(w).Turn(t.Context())
+		moved, err = replayer(t, w).Turn(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lead.updated " + lead + " 1"}, deliverytest.Queued(t, w, won))

@@ -23,9 +23,10 @@ import (
 // Replayer queues past events again that owners of endpoints requested to replay. It stores its progress in the transaction that queues, so
 // that a replay resumes after a killed process. Any number of replayers may run on one database; one at a time is active.
 type Replayer struct {
-	Pool  *pgxpool.Pool
-	Store eventstore.Store
-	Log   *slog.Logger
+	Pool   *pgxpool.Pool
+	Leases *schema.Leases
+	Store  eventstore.Store
+	Log    *slog.Logger
 	// Filters applies the filters of endpoints. Required if an endpoint has a filter.
 	Filters *Filters
 	// End appends the end of a replay to the log, once. The owner may request the next replay after that.
@@ -61,32 +62,22 @@ func (r Replayer) Run(ctx context.Context) {
 
 // Turn advances every open replay by one step, so that none waits for a long or failing one. It reports whether any replay has advanced.
 func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
-	conn, err := r.Pool.Acquire(ctx)
-	if err != nil {
-		return false, schema.Unavailable(err)
-	}
-	defer conn.Release()
-	open, err := openReplays(ctx, conn.Conn())
+	open, err := r.open(ctx)
 	if err != nil || len(open) == 0 {
 		return false, schema.Unavailable(err)
 	}
-	taken, err := schema.TakeLease(ctx, conn, replayLease)
-	if err != nil || !taken {
+	lease, err := r.Leases.Take(ctx, replayLease)
+	if err != nil || lease == nil {
 		return false, schema.Unavailable(err)
 	}
-	defer func() {
-		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if err := schema.ReleaseLease(releasing, conn, replayLease); err != nil {
-			_ = conn.Conn().Close(releasing) // the lease ends with the session
-		}
-	}()
-	if open, err = openReplays(ctx, conn.Conn()); err != nil { // another process may have moved them before the lease was taken
+	defer lease.Release()
+	ctx = lease.Context
+	if open, err = r.open(ctx); err != nil { // another process may have moved them before the lease was taken
 		return false, schema.Unavailable(err)
 	}
 	var failed error
 	for _, p := range open {
-		moved, err := r.advance(ctx, conn.Conn(), p)
+		moved, err := r.advance(ctx, p)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("replay %d of webhook %s: %w", p.generation, p.webhookID, schema.Unavailable(err)))
 			continue
@@ -103,9 +94,9 @@ type openReplay struct {
 	attempted bool // no delivery that it queued waits for its first attempt
 }
 
-// openReplays lists the open replays of endpoints that the fan-out knows.
-func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
-	rows, err := conn.Query(ctx, `
+// open lists the open replays of endpoints that the fan-out knows.
+func (r Replayer) open(ctx context.Context) ([]openReplay, error) {
+	rows, err := r.Pool.Query(ctx, `
 		SELECT p.webhook_id, p.generation, request_id, account, p.events, p.filter, since, until, requested, reached, p.disabled, coalesce(error, ''),
 		       p.due_at <= now() AND NOT EXISTS (SELECT FROM delivery.queue q WHERE q.webhook_id = p.webhook_id OFFSET $1),
 		       NOT EXISTS (SELECT FROM delivery.queue q
@@ -128,20 +119,20 @@ func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
 }
 
 // advance advances a replay by one step. Moved is false if the replay has to wait.
-func (r Replayer) advance(ctx context.Context, conn *pgx.Conn, p openReplay) (moved bool, err error) {
+func (r Replayer) advance(ctx context.Context, p openReplay) (moved bool, err error) {
 	switch {
 	case p.reached != nil && *p.reached >= p.requested:
 		if !p.attempted {
 			return false, nil
 		}
-		return true, r.end(ctx, conn, p.replay, p.failure)
+		return true, r.end(ctx, p.replay, p.failure)
 	case !p.due:
 		return false, nil
 	}
-	moved, err = r.step(ctx, conn, p.replay)
+	moved, err = r.step(ctx, p.replay)
 	if failure, permanent := permanentFailure(err); permanent && ctx.Err() == nil {
 		r.Log.Error("replay failed", slog.String("webhookId", p.webhookID), slog.Int("generation", p.generation), slog.Any("error", err))
-		return true, r.end(ctx, conn, p.replay, failure)
+		return true, r.end(ctx, p.replay, failure)
 	}
 	return moved, err
 }
@@ -164,20 +155,20 @@ func permanentFailure(err error) (failure string, permanent bool) {
 }
 
 // end records that a replay has ended, on the log first, because that step is idempotent.
-func (r Replayer) end(ctx context.Context, conn *pgx.Conn, p replay, failure string) error {
+func (r Replayer) end(ctx context.Context, p replay, failure string) error {
 	if r.End != nil {
 		if err := r.End(ctx, EndedReplay{p.webhookID, p.generation, failure}); err != nil {
 			return err
 		}
 	}
-	_, err := conn.Exec(ctx, `
+	_, err := r.Pool.Exec(ctx, `
 		UPDATE delivery.replay SET finished_at = now(), error = nullif($3, '') WHERE webhook_id = $1 AND generation = $2 AND finished_at IS NULL`,
 		p.webhookID, p.generation, failure)
 	return err
 }
 
 // step queues the matching events of the next batch. Moved is false if the account's budget is used up.
-func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved bool, err error) {
+func (r Replayer) step(ctx context.Context, p replay) (moved bool, err error) {
 	after, err := r.begin(ctx, p)
 	if err != nil {
 		return false, err
@@ -187,7 +178,7 @@ func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved boo
 		return false, unreadable{err}
 	}
 	rows, reached := found.rows, found.reached
-	if err := rows.dropQueued(ctx, conn, p.webhookID); err != nil {
+	if err := rows.dropQueued(ctx, r.Pool, p.webhookID); err != nil {
 		return false, err
 	}
 	if found.steps >= replaySteps { // costly filters take at most half a processor
@@ -210,7 +201,7 @@ func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved boo
 		}
 	}
 	moved = reached.position > after
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL search_path = `+schema.Deliveries); err != nil {
 			return err
 		}
@@ -329,11 +320,11 @@ func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, err
 }
 
 // dropQueued removes the events that are already queued for the endpoint, or deferred, and makes the queued deliveries due.
-func (q *queue) dropQueued(ctx context.Context, conn *pgx.Conn, webhookID string) error {
+func (q *queue) dropQueued(ctx context.Context, pool *pgxpool.Pool, webhookID string) error {
 	if len(q.events) == 0 {
 		return nil
 	}
-	rows, err := conn.Query(ctx, `
+	rows, err := pool.Query(ctx, `
 		SELECT event_id FROM delivery.queue WHERE webhook_id = $1 AND event_id = ANY ($2)
 		 UNION ALL
 		SELECT event_id FROM delivery.deferred WHERE event_id = ANY ($2) AND $1 = ANY (webhook_ids)`, webhookID, q.events)
@@ -346,7 +337,7 @@ func (q *queue) dropQueued(ctx context.Context, conn *pgx.Conn, webhookID string
 	}
 	slices.Sort(waiting)
 	q.keep(func(i int) bool { _, waits := slices.BinarySearch(waiting, q.events[i]); return !waits })
-	_, err = conn.Exec(ctx, `
+	_, err = pool.Exec(ctx, `
 		UPDATE delivery.queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL AND due_at > now() AND due_at < 'infinity'`, webhookID, waiting)
 	return err
 }

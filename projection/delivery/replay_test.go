@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // leads appends new leads in batches.
@@ -156,7 +157,7 @@ func TestReplay_EndsAfterFirstAttempts(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
 	deliverytest.CatchUp(t, w)
 	var ended []delivery.EndedReplay
-	r := replayer(w)
+	r := replayer(t, w)
 	r.End = func(_ context.Context, e delivery.EndedReplay) error { ended = append(ended, e); return nil }
 	turn := func() { t.Helper(); _, err := r.Turn(t.Context()); require.NoError(t, err) }
 	turn()
@@ -182,7 +183,7 @@ func TestReplay_BeforeDeliveriesBegan(t *testing.T) {
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
 	deliverytest.CatchUp(t, w)
 	var reported []delivery.EndedReplay
-	r := replayer(w)
+	r := replayer(t, w)
 	r.End = func(_ context.Context, e delivery.EndedReplay) error { reported = append(reported, e); return nil }
 	for range 2 {
 		_, err := r.Turn(t.Context())
@@ -201,7 +202,7 @@ func TestReplay_Budget(t *testing.T) {
 	sent(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
 	deliverytest.CatchUp(t, w)
-	r := replayer(w)
+	r := replayer(t, w)
 	var wanted []int
 	r.Budget = func(_ context.Context, account string, n int) (int, time.Duration, error) {
 		require.Equal(t, "acme", account)
@@ -232,7 +233,7 @@ func TestReplay_SmallestBudget(t *testing.T) {
 	sent(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
 	deliverytest.CatchUp(t, w)
-	r := replayer(w)
+	r := replayer(t, w)
 	r.Budget = func(context.Context, string, int) (int, time.Duration, error) { return 1, 0, nil }
 	for n := range 3 {
 		_, err := r.Turn(t.Context())
@@ -259,7 +260,7 @@ func TestReplay_StartsAtPlace(t *testing.T) {
 	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	started := &startingPoints{Store: w.Store}
-	r := replayer(w)
+	r := replayer(t, w)
 	r.Store = started
 	_, err := r.Turn(t.Context())
 	require.NoError(t, err)
@@ -389,7 +390,8 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for range 2 {
-		running.Go(func() { replayer(w).Run(ctx) })
+		r := replayer(t, w)
+		running.Go(func() { r.Run(ctx) })
 	}
 	defer running.Wait()
 	defer stop()
@@ -441,8 +443,11 @@ func replayAll() event.WebhookReplayed {
 	return event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 1}
 }
 
-func replayer(w *projectiontest.World) delivery.Replayer {
-	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Filters: delivery.NewFilters(w.Store, nil)}
+func replayer(t *testing.T, w *projectiontest.World) delivery.Replayer {
+	t.Helper()
+	leases := schema.NewLeases(w.Pool.Config().ConnConfig)
+	t.Cleanup(leases.Close)
+	return delivery.Replayer{Pool: w.Pool, Leases: leases, Store: w.Store, Log: slog.New(slog.DiscardHandler), Filters: delivery.NewFilters(w.Store, nil)}
 }
 
 // sent marks all queued deliveries as sent, and returns their number.
@@ -457,7 +462,7 @@ func sent(t *testing.T, w *projectiontest.World) (n int64) {
 func replay(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	for {
-		worked, err := replayer(w).Turn(t.Context())
+		worked, err := replayer(t, w).Turn(t.Context())
 		require.NoError(t, err)
 		if !worked {
 			return

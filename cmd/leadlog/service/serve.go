@@ -77,7 +77,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	background(ctx, a.runner.Run, a.fanOut.Run, a.courier.Run, a.fetcher.Run, a.rewrap, a.logTree.Run,
 		delivery.Days{Pool: a.pool, Log: a.log}.Run,
 		delivery.FilterWorker{Pool: a.pool, Leases: a.leases, Filters: a.filters, Log: a.log}.Run,
-		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay, Budget: a.replayBudget}.Run,
+		delivery.Replayer{Pool: a.pool, Leases: a.leases, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay, Budget: a.replayBudget}.Run,
 		a.silence.Run,
 		resubmit.Worker{Queue: a.resubmissions(), Resubmit: resubmit.Commands(a.Directory, a.Handlers, a.log), Log: a.log}.Run,
 		worker.Expiry{Query: a.reader, Handlers: a.Handlers, Eraser: a.eraser(), Sweep: a.store.Sweep, Log: a.log}.Run,

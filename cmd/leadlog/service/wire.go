@@ -279,7 +279,7 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 }
 
 func (a *App) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
-	return a.Handlers.EndReplay(ctx, command.EndReplay{WebhookID: ended.WebhookID, Generation: ended.Generation, Failure: ended.Failure})
+	return a.Handlers.EndReplay(ctx, command.EndReplay(ended))
 }
 
 // resubmissions is the queue of requests to capture arrivals again.

@@ -23,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -150,9 +151,11 @@ func TestOrdering_Replay(t *testing.T) {
 	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE type = 'lead.created'`) // as if it was sent
 	pgtest.Exec(t, w.Pool, `SELECT delivery.advance(ARRAY[$1], ARRAY[$2])`, id, lead)
+	leases := schema.NewLeases(w.Pool.Config().ConnConfig)
+	defer leases.Close()
 	for moved := true; moved; {
 		var err error
-		moved, err = delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)}.Turn(t.Context())
+		moved, err = delivery.Replayer{Pool: w.Pool, Leases: leases, Store: w.Store, Log: slog.New(slog.DiscardHandler)}.Turn(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lead.released 0 true", "lead.created 1 false"}, pgtest.Rows[string](t, w.Pool,
