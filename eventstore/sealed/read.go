@@ -184,6 +184,15 @@ func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore
 	return events, reached, err
 }
 
+// Below implements eventstore.Sealing.
+func (s *Store) Below() eventstore.Store { return s.Store }
+
+// Open implements eventstore.Sealing.
+func (s *Store) Open(ctx context.Context, events []eventstore.Recorded) error {
+	_, err := s.openAll(ctx, events, nil)
+	return err
+}
+
 // openAll opens events in place, and returns the buffer for the next batch. The first error ends it.
 func (s *Store) openAll(ctx context.Context, events []eventstore.Recorded, buffer []byte) ([]byte, error) {
 	all, buffer, err := s.unlock(ctx, events, buffer)

@@ -184,7 +184,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 			return 0, err
 		}
 	}
-	if s.sameDatabase { // a subscription in this process may get the events before Append returns
+	if s.sameDatabase { // the tail of this process may read the events before Append returns
 		s.cacheKeys(&p, false)
 	}
 	position, err := s.Store.Append(ctx, p.writes...)
