@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -48,7 +49,8 @@ type checkpoint struct {
 	epoch     string
 	position  eventstore.Position
 	seen      seen
-	replay    int64 // transaction of the replay that replaced the view; 0: none
+	written   time.Time // when it was written, or later, by the clock of this process; zero: by this session
+	replay    int64     // transaction of the replay that replaced the view; 0: none
 }
 
 // seen is the last applied event. Its stream is empty when no event was applied, or when the event is not known.
@@ -85,15 +87,17 @@ func findCheckpoint(ctx context.Context, db schema.Querier, projector string) (c
 // findCheckpointIn reads the checkpoint in a table, whose name is quoted SQL.
 func findCheckpointIn(ctx context.Context, db schema.Querier, table, projector string) (c checkpoint, found bool, err error) {
 	var position int64
+	var age float64
 	c.projector = projector
 	err = db.QueryRow(ctx, `
-		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, ''), replay
+		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, ''), replay,
+		       extract(epoch FROM now() - updated_at)::float8
 		  FROM `+table+` WHERE projector = $1`, projector).
-		Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event, &c.replay)
+		Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event, &c.replay, &age)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, false, nil
 	}
-	c.position = eventstore.Position(position)
+	c.position, c.written = eventstore.Position(position), time.Now().Add(-time.Duration(age*float64(time.Second)))
 	return c, err == nil, err
 }
 

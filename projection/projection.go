@@ -18,22 +18,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Event is an event of the log, decoded.
-type Event struct {
-	*eventstore.Recorded // shared by all projectors, and must not be changed
-	Data                 event.Data
-
-	err error // the event could not be decoded
-}
-
-// Fact returns the event as deciders fold it.
-func (e Event) Fact() event.Fact {
-	return event.Fact{ID: e.ID, Stream: e.Stream, At: e.At, Metadata: e.Metadata, Data: e.Data, Erased: e.Erased}
-}
+// Event is an event of the log, decoded. It is shared by all projectors, and must not be changed.
+type Event = eventstore.Decoded
 
 // Projector builds a view out of events.
 //
@@ -113,8 +102,8 @@ type Maintenance interface {
 // MaintenancePause is how long a session that has nothing to apply waits while maintenance is pending.
 const MaintenancePause = time.Second
 
-// union returns a filter that selects at least the events that any of the projectors selects.
-func union(projectors []Projector) (all eventstore.Filter) {
+// Union returns a filter that selects at least the events that any of the projectors selects.
+func Union(projectors []Projector) (all eventstore.Filter) {
 	anyStream, anyType := false, false
 	for _, p := range projectors {
 		filter := p.Filter()

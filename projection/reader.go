@@ -2,11 +2,7 @@ package projection
 
 import (
 	"context"
-	"fmt"
-	"math"
-	"runtime"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,13 +28,8 @@ type logRange struct {
 	filter     eventstore.Filter
 }
 
-// forever is the end of a range that follows the log.
-const forever = eventstore.Position(math.MaxUint64)
-
-// readLog calls each with the decoded batches of a range, in the order of the log. All readers of the log in this package use it. Reading,
-// decoding and each run concurrently. In a range without an end, each batch is a page of the log, and two reads are at least interval apart,
-// so that single appends share a batch.
-func readLog(ctx context.Context, store eventstore.Store, r logRange, interval time.Duration, each func(context.Context, batch) error) error {
+// readLog calls each with the decoded batches of a range, in the order of the log. Reading, decoding and each run concurrently.
+func readLog(ctx context.Context, store eventstore.Store, r logRange, each func(context.Context, batch) error) error {
 	if r.after >= r.end {
 		return nil
 	}
@@ -46,12 +37,12 @@ func readLog(ctx context.Context, store eventstore.Store, r logRange, interval t
 	gathered, decoded := make(chan batch), make(chan batch)
 	group.Go(func() error {
 		defer close(gathered)
-		return gather(ctx, store, r, interval, gathered)
+		return gather(ctx, store, r, gathered)
 	})
 	group.Go(func() error {
 		defer close(decoded)
 		for b := range gathered {
-			decode(b.events)
+			eventstore.DecodeAll(b.events)
 			if err := send(ctx, b, decoded); err != nil {
 				return err
 			}
@@ -70,9 +61,9 @@ func readLog(ctx context.Context, store eventstore.Store, r logRange, interval t
 }
 
 // gather cuts a range into batches of undecoded events. The last batch ends at the end of the range.
-func gather(ctx context.Context, store eventstore.Store, r logRange, interval time.Duration, to chan<- batch) error {
+func gather(ctx context.Context, store eventstore.Store, r logRange, to chan<- batch) error {
 	var b batch
-	bytes, began := 0, time.Now()
+	bytes := 0
 	for page, err := range eventstore.ReadTo(ctx, store, r.after, r.end, r.filter) {
 		if err != nil {
 			return err
@@ -83,18 +74,11 @@ func gather(ctx context.Context, store eventstore.Store, r logRange, interval ti
 			b.events = append(b.events, Event{Recorded: &page.Events[i]})
 			bytes += len(page.Events[i].Data)
 		}
-		follows := r.end == forever
-		if !follows && b.position < r.end && len(b.events) < readEvents && bytes < readBytes {
+		if b.position < r.end && len(b.events) < readEvents && bytes < readBytes {
 			continue // pages of which the filter selects little share a batch
 		}
 		if err := send(ctx, b, to); err != nil {
 			return err
-		}
-		if follows {
-			if err := eventstore.Sleep(ctx, time.Until(began.Add(pauseAfter(interval, len(b.events))))); err != nil {
-				return err
-			}
-			began = time.Now()
 		}
 		b, bytes = batch{}, 0
 	}
@@ -108,35 +92,5 @@ func send[T any](ctx context.Context, value T, to chan<- T) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// decode decodes a batch, a large one on all processors. An event that cannot be decoded gets the error, which only the views that select
-// it return.
-func decode(events []Event) {
-	const few = 50
-	if len(events) <= few {
-		decodeEach(events)
-		return
-	}
-	var group errgroup.Group
-	parts := runtime.GOMAXPROCS(0)
-	for i := range parts {
-		part := events[len(events)*i/parts : len(events)*(i+1)/parts]
-		group.Go(func() error {
-			decodeEach(part)
-			return nil
-		})
-	}
-	_ = group.Wait()
-}
-
-func decodeEach(events []Event) {
-	for i := range events {
-		e := &events[i]
-		var err error
-		if e.Data, err = e.Decode(); err != nil {
-			e.err = fmt.Errorf("event at position %d of stream %s: %w", e.Position, e.Stream, err)
-		}
 	}
 }

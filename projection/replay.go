@@ -211,7 +211,7 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 			}
 		}()
 		var done, next eventstore.Position // of all copies: a builder takes a batch after preparing the one before and saving all earlier ones
-		return readLog(ctx, r.Store, missing, 0, func(ctx context.Context, b batch) error {
+		return readLog(ctx, r.Store, missing, func(ctx context.Context, b batch) error {
 			for _, input := range inputs {
 				if err := send(ctx, b, input); err != nil {
 					return err
@@ -233,7 +233,7 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 
 // missing returns the range of the log that at least one copy lacks.
 func (r Replay) missing(builders []*builder) logRange {
-	missing := logRange{filter: union(r.Projectors)}
+	missing := logRange{filter: Union(r.Projectors)}
 	for _, b := range builders {
 		missing.end = max(missing.end, b.end)
 	}
@@ -417,7 +417,7 @@ func (b *builder) cut(shared batch) (own batch, err error) {
 		if !b.selects(&shared.events[i]) {
 			continue
 		}
-		if err := shared.events[i].err; err != nil {
+		if err := shared.events[i].Err; err != nil {
 			return own, err
 		}
 		if own.events == nil {

@@ -27,8 +27,8 @@ type Options struct {
 	Projectors []Projector
 	// Schema is the schema of the tables; empty means schema.Views.
 	Schema string
-	// Tail is shared by the runners on one log; nil means a tail of its own.
-	Tail *Tail
+	// Tail is shared by the followers of the log; nil means a tail of its own.
+	Tail *eventstore.Tail
 	// Leases is shared within a process and closed by the caller after Run; nil means leases of its own.
 	Leases *schema.Leases
 	// MinInterval is the least time between two transactions of a projector that keeps up, so that single appends share a transaction. A view
@@ -76,7 +76,7 @@ func New(o Options) (*Runner, error) {
 		o.Log = slog.Default()
 	}
 	if o.Tail == nil {
-		o.Tail = NewTail(o.Store, o.Projectors...)
+		o.Tail = eventstore.NewTail(o.Store, Union(o.Projectors))
 	}
 	if o.Batch == 0 {
 		o.Batch = 1000
@@ -194,7 +194,7 @@ type Applied struct {
 type worker struct {
 	projector Projector
 	store     eventstore.Store
-	tail      *Tail
+	tail      *eventstore.Tail
 	schema    string
 	leases    *schema.Leases
 	analyzer  *analyzer
@@ -209,6 +209,8 @@ type worker struct {
 
 	mu       sync.Mutex
 	status   Status
+	live     bool                // the view keeps up with the log
+	oldest   time.Time           // time of the first event that is being applied; zero: none is
 	lagAt    eventstore.Position // position of the view when the status was read last
 	lagSince time.Time           // since when the view has lagged at that position; zero when it does not lag
 }
@@ -262,7 +264,7 @@ func (w *worker) failed(err error) time.Duration {
 func (w *worker) opened(position, head eventstore.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.status.Position = position
+	w.status.Position, w.live, w.oldest = position, false, time.Time{}
 	if w.status.State == Failed && position < head {
 		return
 	}
@@ -272,11 +274,33 @@ func (w *worker) opened(position, head eventstore.Position) {
 	w.status.State, w.status.Err = Running, nil
 }
 
+// applying records the batch that is being applied, and whether the view keeps up.
+func (w *worker) applying(b batch, live bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.live = live; len(b.events) > 0 {
+		w.oldest = b.events[0].At
+	}
+}
+
+// delay returns the age of the oldest event that is being applied. Known is false if the view does not keep up.
+func (w *worker) delay() (age time.Duration, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.oldest.IsZero() {
+		return 0, w.live
+	}
+	return max(0, time.Since(w.oldest)), w.live
+}
+
 // applied records a success and resets the backoff.
 func (w *worker) applied(position eventstore.Position) {
 	w.limit = min(2*w.limit, w.pace.batch)
 	w.backoff.Reset()
-	w.update(func(s *Status) { s.State, s.Position, s.Err = Running, position, nil })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.oldest = time.Time{}
+	w.status.State, w.status.Position, w.status.Err = Running, position, nil
 }
 
 func (w *worker) standby(position eventstore.Position) {
@@ -379,11 +403,8 @@ func (s *session) run(ctx context.Context) (err error) {
 
 // follow applies the recorded events, then new ones as they are appended.
 func (s *session) follow(ctx context.Context) error {
-	f, err := s.tail.follow(ctx, s.checkpoint.position, s.projector.Filter())
-	if err != nil {
-		return err
-	}
-	defer f.close()
+	f := s.tail.Follow(eventstore.Start{After: s.checkpoint.position, Since: s.checkpoint.written, Filter: s.projector.Filter()})
+	defer f.Close()
 	var written time.Time
 	for behind := false; ; {
 		if err := s.maintain(ctx, f, behind); err != nil {
@@ -398,6 +419,7 @@ func (s *session) follow(ctx context.Context) error {
 			continue
 		}
 		began := time.Now()
+		s.applying(batch, f.Live())
 		if s.checkpoint, err = s.checkpoint.apply(ctx, s.pool, batch, prepare(s.projector, batch.events)); err != nil {
 			return err
 		}
@@ -409,8 +431,8 @@ func (s *session) follow(ctx context.Context) error {
 		if s.written += len(batch.events); s.maintenance != nil {
 			s.maintenance.Note(batch.events)
 		}
-		if behind = len(batch.events) >= s.limit; !behind {
-			if err := eventstore.Sleep(ctx, time.Until(began.Add(pauseAfter(s.pace.minInterval, len(batch.events))))); err != nil {
+		if behind = len(batch.events) >= s.limit || !f.Live(); !behind {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(eventstore.PauseAfter(s.pace.minInterval, len(batch.events))))); err != nil {
 				return err
 			}
 		}
@@ -420,19 +442,19 @@ func (s *session) follow(ctx context.Context) error {
 // collect waits for events and returns those that the log has, at most limit. For positions without events, or with only events that are
 // not chosen, it returns the latest position after the time quiet. When the log does not grow, it returns an empty batch in time for
 // maintenance. A batch is valid until the next call.
-func (s *session) collect(ctx context.Context, f *follower, quiet time.Time) (b batch, err error) {
+func (s *session) collect(ctx context.Context, f *eventstore.Follower, quiet time.Time) (b batch, err error) {
 	clear(s.events) // an idle session keeps no events in memory
 	due, moved := s.maintenanceTimer(), false
 	for {
-		next, err := f.next(ctx, s.events[:0], s.limit, due)
-		if err != nil || next.position == 0 {
+		events, position, err := f.Next(ctx, s.events[:0], s.limit, due)
+		if err != nil || position == 0 {
 			return b, err
 		}
-		if b = next; s.chosen != nil {
-			b.events = slices.DeleteFunc(b.events, func(e Event) bool { return !s.chosen(e) })
+		if s.chosen != nil {
+			events = slices.DeleteFunc(events, func(e Event) bool { return !s.chosen(e) })
 		}
-		s.events = b.events
-		if len(b.events) > 0 {
+		s.events = events
+		if b = (batch{events, position}); len(events) > 0 {
 			return b, nil
 		}
 		if !moved {
@@ -444,11 +466,11 @@ func (s *session) collect(ctx context.Context, f *follower, quiet time.Time) (b 
 const maintenanceRetry = 30 * time.Second // after a failure
 
 // maintain runs steps of maintenance until an event is appended. It does nothing while the view lags.
-func (s *session) maintain(ctx context.Context, f *follower, behind bool) error {
+func (s *session) maintain(ctx context.Context, f *eventstore.Follower, behind bool) error {
 	if s.maintenance == nil || behind {
 		return nil
 	}
-	for first := true; first || f.idle(); first = false {
+	for first := true; first || f.Idle(); first = false {
 		if time.Now().Before(s.maintainAt) || !s.maintenance.Due() {
 			return nil
 		}
@@ -477,8 +499,8 @@ type analyzer struct {
 }
 
 // analyze analyzes the view's tables in the background after many events, as an import writes them, once the view has caught up.
-func (s *session) analyze(ctx context.Context, f *follower) {
-	if s.written < s.pace.bulk || !f.idle() || s.maintenance != nil && s.maintenance.Pending() {
+func (s *session) analyze(ctx context.Context, f *eventstore.Follower) {
+	if s.written < s.pace.bulk || !f.Idle() || s.maintenance != nil && s.maintenance.Pending() {
 		return
 	}
 	written := s.written
@@ -511,26 +533,17 @@ func (s *session) maintenanceTimer() <-chan time.Time {
 	return time.After(max(MaintenancePause, time.Until(s.maintainAt)))
 }
 
-// pauseAfter returns the pause after a batch, which grows with its number of events up to five times the interval. A read or a transaction
-// costs about the same for any number of events, so a few events are applied soon, and many are applied together, later.
-func pauseAfter(interval time.Duration, events int) time.Duration {
-	const eventsPerInterval = 20
-	return interval * time.Duration(min(1+events/eventsPerInterval, 5))
-}
-
-// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status. If the tail does not
-// reach back to that event, Delay reads the log, so it should not be called often.
+// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status. Unless
+// the projector runs here and keeps up, it reads the log, so it should not be called often.
 func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	for _, w := range r.workers {
 		if s.Lag == 0 || w.projector.Name() != s.Name {
 			continue
 		}
-		until, filter := s.Position+eventstore.Position(s.Lag), w.projector.Filter()
-		next, reaches := w.tail.firstBetween(s.Position, until, filter)
-		var err error
-		if !reaches {
-			next, err = firstBetween(ctx, r.store, s.Position, until, filter)
+		if delay, known := w.delay(); known && s.State == Running {
+			return delay, nil
 		}
+		next, err := firstBetween(ctx, r.store, s.Position, s.Position+eventstore.Position(s.Lag), w.projector.Filter())
 		if err != nil || next == nil {
 			return 0, err
 		}

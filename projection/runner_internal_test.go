@@ -5,7 +5,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // Readiness is polled rarely. A view that was up to date at the last poll and lags by a recent event is not stalled.
@@ -24,12 +29,42 @@ func TestRunner_StalledAfterQuietTime(t *testing.T) {
 	})
 }
 
-func TestPauseAfter_GrowsUpToALimit(t *testing.T) {
+// TestDelay_OldestUnappliedEvent uses a view of accounts, and an event of 1970.
+func TestDelay_OldestUnappliedEvent(t *testing.T) {
 	t.Parallel()
-	const interval = 20 * time.Millisecond
-	for events, want := range map[int]time.Duration{
-		0: interval, 1: interval, 19: interval, 20: 2 * interval, 60: 4 * interval, 80: 5 * interval, 100_000: 5 * interval,
-	} {
-		require.Equal(t, want, pauseAfter(interval, events), "%d events", events)
+	log := storetest.Memory()
+	for _, stream := range []string{"lead-1", "account-1", "lead-2", "lead-3"} {
+		_, err := log.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{{
+			ID: ulid.Make(), Type: event.ClaimReleased{}.EventType(), Data: []byte("{}"), At: time.Unix(0, 0).UTC(), Metadata: event.Metadata{Account: "a"},
+		}}})
+		require.NoError(t, err)
 	}
+	view := selective{filter: eventstore.Filter{StreamPrefixes: []string{event.AccountPrefix}}}
+	w := &worker{projector: view}
+	r := &Runner{store: log, workers: []*worker{w}}
+	since1970 := time.Since(time.Unix(0, 0))
+	delay := func(state State, position eventstore.Position) time.Duration {
+		delay, err := r.Delay(t.Context(), Status{Name: view.Name(), State: state, Position: position, Lag: uint64(4 - position)})
+		require.NoError(t, err)
+		return delay
+	}
+	for position, waits := range []bool{true, true, false, false, false} {
+		for _, state := range []State{Running, Standby, Failed} { // a view that is behind runs too
+			require.Equal(t, waits, delay(state, eventstore.Position(position)) >= since1970, "at %d", position)
+		}
+	}
+	applied := Event{Recorded: &eventstore.Recorded{Event: eventstore.Event{At: time.Now().Add(-time.Hour)}}}
+	w.applying(batch{events: []Event{applied}}, true)
+	require.GreaterOrEqual(t, delay(Running, 2), time.Hour, "the event that is being applied, without a read of the log")
+	w.applied(3)
+	require.Zero(t, delay(Running, 3))
 }
+
+// selective is a projector with only a filter.
+type selective struct {
+	Projector
+	filter eventstore.Filter
+}
+
+func (selective) Name() string                { return "selective" }
+func (s selective) Filter() eventstore.Filter { return s.filter }

@@ -62,7 +62,7 @@ func (b *builder) terminateReaders(ctx context.Context) {
 // fold folds the events that the copy lacks, up to its end.
 func (b *builder) fold(ctx context.Context, each func(context.Context, batch) error) error {
 	b.from = b.checkpoint.position
-	return readLog(ctx, b.Store, logRange{after: b.from, end: b.end, filter: b.filter}, 0, each)
+	return readLog(ctx, b.Store, logRange{after: b.from, end: b.end, filter: b.filter}, each)
 }
 
 // foldWithin folds events up to a position in the caller's transaction, without moving the checkpoint. It returns the last applied event.
@@ -123,7 +123,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if marker, err := b.currentMarker(ctx); err != nil || marker != b.marker {
 		return 0, cmp.Or(err, ErrMigrated)
 	}
-	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now(),
+	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = clock_timestamp(),
 		seen_stream = nullif($5, ''), seen_revision = $6, seen_event = nullif($7, ''), replay = pg_current_xact_id()::text::bigint
 		WHERE projector = $1`,
 		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch, int64(position),

@@ -521,14 +521,14 @@ func feedData(r eventstore.Recorded) (jsontext.Value, error) {
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-// feedWakes wakes waiting requests when an event of their account is appended. While there are any, one subscription follows the log
-// for all.
-type feedWakes struct {
+// feedWaits wakes waiting requests when an event of their account is appended. While there are any, one follower of the tail serves all.
+type feedWaits struct {
 	store eventstore.Store
+	tail  *eventstore.Tail
 
 	mu      sync.Mutex
 	waiting map[string]map[*FeedWait]struct{} // by account
-	stop    context.CancelFunc                // ends the subscription; nil: there is none
+	stop    context.CancelFunc                // ends the follower; nil: there is none
 }
 
 // FeedWait is a request that waits for events of an account.
@@ -537,65 +537,75 @@ type FeedWait struct {
 	woken   chan struct{}
 	account string
 	types   []string
-	wakes   *feedWakes
+	waits   *feedWaits
 }
 
 // AwaitFeed begins to wait for events of an account of some stored types. A read of the feed that begins after it has returned
 // misses no event for which it is not woken later. Close must be called.
 func (r *Reader) AwaitFeed(account string, types []string) *FeedWait {
 	woken := make(chan struct{}, 1)
-	w := &FeedWait{Woken: woken, woken: woken, account: account, types: types, wakes: r.wakes}
-	r.wakes.mu.Lock()
-	defer r.wakes.mu.Unlock()
-	if r.wakes.waiting[account] == nil {
-		r.wakes.waiting[account] = map[*FeedWait]struct{}{}
+	w := &FeedWait{Woken: woken, woken: woken, account: account, types: types, waits: r.waits}
+	r.waits.mu.Lock()
+	defer r.waits.mu.Unlock()
+	if r.waits.waiting[account] == nil {
+		r.waits.waiting[account] = map[*FeedWait]struct{}{}
 	}
-	r.wakes.waiting[account][w] = struct{}{}
-	if r.wakes.stop == nil {
+	r.waits.waiting[account][w] = struct{}{}
+	if r.waits.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		r.wakes.stop = stop
-		go r.wakes.follow(ctx)
+		r.waits.stop = stop
+		go r.waits.follow(ctx)
 	}
 	return w
 }
 
 // Close ends the wait.
 func (w *FeedWait) Close() {
-	w.wakes.mu.Lock()
-	defer w.wakes.mu.Unlock()
-	if delete(w.wakes.waiting[w.account], w); len(w.wakes.waiting[w.account]) == 0 {
-		delete(w.wakes.waiting, w.account)
+	w.waits.mu.Lock()
+	defer w.waits.mu.Unlock()
+	if delete(w.waits.waiting[w.account], w); len(w.waits.waiting[w.account]) == 0 {
+		delete(w.waits.waiting, w.account)
 	}
-	if len(w.wakes.waiting) == 0 && w.wakes.stop != nil {
-		w.wakes.stop()
-		w.wakes.stop = nil
+	if len(w.waits.waiting) == 0 && w.waits.stop != nil {
+		w.waits.stop()
+		w.waits.stop = nil
 	}
 }
 
-// follow follows the log until the context ends. Whenever it begins to, it wakes all: they may have read before that.
-func (w *feedWakes) follow(ctx context.Context) {
-	types, _ := FeedTypes(event.FeedKinds(), nil)
+// follow follows the tail until the context ends. Whenever it begins to, it wakes all: they may have read before that.
+func (w *feedWaits) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		head, err := w.store.Head(ctx)
-		if err == nil {
+		if head, err := w.store.Head(ctx); err == nil {
 			w.wakeAll()
-			for page, err := range w.store.Subscribe(ctx, head, eventstore.Filter{Types: types}) {
-				if err != nil {
-					break
-				}
-				for i := range page.Events {
-					w.wake(&page.Events[i])
-				}
-			}
+			w.followAfter(ctx, head)
 		}
 		_ = eventstore.Sleep(ctx, feedRetry)
 	}
 }
 
+// followAfter follows the tail from a position until an error.
+func (w *feedWaits) followAfter(ctx context.Context, head eventstore.Position) {
+	types, _ := FeedTypes(event.FeedKinds(), nil)
+	f := w.tail.Follow(eventstore.Start{After: head, Filter: eventstore.Filter{Types: types}, Stored: true})
+	defer f.Close()
+	for events := []eventstore.Decoded(nil); ; clear(events) {
+		var err error
+		if events, _, err = f.Next(ctx, events[:0], feedEvents, nil); err != nil {
+			return
+		}
+		for _, e := range events {
+			w.wake(e.Recorded)
+		}
+	}
+}
+
+// feedEvents is how many events are taken from the tail at a time.
+const feedEvents = 1000
+
 // feedRetry is the pause after the log could not be followed.
 const feedRetry = 250 * time.Millisecond
 
-func (w *feedWakes) wake(e *eventstore.Recorded) {
+func (w *feedWaits) wake(e *eventstore.Recorded) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for waiting := range w.waiting[e.Metadata.Account] {
@@ -605,7 +615,7 @@ func (w *feedWakes) wake(e *eventstore.Recorded) {
 	}
 }
 
-func (w *feedWakes) wakeAll() {
+func (w *feedWaits) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, all := range w.waiting {

@@ -69,7 +69,7 @@ type Reader struct {
 
 	claims  *claim.Names // nil: not known
 	tags    claim.Names  // of cursors that are sealed
-	wakes   *feedWakes
+	waits   *feedWaits
 	timeout time.Duration // of WaitFor
 	// asErased returns an event as it is read once the key of its person is destroyed.
 	asErased func(eventstore.Recorded) eventstore.Recorded
@@ -88,6 +88,11 @@ func WithLeads(leads *eventstore.Folds[lead.State]) Option {
 	return func(r *Reader) { r.leads = leads }
 }
 
+// WithTail sets the tail of the log, which is shared. Without it, the Reader has one of its own.
+func WithTail(tail *eventstore.Tail) Option {
+	return func(r *Reader) { r.waits.tail = tail }
+}
+
 // WithErasedForm sets the form in which the change feed shows events whose person is being erased. The default shows none of their data.
 func WithErasedForm(form func(eventstore.Recorded) eventstore.Recorded) Option {
 	return func(r *Reader) { r.asErased = form }
@@ -104,7 +109,8 @@ func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader 
 		pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, scannedLeads: scannedLeads,
 		scannedRows: scannedRows, leadsAtOnce: leadsAtOnce, asErased: withoutData,
 	}
-	r.tags, r.wakes = claim.NewNames(randomKey()), &feedWakes{store: store, waiting: map[string]map[*FeedWait]struct{}{}}
+	r.tags = claim.NewNames(randomKey())
+	r.waits = &feedWaits{store: store, tail: eventstore.NewTail(store, eventstore.Filter{}), waiting: map[string]map[*FeedWait]struct{}{}}
 	for _, option := range options {
 		option(r)
 	}

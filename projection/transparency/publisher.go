@@ -30,6 +30,7 @@ import (
 type Options struct {
 	Pool            *pgxpool.Pool    // of the views' database
 	Log             eventstore.Store // with stored events, which are sealed
+	Tail            *eventstore.Tail // of the log, shared; nil: one of its own
 	Signer          *merkle.Signer   // its name is the log's origin
 	Witnesses       []merkle.Witness
 	Quorum          int // how many of the witnesses must cosign a checkpoint before it is published
@@ -55,6 +56,9 @@ func New(o Options) *Publisher {
 	if o.WitnessInterval == 0 {
 		o.WitnessInterval = 5 * time.Second
 	}
+	if o.Tail == nil {
+		o.Tail = eventstore.NewTail(o.Log, eventstore.Filter{})
+	}
 	return &Publisher{Options: o, origin: o.Signer.Name(), refusals: make([]atomic.Uint64, len(o.Witnesses))}
 }
 
@@ -64,8 +68,8 @@ func lease(origin string) string { return "log tree " + origin }
 const (
 	takeover   = time.Second     // interval at which a standby tries to take the lease
 	retryPause = 2 * time.Second // after a failure
-	// readInterval is the least time between two reads at the end of the log.
-	readInterval = 20 * time.Millisecond
+	// pageEvents is how many events are taken from the tail at a time.
+	pageEvents = 2000
 	// bufferedPages is how many pages are buffered while tiles are written.
 	bufferedPages = 100
 	faultPause    = 10 * time.Second // after a fault, because the right log may be restored
@@ -267,7 +271,7 @@ func (s *session) follow(ctx context.Context) error {
 		return err
 	}
 	s.reached = s.state.position
-	go func() { failed <- s.read(ctx, s.reached, head, read) }()
+	go func() { failed <- s.read(ctx, s.reached, read) }()
 	for {
 		select {
 		case l := <-read:
@@ -293,38 +297,34 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// read hashes the events after a position. Past the head it pauses between pages, so that single appends share a page.
-func (s *session) read(ctx context.Context, after, head eventstore.Position, to chan<- leaves) error {
+// read hashes the events after a position.
+func (s *session) read(ctx context.Context, after eventstore.Position, to chan<- leaves) error {
+	f := s.Tail.Follow(eventstore.Start{After: after, Stored: true})
+	defer f.Close()
 	var hasher audit.LeafHasher
-	for page, err := range s.Log.Subscribe(ctx, after, eventstore.Filter{}) {
-		if err != nil {
+	for events := []eventstore.Decoded(nil); ; clear(events) {
+		var reached eventstore.Position
+		var err error
+		if events, reached, err = f.Next(ctx, events[:0], pageEvents, nil); err != nil {
 			return err
 		}
-		n := len(page.Events)
-		l := leaves{hashes: make([]tlog.Hash, n), positions: make([]eventstore.Position, n), reached: page.Position}
-		for i := range page.Events {
-			e := &page.Events[i]
-			if l.hashes[i], err = hasher.Leaf(e); err != nil {
+		n := len(events)
+		l := leaves{hashes: make([]tlog.Hash, n), positions: make([]eventstore.Position, n), reached: reached}
+		for i, e := range events {
+			if l.hashes[i], err = hasher.Leaf(e.Stored); err != nil {
 				return fmt.Errorf("event %s: %w", e.ID, err)
 			}
 			l.positions[i] = e.Position
 		}
 		if n > 0 {
-			last := page.Events[n-1]
-			l.seen = seen{last.Stream, last.Revision, last.ID.String()}
+			l.seen = seen{events[n-1].Stream, events[n-1].Revision, events[n-1].ID.String()}
 		}
 		select {
 		case to <- l:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if l.reached >= head {
-			if err := eventstore.Sleep(ctx, readInterval); err != nil {
-				return err
-			}
-		}
 	}
-	return fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
 }
 
 func (s *session) add(l leaves) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -132,7 +134,7 @@ func (h *Stores) RunViews(ctx context.Context) (stop func(), err error) {
 		return nil, err
 	}
 	fanOut := delivery.FanOut{Epoch: epoch, Filters: delivery.NewFilters(h.Store, nil)}
-	return h.project(ctx, projection.NewTail(h.Store, append(view.All(), fanOut)...), map[string][]projection.Projector{
+	return h.project(ctx, map[string][]projection.Projector{
 		schema.Views: view.All(), schema.Deliveries: {fanOut},
 	})
 }
@@ -141,11 +143,12 @@ func (h *Stores) RunViews(ctx context.Context) (stop func(), err error) {
 func (h *Stores) RunView(ctx context.Context, name string) (stop func(), err error) {
 	others := func(p projection.Projector) bool { return p.Name() != name }
 	projectors := slices.DeleteFunc(view.All(), others)
-	return h.project(ctx, projection.NewTail(h.Store, projectors...), map[string][]projection.Projector{schema.Views: projectors})
+	return h.project(ctx, map[string][]projection.Projector{schema.Views: projectors})
 }
 
 // project runs projectors, by their schema, until stop is called.
-func (h *Stores) project(ctx context.Context, tail *projection.Tail, projectors map[string][]projection.Projector) (stop func(), err error) {
+func (h *Stores) project(ctx context.Context, projectors map[string][]projection.Projector) (stop func(), err error) {
+	tail := eventstore.NewTail(h.Store, projection.Union(slices.Concat(slices.Collect(maps.Values(projectors))...)))
 	leases := schema.NewLeases(h.Pool.Config().ConnConfig)
 	following, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -49,7 +49,7 @@ type App struct {
 	store     *SealedLog
 	pool      *pgxpool.Pool
 	leases    *schema.Leases
-	tail      *projection.Tail
+	tail      *eventstore.Tail   // of the log; all followers in the process share it
 	runner    *projection.Runner // of the views
 	fanOut    *projection.Runner // of the deliveries
 	courier   *courier.Courier
@@ -138,6 +138,7 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 	if a.store, err = sealLog(ctx, a.tracing.log(raw), events, a.pool, a.config.sealKeys, a.log); err != nil {
 		return err
 	}
+	a.tail = eventstore.NewTail(a.store, projection.Union(append(view.All(), delivery.FanOut{})))
 	if err := schema.Current(ctx, a.pool); err != nil {
 		return err
 	}
@@ -176,7 +177,8 @@ func (a *App) wireLogTree(ctx context.Context) error {
 	}
 	a.log.Info("checkpoints are signed here", "publicKey", signer.PublicKey())
 	a.logTree = transparency.New(transparency.Options{
-		Pool: a.pool, Log: a.store.raw, Signer: signer, Witnesses: a.config.witnesses, Quorum: a.config.witnessQuorum, Logger: a.log,
+		Pool: a.pool, Log: a.store.raw, Tail: a.tail, Signer: signer, Witnesses: a.config.witnesses, Quorum: a.config.witnessQuorum,
+		Logger: a.log,
 	})
 	return nil
 }
@@ -187,11 +189,11 @@ func (a *App) eraser() forget.Eraser {
 }
 
 func (a *App) wireViews(views string, claims claim.Names) (err error) {
-	a.tail = projection.NewTail(a.store, append(view.All(), delivery.FanOut{})...)
 	a.runner, err = projection.New(projection.Options{
 		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
 	})
-	a.reader = query.New(a.pool, a.store, query.WithLeads(a.leads), query.WithClaims(claims), query.WithErasedForm(sealed.AsErased))
+	a.reader = query.New(a.pool, a.store, query.WithTail(a.tail), query.WithLeads(a.leads), query.WithClaims(claims),
+		query.WithErasedForm(sealed.AsErased))
 	a.silence = &worker.Silence{Query: a.reader, Handlers: a.Handlers, Store: a.store, Log: a.log, Now: time.Now}
 	return err
 }
