@@ -77,7 +77,7 @@ type writer struct {
 	ended     chan struct{} // closed after the last append
 	replicas  *replicated
 	connected func(context.Context, *pgx.Conn) error // checks a new connection
-	appended  func(b appended, complete bool)        // called after a batch; b lacks appended events if not complete
+	appended  func(last mark)                        // called after events were appended; 0: it is unknown which
 	onBatch   func(Batch)                            // called after a batch
 	log       *slog.Logger
 }
@@ -88,7 +88,7 @@ func newWriter(config *pgx.ConnConfig, timeout time.Duration, log *slog.Logger) 
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
 		config: config, timeout: timeout, ended: make(chan struct{}), replicas: &replicated{},
-		connected: func(context.Context, *pgx.Conn) error { return nil }, appended: func(appended, bool) {}, onBatch: func(Batch) {},
+		connected: func(context.Context, *pgx.Conn) error { return nil }, appended: func(mark) {}, onBatch: func(Batch) {},
 		log: log,
 	}
 }
@@ -150,7 +150,7 @@ func (w *writer) commit(ctx context.Context, batch []*request) {
 			return
 		}
 		w.failed(err)
-		w.appended(appended{}, false) // the batch may have been written
+		w.appended(mark{}) // the batch may have been written
 		if eventstore.Sleep(ctx, pause) != nil {
 			fail(unavailable(ctx, err))
 			return
@@ -196,9 +196,14 @@ func (w *writer) send(batch []*request) (outcomes []outcome, events int, err err
 	} else if w.lookUps > 0 {
 		w.lookUps--
 	}
-	outcomes, stored, complete := arguments.outcomes(batch, answer)
-	w.replicas.committed(stored.end)
-	w.appended(stored, complete)
+	outcomes, last, repeated := arguments.outcomes(batch, answer)
+	w.replicas.committed(last.position)
+	switch {
+	case last.position > eventstore.Position(answer.head):
+		w.appended(last)
+	case repeated:
+		w.appended(mark{})
+	}
 	return outcomes, len(arguments.eventID), nil
 }
 
@@ -305,18 +310,18 @@ func (a *arguments) call(ctx context.Context, conn *pgx.Conn, replicated eventst
 	return answer, err
 }
 
-// outcomes returns the outcome of each append of the batch, and the stored events. Complete is false if an append of the batch had been
-// stored before.
-func (a *arguments) outcomes(batch []*request, answer answer) (outcomes []outcome, stored appended, complete bool) {
-	outcomes, complete = make([]outcome, len(batch)), true
+// outcomes returns the outcome of each append of the batch, and the last event that was stored: the earlier head, without an id, if none
+// was. Repeated reports whether an append of the batch had been stored before.
+func (a *arguments) outcomes(batch []*request, answer answer) (outcomes []outcome, last mark, repeated bool) {
+	outcomes = make([]outcome, len(batch))
 	head := eventstore.Position(answer.head)
-	stored = appended{after: head, end: head}
+	last.position = head
 	expectations, refused := a.writeExpectation, 0
 	for i, r := range batch {
 		switch {
 		case refused < len(answer.refused) && int(answer.refused[refused]) == i+1:
 			if position := answer.stored[refused]; position > 0 {
-				outcomes[i].position, complete = eventstore.Position(position), false
+				outcomes[i].position, repeated = eventstore.Position(position), true
 			} else {
 				outcomes[i].err = conflict(r, expectations, answer.revisions)
 			}
@@ -324,19 +329,16 @@ func (a *arguments) outcomes(batch []*request, answer answer) (outcomes []outcom
 		case len(r.metadata) == 0: // only checks
 			outcomes[i].position = head
 		default:
-			for j, w := range r.writes {
-				if len(w.Events) > 0 {
-					revision := eventstore.Revision(answer.revisions[expectations[j]-1]) + 1
-					stored.runs = append(stored.runs, run{w.Stream, stored.end + 1, revision, w.Events})
-					stored.end += eventstore.Position(len(w.Events))
+			for _, w := range r.writes {
+				if n := len(w.Events); n > 0 {
+					last.position, last.id = last.position+eventstore.Position(n), w.Events[n-1].ID
 				}
 			}
-			stored.bytes += r.bytes
-			outcomes[i].position = stored.end
+			outcomes[i].position = last.position
 		}
 		expectations = expectations[len(r.writes):]
 	}
-	return outcomes, stored, complete
+	return outcomes, last, repeated
 }
 
 // conflict returns the error about the first write of a refused append whose stream is not as expected.

@@ -114,28 +114,30 @@ type waker struct {
 	once   sync.Once
 
 	mu     sync.Mutex
-	woken  chan struct{} // closed by the next wake
-	others uint64        // number of wakes for appends of other processes
+	woken  chan struct{}       // closed by the next wake
+	end    eventstore.Position // of this process's appends
+	others uint64              // number of wakes for appends of which the end is not known
 }
 
 func newWaker(config *pgx.ConnConfig, log *slog.Logger) *waker {
 	return &waker{config: named(config, "listener"), log: log, woken: make(chan struct{}), others: 1}
 }
 
-// next returns a channel that the next wake closes, and the number of wakes for others.
-func (w *waker) next() (woken <-chan struct{}, others uint64) {
+// next returns a channel that the next wake closes, the end of this process's appends and the number of wakes for others.
+func (w *waker) next() (woken <-chan struct{}, end eventstore.Position, others uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.woken, w.others
+	return w.woken, w.end, w.others
 }
 
-// wake wakes the subscriptions. With forOthers they must read the log, because some new events are not in memory.
-func (w *waker) wake(forOthers bool) {
+// wake wakes the subscriptions after an append of this process that ended at a position, or, if that is 0, after others.
+func (w *waker) wake(end eventstore.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if forOthers {
+	if end == 0 {
 		w.others++
 	}
+	w.end = max(w.end, end)
 	close(w.woken)
 	w.woken = make(chan struct{})
 }
@@ -145,8 +147,8 @@ func (w *waker) listen(ctx context.Context, own *atomic.Uint32) {
 	Listener{
 		Config: w.config, Channel: channel,
 		Ignore:     func(session uint32) bool { return session == own.Load() },
-		OnListen:   func() { w.wake(true) }, // for earlier appends
-		OnNotified: func() { w.wake(true) },
+		OnListen:   func() { w.wake(0) }, // for earlier appends
+		OnNotified: func() { w.wake(0) },
 		OnLost: func(err error) {
 			w.log.Warn("LISTEN connection lost, polling and reconnecting", "error", err)
 		},

@@ -5,8 +5,8 @@
 // the server waits for a client. Positions have no gaps and follow the order of commits, over any number of
 // processes: a subscription that has read everything up to a position has skipped nothing.
 //
-// Subscriptions (subscribe.go) get the appends of their own process from memory. They read the log when another process notifies
-// (notify.go), and when they poll.
+// Subscriptions (subscribe.go) read the log when their own process has appended, when another process notifies (notify.go), and when they
+// poll.
 //
 // When the connection of an append breaks, its outcome is unknown, and the same batch is sent again: log.append recognises by their ids the
 // events that were stored.
@@ -74,7 +74,6 @@ type Store struct {
 	writer   *writer
 	waker    *waker
 	notifier *notifier
-	recent   recent
 	newest   newest
 	replicas replicated
 	firsts   eventstore.Batcher[readStart, page]

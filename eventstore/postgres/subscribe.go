@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -61,63 +59,31 @@ type fetched struct {
 	err error
 }
 
-// run returns nil when the consumer stops. It reads the recorded events from the log. After that, this process's appends are yielded from
-// memory; the log is read when another process has appended, and at each poll.
+// run returns nil when the consumer stops. The end of this process's appends is known; the head is read when another process has appended,
+// and at each poll.
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Page, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx) // also cancels the pages that are being read
 	defer cancel()
-	var seenOthers uint64 // wakes for others at the last read of the log
+	var seenOthers uint64 // wakes for others at the last read of the head
 	var next time.Time
 	for {
-		woken, others := s.store.waker.next() // read first, so that no wake is lost
-		more, complete := true, false
-		if seenOthers > 0 {
-			more, complete = s.takeRecent(yield)
-		}
-		if !more {
-			return nil
-		}
-		if !complete || others != seenOthers || !time.Now().Before(next) {
-			seenOthers, next = others, time.Now().Add(s.store.poll)
-			if more, err := s.takeLog(ctx, yield); err != nil || !more {
+		woken, head, others := s.store.waker.next() // read first, so that no wake is lost
+		if others != seenOthers || !time.Now().Before(next) {
+			var err error
+			if head, err = s.store.Head(ctx); err != nil {
 				return err
 			}
-			continue
+			seenOthers, next = others, time.Now().Add(s.store.poll)
+		}
+		for s.after < head {
+			if more, err := s.advance(ctx, head, yield); err != nil || !more {
+				return err
+			}
 		}
 		if err := s.store.wait(ctx, woken, next); err != nil {
 			return err
 		}
 	}
-}
-
-// takeLog yields the events that are on the log now.
-func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Page, error) bool) (more bool, err error) {
-	head, err := s.store.Head(ctx)
-	if err != nil {
-		return false, err
-	}
-	for s.after < head {
-		if more, err := s.advance(ctx, head, yield); err != nil || !more {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// takeRecent yields the appends of this process after the subscription's position. More is false when the consumer stops. Complete is false
-// when they must be read from the log instead.
-func (s *subscription) takeRecent(yield func(eventstore.Page, error) bool) (more, complete bool) {
-	batches, complete := s.store.recent.since(s.after)
-	if len(batches) == 0 {
-		return true, complete
-	}
-	end := batches[len(batches)-1].end
-	events := make([]eventstore.Recorded, 0, s.capacity(s.after, end))
-	for _, b := range batches {
-		events = b.events(events, s.after, s.filter)
-	}
-	s.passed(end, len(events))
-	return yield(eventstore.Page{Events: events, Position: s.after}, nil), true
 }
 
 // advance yields one page, while the next ones are being read.
@@ -206,18 +172,11 @@ func upperBound(prefix string) (past string, ok bool) {
 	return prefix[:last] + string(rune(prefix[last]+1)), true
 }
 
-// appended passes this process's appends to its subscriptions, and notifies other processes. Complete is false if b lacks appended events.
-func (s *Store) appended(b appended, complete bool) {
-	if n := len(b.runs); n > 0 {
-		last := b.runs[n-1].events
-		s.newest.see(b.end, last[len(last)-1].ID)
-	} else if complete {
-		return
-	}
-	if complete {
-		s.recent.add(b)
-	}
-	s.waker.wake(!complete)
+// appended wakes this process's subscriptions after a batch, up to its last event, and notifies other processes. The zero mark means that it
+// is unknown what was appended.
+func (s *Store) appended(last mark) {
+	s.newest.see(last.position, last.id)
+	s.waker.wake(last.position)
 	s.notifier.notify()
 }
 
@@ -235,79 +194,4 @@ func (s *Store) wait(ctx context.Context, woken <-chan struct{}, next time.Time)
 	case <-s.closing.Done():
 		return unavailable(ctx, errClosed)
 	}
-}
-
-// recent is the part of the log's end that only this process has written. Its subscriptions need not read back its own appends, which would
-// take a fifth more processor time for a capture. It has no gaps: after an append by another process, it starts again.
-type recent struct {
-	mu      sync.Mutex
-	batches []appended
-	bytes   int // of payload, in all of them
-}
-
-// maxRecent is how many bytes of payload are kept for subscriptions that lag a little.
-const maxRecent = 1 << 20
-
-// appended is the events that one batch stored, at consecutive positions after one.
-type appended struct {
-	after, end eventstore.Position
-	bytes      int
-	runs       []run
-}
-
-// run is a series of events of a stream with consecutive positions.
-type run struct {
-	stream   string
-	first    eventstore.Position
-	revision eventstore.Revision
-	events   []eventstore.Event
-}
-
-// add adds a batch.
-func (r *recent) add(b appended) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.batches); n > 0 && r.batches[n-1].end != b.after {
-		r.batches, r.bytes = nil, 0
-	}
-	if b.bytes > maxRecent { // only its position is kept
-		b = appended{after: b.end, end: b.end}
-		r.batches, r.bytes = nil, 0
-	}
-	r.batches, r.bytes = append(r.batches, b), r.bytes+b.bytes
-	for r.bytes > maxRecent {
-		r.bytes -= r.batches[0].bytes
-		r.batches = slices.Delete(r.batches, 0, 1)
-	}
-}
-
-// since returns the batches after a position. Complete is false, and nothing is returned, if some of them are no longer in memory.
-func (r *recent) since(after eventstore.Position) (_ []appended, complete bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.batches) > 0 && after < r.batches[0].after {
-		return nil, false
-	}
-	i, _ := slices.BinarySearchFunc(r.batches, after, func(b appended, after eventstore.Position) int {
-		if b.end <= after {
-			return -1
-		}
-		return 1
-	})
-	return slices.Clone(r.batches[i:]), true
-}
-
-// events appends the matching events after a position.
-func (b appended) events(to []eventstore.Recorded, after eventstore.Position, filter eventstore.Filter) []eventstore.Recorded {
-	for _, run := range b.runs {
-		for i, e := range run.events {
-			position := run.first + eventstore.Position(i)
-			if position <= after || !filter.Matches(run.stream, e.Type) {
-				continue
-			}
-			e.At = time.UnixMicro(e.At.UnixMicro()).UTC() // like an event that is read
-			to = append(to, eventstore.Recorded{Event: e, Stream: run.stream, Revision: run.revision + eventstore.Revision(i), Position: position})
-		}
-	}
-	return to
 }

@@ -123,7 +123,7 @@ func requireWhole(t testing.TB, events []eventstore.Recorded) {
 	}
 }
 
-// The process appends more than its buffer during the read of a page, and polling is disabled.
+// The process appends large events during the read of a page, and polling is disabled.
 func TestSubscribe_SlowConsumer(t *testing.T) {
 	t.Parallel()
 	url := database(t)
