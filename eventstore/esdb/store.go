@@ -56,7 +56,6 @@ type Store struct {
 	seen      atomic.Uint64 // position of the newest record that was read or written
 	latency   latency
 	queue     *eventstore.Queue
-	followers followers
 
 	shortestGrace time.Duration
 	beforeCall    func(what string) error // called before each call of the server; nil except in tests

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
-	"sync"
 	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
@@ -14,29 +12,22 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Subscribe implements eventstore.Store. It reads up to the end of the log on its own, and then uses the process's shared follower. It
-// resumes after a lost connection, and ends with ErrUnavailable after the timeout.
+// Subscribe implements eventstore.Store. It resumes after a lost connection, and ends with ErrUnavailable after the timeout.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		within, cancel := s.within(ctx)
 		defer cancel()
-		sub := &subscription{filter: filter, at: after, yield: yield}
-		if err := sub.run(within, s); !errors.Is(err, errStopped) {
+		r := &reader{
+			store: s, filter: filter, yield: yield, at: after, read: after,
+			ends: newCache(endsBytes, func(stream string, _ eventstore.Expected) int { return len(stream) }),
+		}
+		if err := r.run(within); !errors.Is(err, errStopped) {
 			if ended := ctx.Err(); ended != nil {
 				err = ended
 			}
 			yield(eventstore.Page{}, err)
 		}
 	}
-}
-
-// subscription is one subscriber's position on the log.
-type subscription struct {
-	filter eventstore.Filter
-	at     eventstore.Position // position up to which events were yielded
-	page   []eventstore.Recorded
-	bytes  int // of payload, in the page
-	yield  func(eventstore.Page, error) bool
 }
 
 // Bounds of a page. An append is never split.
@@ -47,46 +38,6 @@ const (
 
 // errStopped means that the consumer stopped.
 var errStopped = errors.New("the consumer stopped")
-
-// run returns the error that ended the subscription.
-func (s *subscription) run(ctx context.Context, store *Store) error {
-	for {
-		catchUp := store.newReader(s.at, s, true)
-		if err := catchUp.run(ctx); err != nil {
-			return err
-		}
-		if err := store.attend(ctx, s, catchUp.read); err != nil {
-			return err
-		}
-	}
-}
-
-// events adds the selected events of an append to the page.
-func (s *subscription) events(records []*record) error {
-	for _, r := range records {
-		if r.Position > s.at && s.filter.Matches(r.Stream, r.Type) {
-			s.page = append(s.page, r.Recorded) // a copy, since subscriptions share the record
-			s.bytes += len(r.Data)
-		}
-	}
-	if len(s.page) < pageEvents && s.bytes < pageBytes {
-		return nil
-	}
-	return s.progress(commitOf(records).Position)
-}
-
-// progress yields the page, with the position up to which the log was read.
-func (s *subscription) progress(to eventstore.Position) error {
-	if to <= s.at {
-		return nil
-	}
-	page := eventstore.Page{Events: s.page, Position: to}
-	s.at, s.page, s.bytes = to, nil, 0
-	if !s.yield(page, nil) {
-		return errStopped
-	}
-	return nil
-}
 
 const (
 	// searchWindow is how many events the server filters before it sends a checkpoint.
@@ -99,51 +50,36 @@ const (
 	endsBytes = 8 << 20
 )
 
-// sink receives the results of a reader.
-type sink interface {
-	events(appended []*record) error       // of a valid append
-	progress(to eventstore.Position) error // the log was read up to here
-}
-
-// reader subscribes to $all and passes the events of each valid append to its sink, at the append's commit record. It receives all records
-// of the log, because the validity of an append depends on others.
+// reader subscribes to $all and yields the events of each valid append, with the append's commit record. It receives all records of the
+// log, because the validity of an append depends on others.
 //
 // It relies on the server's order of events, but not on its checkpoints. Servers have sent checkpoints at the end of the log at which the
 // next event was stored later (KurrentDB, pull requests 4023 and 4990). While no event matches, they send a checkpoint only every few
 // hundred events. So a checkpoint counts once a message other than the event at its position follows it. A reader also reads $all itself
 // when it receives nothing for a while, when it has caught up, and before the first event after that.
 type reader struct {
-	store    *Store
-	sink     sink
-	catchUp  bool                                // it ends with errCaughtUp at the end of the log
+	store  *Store
+	filter eventstore.Filter
+	yield  func(eventstore.Page, error) bool
+	at     eventstore.Position   // position up to which events were yielded
+	page   []eventstore.Recorded // to be yielded
+	bytes  int                   // of payload, in the page
+
+	caughtUp bool                                // it has reached the end of the log; before that, pages are filled
 	batch    []*record                           // of an append whose commit record was not received yet
 	ends     *cache[string, eventstore.Expected] // of streams, as of read
-	read     eventstore.Position                 // position up to which records are in the sink or the batch
-	reported eventstore.Position                 // position of the newest progress mark
+	read     eventstore.Position                 // position up to which records are in the page, in the batch or yielded
 	head     eventstore.Position                 // position that is known to have an event of this log
 	seen     eventstore.Position                 // value of read at the last call of Head
 	held     eventstore.Position                 // a checkpoint that does not count yet; 0: none
 	join     bool                                // the server has caught up, and has sent no event since
 }
 
-func (s *Store) newReader(after eventstore.Position, to sink, catchUp bool) *reader {
-	return &reader{
-		store: s, sink: to, catchUp: catchUp, read: after, reported: after,
-		ends: newCache(endsBytes, func(stream string, _ eventstore.Expected) int { return len(stream) }),
-	}
-}
-
-// errCaughtUp means that a reader has read up to the end of the log.
-var errCaughtUp = errors.New("the end of the log is reached")
-
-// run reads until an error. It returns nil when a reader with catchUp has caught up.
+// run reads until an error.
 func (r *reader) run(ctx context.Context) error {
 	for retry := r.store.retrying(); ; {
 		before := r.read
 		err := r.follow(ctx)
-		if errors.Is(err, errCaughtUp) {
-			return nil
-		}
 		if errors.Is(err, errStopped) {
 			return err
 		}
@@ -163,7 +99,7 @@ func (r *reader) follow(ctx context.Context) error {
 		return err
 	}
 	defer f.stop()
-	r.held, r.join = 0, false
+	r.held, r.join, r.caughtUp = 0, false, false
 	quiet := time.NewTimer(r.store.poll)
 	defer quiet.Stop()
 	for {
@@ -175,7 +111,7 @@ func (r *reader) follow(ctx context.Context) error {
 			continue
 		default:
 		}
-		if !r.catchUp { // otherwise more messages follow, and pages would be short
+		if r.caughtUp { // otherwise more messages follow, and pages would be short
 			if err := r.mark(); err != nil {
 				return err
 			}
@@ -185,10 +121,8 @@ func (r *reader) follow(ctx context.Context) error {
 		case m := <-f.messages:
 			err = r.take(ctx, m)
 		case <-quiet.C:
+			r.caughtUp = true // servers before 23.10 do not send CaughtUp
 			err = r.look(ctx, 0)
-			if err == nil && r.catchUp && len(r.batch) == 0 { // servers before 23.10 do not send CaughtUp
-				err = errCaughtUp
-			}
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -257,14 +191,8 @@ func (r *reader) take(ctx context.Context, m message) error {
 	case m.err != nil:
 		return ofAll(m.err)
 	case m.caughtUp:
-		r.held, r.join = 0, true
-		if err := r.look(ctx, 0); err != nil {
-			return err
-		}
-		if r.catchUp && len(r.batch) == 0 {
-			return errCaughtUp
-		}
-		return nil
+		r.held, r.join, r.caughtUp = 0, true, true
+		return r.look(ctx, 0)
 	case m.checkpoint:
 		proven := r.held
 		if r.held = m.position; proven > r.read && proven < m.position {
@@ -300,13 +228,13 @@ func (r *reader) record(ctx context.Context, m message) error {
 		r.batch = batch
 	}
 	r.read = m.position
-	if r.read-r.reported > reportAfter {
+	if r.read-r.at > reportAfter {
 		return r.report(ctx)
 	}
 	return nil
 }
 
-// complete passes an append to the sink if it is valid.
+// complete adds the selected events of an append to the page if it is valid.
 func (r *reader) complete(ctx context.Context, appended []*record) error {
 	commit := commitOf(appended)
 	for _, c := range commit.checks {
@@ -327,7 +255,26 @@ func (r *reader) complete(ctx context.Context, appended []*record) error {
 		r.ends.add(e.Stream, eventstore.At(e.Revision))
 	}
 	r.head = commit.Position
-	return r.sink.events(appended)
+	for _, e := range appended {
+		if e.Position > r.at && r.filter.Matches(e.Stream, e.Type) {
+			r.page = append(r.page, e.Recorded)
+			r.bytes += len(e.Data)
+		}
+	}
+	if len(r.page) < pageEvents && r.bytes < pageBytes {
+		return nil
+	}
+	return r.progress(commit.Position)
+}
+
+// progress yields the page, with the position up to which the log was read.
+func (r *reader) progress(to eventstore.Position) error {
+	page := eventstore.Page{Events: r.page, Position: to}
+	r.at, r.page, r.bytes = to, nil, 0
+	if !r.yield(page, nil) {
+		return errStopped
+	}
+	return nil
 }
 
 // reportAfter is how far, in bytes of log, a reader reads without a progress mark.
@@ -346,14 +293,13 @@ func (r *reader) report(ctx context.Context) error {
 	return r.mark()
 }
 
-// mark passes progress to the sink, if there was any, up to the known head.
+// mark yields progress, if there was any, up to the known head.
 func (r *reader) mark() error {
 	progress := min(r.read, r.head)
-	if len(r.batch) > 0 || progress <= r.reported {
+	if len(r.batch) > 0 || progress <= r.at {
 		return nil
 	}
-	r.reported = progress
-	return r.sink.progress(progress)
+	return r.progress(progress)
 }
 
 // look reads $all from the reader's position: one page, and further pages until a position is reached.
@@ -394,145 +340,6 @@ func (r *reader) pollOnce(ctx context.Context) (n int, err error) {
 			return n, err
 		}
 	}
-}
-
-// followers holds the shared follower while a subscription uses it.
-type followers struct {
-	mu      sync.Mutex
-	current *follower
-}
-
-// follower reads the end of the log once for all subscriptions of the process, with a buffer for those that lag a little.
-type follower struct {
-	stop  context.CancelFunc
-	users int // guarded by the mutex of followers
-
-	mu      sync.Mutex
-	floor   eventstore.Position // position after which the buffer has everything
-	appends [][]*record         // the valid ones
-	bytes   int                 // of the buffer
-	read    eventstore.Position // position up to which the log was read, never beyond the head; 0 at first
-	changed chan struct{}       // closed by the next change
-	err     error               // that ended the follower
-}
-
-// followerBytes bounds a follower's buffer.
-const followerBytes = 16 << 20
-
-// attend passes the follower's events to a subscription that has read the log up to a position. It returns nil when the buffer no longer
-// reaches back to the subscription's position, so that the subscription must read on its own.
-func (s *Store) attend(ctx context.Context, sub *subscription, at eventstore.Position) error {
-	f := s.joinFollower(at)
-	defer s.leaveFollower(f)
-	for {
-		appends, read, changed, err := f.after(at)
-		if err != nil || changed == nil {
-			return err
-		}
-		for _, records := range appends {
-			if err := sub.events(records); err != nil {
-				return err
-			}
-			at = commitOf(records).Position
-		}
-		if err := sub.progress(read); err != nil {
-			return err
-		}
-		at = max(at, read)
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return outcome(ctx, context.Cause(ctx))
-		}
-	}
-}
-
-// joinFollower adds a subscription. The first one starts the follower at its own position.
-func (s *Store) joinFollower(at eventstore.Position) *follower {
-	s.followers.mu.Lock()
-	defer s.followers.mu.Unlock()
-	if f := s.followers.current; f != nil {
-		f.users++
-		return f
-	}
-	ctx, stop := context.WithCancel(s.closing)
-	f := &follower{stop: stop, users: 1, floor: at, changed: make(chan struct{})}
-	s.followers.current = f
-	go func() {
-		f.end(s.newReader(at, f, false).run(ctx))
-		s.followers.mu.Lock()
-		defer s.followers.mu.Unlock()
-		if s.followers.current == f {
-			s.followers.current = nil
-		}
-	}()
-	return f
-}
-
-// leaveFollower removes a subscription. The last one stops the follower.
-func (s *Store) leaveFollower(f *follower) {
-	s.followers.mu.Lock()
-	defer s.followers.mu.Unlock()
-	if f.users--; f.users > 0 {
-		return
-	}
-	f.stop()
-	if s.followers.current == f {
-		s.followers.current = nil
-	}
-}
-
-// after returns the appends after a position, the position up to which the log was read, and a channel that is closed at the next change.
-// The channel is nil if the buffer does not reach back to the position.
-func (f *follower) after(at eventstore.Position) (appends [][]*record, read eventstore.Position, changed <-chan struct{}, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil || at < f.floor {
-		return nil, 0, nil, f.err
-	}
-	i, _ := slices.BinarySearchFunc(f.appends, at, func(records []*record, at eventstore.Position) int {
-		if commitOf(records).Position <= at {
-			return -1
-		}
-		return 1
-	})
-	return slices.Clone(f.appends[i:]), f.read, f.changed, nil
-}
-
-// events buffers an append.
-func (f *follower) events(records []*record) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.appends, f.bytes, f.read = append(f.appends, records), f.bytes+bytesOf(records), commitOf(records).Position
-	for f.bytes > followerBytes {
-		f.floor, f.bytes = commitOf(f.appends[0]).Position, f.bytes-bytesOf(f.appends[0])
-		f.appends[0] = nil // append copies the rest later
-		f.appends = f.appends[1:]
-	}
-	f.change()
-	return nil
-}
-
-// progress records the position up to which the log was read.
-func (f *follower) progress(to eventstore.Position) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.read = max(f.read, to)
-	f.change()
-	return nil
-}
-
-func (f *follower) end(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
-	f.change()
-}
-
-// change notifies the subscriptions. The caller holds the mutex.
-func (f *follower) change() {
-	close(f.changed)
-	f.changed = make(chan struct{})
 }
 
 func commitOf(records []*record) *record { return records[len(records)-1] }

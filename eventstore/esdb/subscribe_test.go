@@ -3,7 +3,6 @@ package esdb_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,36 +171,4 @@ func TestSubscribe_UnknownPosition(t *testing.T) {
 		require.ErrorIs(t, err, eventstore.ErrUnknownPosition)
 		break
 	}
-}
-
-func TestSubscribe_SharesOneFollower(t *testing.T) {
-	t.Parallel()
-	server := esdbtest.Start(t)
-	store := open(t, esdb.Options{URL: server.URL()})
-	mustAppend(t, store, start("first", fact(`{}`)))
-	const subscriptions = 20
-	var caughtUp atomic.Int64
-	var following errgroup.Group
-	for range subscriptions {
-		following.Go(func() error {
-			for page, err := range store.Subscribe(within(t), 0, eventstore.Filter{}) {
-				if err != nil {
-					return err
-				}
-				for _, e := range page.Events {
-					switch e.Stream {
-					case "first":
-						caughtUp.Add(1)
-					case "last":
-						return nil
-					}
-				}
-			}
-			return nil
-		})
-	}
-	require.Eventually(t, func() bool { return caughtUp.Load() == subscriptions && server.Following() == 1 }, testTimeout, time.Millisecond)
-	mustAppend(t, store, start("last", fact(`{}`)))
-	require.NoError(t, following.Wait())
-	require.Eventually(t, func() bool { return server.Following() == 0 }, testTimeout, time.Millisecond)
 }
