@@ -1,6 +1,6 @@
 -- A role that reads the views of one account, for SQL users of that account, restricted by PostgreSQL's row level security. The
 -- service owns the views, so the policies do not apply to it and cost it nothing.
--- Run this once for each account, after leadlog migrate, as a superuser in leadlog's database. It prints the role's name:
+-- It includes readers.sql of the same folder. Run it once for each account, after leadlog migrate, as a superuser in leadlog's database. It prints the role's name:
 --
 --     psql -d leadlog -v account=acme -f deploy/account-reader.sql
 --     psql -d leadlog -c '\password leadlog_3f1c09a2be47'

@@ -4,7 +4,7 @@
 --     psql -d leadlog -f deploy/analyst.sql
 --     psql -d leadlog -c '\password leadlog_analyst'
 --
--- It may be run again. Later copies are readable to roles that may read the views; an earlier one becomes readable when the same
+-- It includes readers.sql of the same folder, and may be run again. Later copies are readable to roles that may read the views; an earlier one becomes readable when the same
 -- replay is run again.
 
 DO $$

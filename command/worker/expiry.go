@@ -61,7 +61,13 @@ func (e Expiry) Run(ctx context.Context) {
 	running.Wait()
 }
 
-func (e Expiry) every(ctx context.Context, interval, retry time.Duration, work string, turn func(context.Context) error) {
+func (e Expiry) erasure(account string) command.Erasure {
+	return e.Handlers.Erasure(command.Caller{Account: account, Actor: "system:expiry"})
+}
+
+func (e Expiry) every(
+	ctx context.Context, interval, retry time.Duration, work string, turn func(context.Context) error,
+) {
 	background := eventstore.Background{Work: work, Interval: interval, Retry: retry, Log: e.Log}
 	background.Run(ctx, func(ctx context.Context) (bool, error) { return false, turn(ctx) })
 }
@@ -88,7 +94,7 @@ func (e Expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return errors.Join(failed, err)
 		}
-		err = e.Eraser.ExpireVisitor(ctx, e.Handlers.Erasure(command.Caller{Account: visitor.Account, Actor: "system:expiry"}), visitor.Stream, visitor.Before)
+		err = e.Eraser.ExpireVisitor(ctx, e.erasure(visitor.Account), visitor.Stream, visitor.Before)
 		switch {
 		case errors.Is(err, eventstore.ErrUnavailable) || ctx.Err() != nil:
 			return err
@@ -122,7 +128,7 @@ func (e Expiry) deleteArrivals(ctx context.Context, now time.Time) error {
 			return errors.Join(failed, err)
 		}
 		for _, arrival := range page {
-			err := e.Eraser.ExpireArrival(ctx, e.Handlers.Erasure(command.Caller{Account: arrival.Account, Actor: "system:expiry"}), arrival.ID)
+			err := e.Eraser.ExpireArrival(ctx, e.erasure(arrival.Account), arrival.ID)
 			switch {
 			case errors.Is(err, eventstore.ErrUnavailable) || ctx.Err() != nil:
 				return err
