@@ -5,9 +5,9 @@
 --                   Owns the views, copies of them, and deliveries
 --   leadlog_reader  reads the log and the views, but no secrets: for operators
 --
--- Analysts, who read only views, have deploy/analyst.sql. This includes readers.sql of the same folder. Run it as a superuser in leadlog's database before the first leadlog
--- migrate, and again after each. It may run beside the service: objects that have their owner are skipped, because changing an
--- owner waits for sessions that use the table.
+-- Analysts, who read only views, have deploy/analyst.sql. This script includes readers.sql of the same folder. Run it as a superuser
+-- in leadlog's database before the first leadlog migrate, and again after each. It may run beside the service: objects that have
+-- their owner are skipped, because changing an owner waits for sessions that use the table.
 --
 --     psql -d leadlog -f deploy/roles.sql
 --     psql -d leadlog -c '\password leadlog_owner' -c '\password leadlog_writer' -c '\password leadlog_reader'

@@ -61,7 +61,7 @@ func (c *Courier) saveWithRetry(ctx context.Context, batch []result, disabling *
 		failing, err := c.save(ctx, batch)
 		switch {
 		case err == nil:
-			c.watcher.finished(batch)
+			c.Watcher.finished(batch)
 			c.disableAll(ctx, disabling, failing)
 			return
 		case rejected(err):
@@ -69,7 +69,7 @@ func (c *Courier) saveWithRetry(ctx context.Context, batch []result, disabling *
 			return
 		}
 		if !backoff.Failing() { // logged once
-			c.log.Warn("results of deliveries not saved, retrying", slog.Int("results", len(batch)), slog.Any("error", err))
+			c.Log.Warn("results of deliveries not saved, retrying", slog.Int("results", len(batch)), slog.Any("error", err))
 		}
 		_ = backoff.Wait(ctx)
 	}
@@ -84,7 +84,7 @@ func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *s
 		return
 	}
 	r := batch[0]
-	c.log.Error("result of a delivery rejected by the database", slog.String("deliveryId", r.id), slog.Any("error", why))
+	c.Log.Error("result of a delivery rejected by the database", slog.String("deliveryId", r.id), slog.Any("error", why))
 	if r.attempted || r.recorded {
 		r.attempts, r.attempted, r.recorded = int(attemptsMade(r)), false, false
 		only := []result{r}
@@ -113,7 +113,7 @@ func (c *Courier) save(ctx context.Context, results []result) (failing []command
 	}
 	clearResponses(batch, results)
 	saveHealth(batch, results, func(f command.DisableWebhookEndpoint) { failing = append(failing, f) })
-	if err := c.pool.SendBatch(ctx, batch).Close(); err != nil {
+	if err := c.Pool.SendBatch(ctx, batch).Close(); err != nil {
 		return failing, err
 	}
 	for i := range results {
@@ -265,11 +265,11 @@ const disableAfter = 5 * 24 * time.Hour
 
 // disableEndpoint disables an endpoint, and reports whether that succeeded.
 func (c *Courier) disableEndpoint(ctx context.Context, f command.DisableWebhookEndpoint) bool {
-	if c.disable == nil {
+	if c.Disable == nil {
 		return true
 	}
-	log := c.log.With(slog.String("webhookId", f.WebhookID), slog.String("reason", f.Reason))
-	if err := c.disable(ctx, f); err != nil {
+	log := c.Log.With(slog.String("webhookId", f.WebhookID), slog.String("reason", f.Reason))
+	if err := c.Disable(ctx, f); err != nil {
 		log.Warn("endpoint not disabled", slog.Any("error", err))
 		return false
 	}

@@ -70,21 +70,12 @@ type Options struct {
 
 // Courier sends due deliveries. Any number of couriers may run on one database.
 type Courier struct {
-	pool     *pgxpool.Pool
-	config   *pgx.ConnConfig
-	store    eventstore.Store
-	secrets  secret.Endpoints
-	bodies   *delivery.Bodies
-	disable  func(context.Context, command.DisableWebhookEndpoint) error
-	pace     func(ctx context.Context, webhookID string, rate float64, wanted int) (int, error)
-	log      *slog.Logger
-	client   *http.Client
-	schedule []time.Duration
-	grace    time.Duration
-	watcher  Watcher
-	windows  *windows
-	results  chan result
-	wake     chan struct{}
+	Options
+	config  *pgx.ConnConfig
+	client  *http.Client
+	windows *windows
+	results chan result
+	wake    chan struct{}
 
 	counting sync.Mutex // guards the fields below
 	backlog  Backlog
@@ -114,9 +105,7 @@ func New(o Options) *Courier {
 	config.RuntimeParams["enable_seqscan"] = "off"
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &Courier{
-		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies,
-		disable: o.Disable, pace: o.Pace, log: o.Log,
-		client: outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
+		Options: o, config: config, client: outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver),
 		windows: newWindows(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
 	}
 }
@@ -139,7 +128,7 @@ func (c *Courier) Run(ctx context.Context) {
 	saving, stopSaving := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSaving()
 	defer context.AfterFunc(ctx, func() {
-		grace := c.grace
+		grace := c.Grace
 		if errors.Is(context.Cause(ctx), eventstore.ErrDiverged) {
 			grace = 0
 		}
@@ -160,7 +149,7 @@ func (c *Courier) Run(ctx context.Context) {
 			break
 		}
 		if !backoff.Failing() { // logged once
-			c.log.Warn("courier: database session lost, reconnecting", slog.Any("error", err))
+			c.Log.Warn("courier: database session lost, reconnecting", slog.Any("error", err))
 		}
 		s.close(ctx)
 		_ = backoff.Wait(ctx)
@@ -339,7 +328,7 @@ func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 		ids = append(ids, r.webhookID)
 	}
 	slices.Sort(ids)
-	signing, err := c.secrets.GetAll(ctx, slices.Compact(ids))
+	signing, err := c.Secrets.GetAll(ctx, slices.Compact(ids))
 	if err != nil {
 		return nil, err // the session ends and releases the rows
 	}
@@ -355,7 +344,7 @@ func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 	wanted := map[string]int{}
 	var now, limited []row
 	for _, r := range rows {
-		if r.rateLimit > 0 && c.pace != nil && !r.dead && !c.windows.holds(r.id) {
+		if r.rateLimit > 0 && c.Pace != nil && !r.dead && !c.windows.holds(r.id) {
 			wanted[r.webhookID]++
 			limited = append(limited, r)
 		} else {
@@ -367,7 +356,7 @@ func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 		n := wanted[r.webhookID]
 		if _, asked := granted[r.webhookID]; !asked {
 			var err error
-			if granted[r.webhookID], err = c.pace(ctx, r.webhookID, r.rateLimit, n); err != nil {
+			if granted[r.webhookID], err = c.Pace(ctx, r.webhookID, r.rateLimit, n); err != nil {
 				return nil, err // the session ends and releases the rows
 			}
 			if granted[r.webhookID] < n {
@@ -446,7 +435,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	if r.dead {
 		return result{row: r, state: cancelled}
 	}
-	body, err := c.bodies.Body(ctx, c.store, r.Source)
+	body, err := c.Bodies.Body(ctx, c.Store, r.Source)
 	if err == nil {
 		err = r.signing.Err
 	}
@@ -456,13 +445,13 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	if err != nil || ctx.Err() != nil {
 		return c.notPrepared(ctx, r, err)
 	}
-	sending, traceParent, traced := c.watcher.begin(ctx, r, body.TraceParent)
+	sending, traceParent, traced := c.Watcher.begin(ctx, r, body.TraceParent)
 	outcome := send(sending, c.client, r, body.JSON, traceParent, time.Now)
 	traced(outcome.status, outcome.err)
 	if ctx.Err() != nil && !outcome.success() { // aborted, which does not count as a failure
 		return result{row: r, state: queued, outcome: outcome}
 	}
-	c.watcher.attempted(outcome)
+	c.Watcher.attempted(outcome)
 	return c.conclude(ctx, result{row: r, attempted: true, outcome: outcome})
 }
 
@@ -476,12 +465,12 @@ func (c *Courier) refresh(ctx context.Context, r *row) error {
 	if time.Since(r.claimed) < maxClaimAge {
 		return nil
 	}
-	err := c.pool.QueryRow(ctx, `SELECT url, header_names, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+delivery.EndpointsKnown, r.webhookID).
+	err := c.Pool.QueryRow(ctx, `SELECT url, header_names, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+delivery.EndpointsKnown, r.webhookID).
 		Scan(&r.url, &r.headerNames, &r.dead)
 	if err != nil {
 		return fmt.Errorf("read an endpoint: %w", err)
 	}
-	signing, err := c.secrets.GetAll(ctx, []string{r.webhookID})
+	signing, err := c.Secrets.GetAll(ctx, []string{r.webhookID})
 	r.signing = signing[r.webhookID]
 	return err
 }
@@ -507,7 +496,7 @@ func (c *Courier) headersOf(ctx context.Context, r row) (map[string]string, erro
 	case len(r.headerNames) == 0 && !here:
 		return nil, nil
 	}
-	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
+	state, _, err := eventstore.Load(ctx, c.Store, event.WebhookStream(r.webhookID), webhook.Evolve)
 	switch {
 	case err != nil:
 		return nil, err
@@ -521,7 +510,7 @@ func (c *Courier) headersOf(ctx context.Context, r row) (map[string]string, erro
 
 // secretLost returns errSecretLost if an endpoint that is not deleted has no secret, as after the restore of an older backup.
 func (c *Courier) secretLost(ctx context.Context, r row) error {
-	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
+	state, _, err := eventstore.Load(ctx, c.Store, event.WebhookStream(r.webhookID), webhook.Evolve)
 	if err == nil && state.Live() {
 		err = errSecretLost
 	}
@@ -541,16 +530,16 @@ func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 	case errors.Is(err, errSecretLost), errors.Is(err, errHeadersLost):
 		return c.scheduleRetry(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: err}})
 	case errors.Is(err, delivery.ErrNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read the event from this log
-		c.log.Error("event of a delivery is not on the log", slog.String("deliveryId", r.id))
+		c.Log.Error("event of a delivery is not on the log", slog.String("deliveryId", r.id))
 		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: delivery.ErrNotOnLog}}
 	case ctx.Err() != nil: // the courier is stopping
 		return result{row: r, state: queued}
 	case errors.Is(err, errURLChanging):
-		return result{row: r, state: queued, wait: c.schedule[0]}
+		return result{row: r, state: queued, wait: c.Schedule[0]}
 	}
 	// This is not a failure of the endpoint, so it does not count as an attempt.
-	c.log.Error("delivery not prepared", slog.String("deliveryId", r.id), slog.Any("error", err))
-	return result{row: r, state: queued, wait: c.schedule[0]}
+	c.Log.Error("delivery not prepared", slog.String("deliveryId", r.id), slog.Any("error", err))
+	return result{row: r, state: queued, wait: c.Schedule[0]}
 }
 
 // conclude sets the state of a row after an attempt.
@@ -563,7 +552,7 @@ func (c *Courier) conclude(ctx context.Context, done result) result {
 	if done.outcome.status == http.StatusGone && !c.disableEndpoint(ctx, command.DisableWebhookEndpoint{
 		WebhookID: r.webhookID, URL: r.url, Reason: webhook.Gone, SeenFrom: done.outcome.at,
 	}) {
-		done.state, done.wait = queued, c.schedule[0] // the retry will get the same response
+		done.state, done.wait = queued, c.Schedule[0] // the retry will get the same response
 		return done
 	}
 	return c.scheduleRetry(done)
@@ -573,7 +562,7 @@ func (c *Courier) conclude(ctx context.Context, done result) result {
 func (c *Courier) scheduleRetry(done result) result {
 	o := done.outcome
 	failure := outbound.Failure{Status: o.status, RetryAfter: o.retryAfter, TimedOut: o.timedOut}
-	wait, again := outbound.Next(c.schedule, done.attempts+1, failure, time.Now(), rand.Float64())
+	wait, again := outbound.Next(c.Schedule, done.attempts+1, failure, time.Now(), rand.Float64())
 	if done.state = failed; again && o.status != http.StatusGone {
 		done.state, done.wait = queued, wait
 	}
@@ -582,12 +571,12 @@ func (c *Courier) scheduleRetry(done result) result {
 
 // sameLog reports whether this is the log that the fan-out reads, even if it has lost events. Another log may be configured by mistake.
 func (c *Courier) sameLog(ctx context.Context) bool {
-	epoch, err := c.store.Epoch(ctx)
+	epoch, err := c.Store.Epoch(ctx)
 	if err != nil {
 		return false
 	}
 	var same bool
-	err = c.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`, schema.FanOut, epoch).Scan(&same)
+	err = c.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`, schema.FanOut, epoch).Scan(&same)
 	return err == nil && same
 }
 
@@ -611,7 +600,7 @@ func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 	}
 	var b Backlog
 	var due, deferred float64 // in seconds
-	err := c.pool.QueryRow(ctx, `
+	err := c.Pool.QueryRow(ctx, `
 		WITH RECURSIVE waiting (id) AS (
 		    (SELECT webhook_id FROM delivery.queue ORDER BY webhook_id LIMIT 1)
 		    UNION ALL

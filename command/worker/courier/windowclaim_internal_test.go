@@ -72,7 +72,7 @@ func TestWindows_HungEndpointsClaimFew(t *testing.T) {
 func TestCourier_HoldsRowClaimedAgainBeyondLimit(t *testing.T) {
 	t.Parallel()
 	exhausted := func(context.Context, string, float64, int) (int, error) { return 0, nil }
-	c := &Courier{windows: newWindows(), pace: exhausted, results: make(chan result, 2)}
+	c := &Courier{Options: Options{Pace: exhausted}, windows: newWindows(), results: make(chan result, 2)}
 	held, other := row{id: "a", webhookID: "w", rateLimit: 1}, row{id: "b", webhookID: "w", rateLimit: 1}
 	require.Len(t, c.windows.take([]row{held}), 1)
 	now, err := c.withinLimits(t.Context(), []row{held, other})
