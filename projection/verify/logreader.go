@@ -30,7 +30,8 @@ type logReader struct {
 	found    map[string]int // findings, by kind
 
 	last             eventstore.Position
-	tree             logTree
+	stored           storedTree                   // the stored tree of the log
+	trees            map[string]*signedTree       // by account, of those with checkpoints; empty: the tree of the log
 	tokens           map[string]int               // live ones, by account
 	endpoints        map[string]int               // live ones, by account
 	intakes          map[string]int               // live ones, by account, without that of demo data
@@ -62,10 +63,12 @@ const rowsAtOnce = 5000
 
 // all reads the log up to its present end.
 func (r *logReader) all(ctx context.Context, store eventstore.Store, progress func(done, end eventstore.Position)) error {
-	head, err := store.Head(ctx)
-	if err == nil {
-		err = r.tree.compare()
+	for _, tree := range r.trees {
+		if err := tree.begin(); err != nil {
+			return err
+		}
 	}
+	head, err := store.Head(ctx)
 	if err != nil || head == 0 {
 		return err
 	}
@@ -135,7 +138,7 @@ func (r *logReader) note(ctx context.Context, e eventstore.Examined) error {
 	if err != nil {
 		r.find("event", "event at position %d of stream %s is not readable as %s", e.Position, e.Stream, e.Type)
 	}
-	if err := r.tree.add(e.Stored); err != nil {
+	if err := r.noteInLog(e.Stored); err != nil {
 		return err
 	}
 	if err := r.noteLeaf(e.Recorded, data); err != nil {

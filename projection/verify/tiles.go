@@ -21,26 +21,24 @@ type storedTree struct {
 	digest [][]byte // expected digest of each tile
 }
 
-// open reads the size of the stored tree, and adds its signed checkpoints.
-func (w *logTree) open(ctx context.Context, tx pgx.Tx, origin string) error {
-	w.stored.origin = origin
-	err := tx.QueryRow(ctx, `SELECT size FROM audit.tree WHERE origin = $1`, origin).Scan(&w.stored.size)
+// openStored reads the size of the stored tree, and returns its signed checkpoints.
+func openStored(ctx context.Context, tx pgx.Tx, origin string) (s storedTree, signed []merkle.Checkpoint, err error) {
+	s.origin = origin
+	err = tx.QueryRow(ctx, `SELECT size FROM audit.tree WHERE origin = $1`, origin).Scan(&s.size)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
+		return s, nil, err
 	}
 	rows, err := tx.Query(ctx, `SELECT size, root FROM audit.checkpoint WHERE origin = $1`, origin)
 	if err != nil {
-		return err
+		return s, nil, err
 	}
-	var signed merkle.Checkpoint
-	var root []byte
-	_, err = pgx.ForEachRow(rows, []any{&signed.N, &root}, func() error {
-		copy(signed.Hash[:], root)
-		w.signed = append(w.signed, signed)
-		return nil
+	signed, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c merkle.Checkpoint, err error) {
+		var root []byte
+		err = row.Scan(&c.N, &root)
+		copy(c.Hash[:], root)
+		return c, err
 	})
-	w.sort()
-	return err
+	return s, signed, err
 }
 
 // note records the tiles that were filled, and all others when the tree has the size of the stored one.

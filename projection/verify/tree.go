@@ -2,8 +2,6 @@ package verify
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
@@ -11,8 +9,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/merkle"
-	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/view"
 )
 
@@ -25,16 +21,23 @@ func (r *logReader) noteLeaf(e eventstore.Recorded, data event.Data) error {
 	account := e.Metadata.Account
 	index := r.leaves[account]
 	r.leaves[account]++
+	var hash tlog.Hash
+	if data != nil {
+		entry, err := audit.NewEntry(e, data, index)
+		if err == nil {
+			hash, err = entry.LeafHash(account)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if signed := r.trees[account]; signed != nil {
+		if _, err := signed.add(hash); err != nil {
+			return err
+		}
+	}
 	if data == nil {
 		return nil
-	}
-	entry, err := audit.NewEntry(e, data, index)
-	if err != nil {
-		return err
-	}
-	hash, err := entry.LeafHash(account)
-	if err != nil {
-		return err
 	}
 	r.leaf = append(r.leaf, []any{int64(e.Position), e.Stream, account, index, hash[:]})
 	return nil
@@ -62,32 +65,4 @@ func checkTree(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
-}
-
-// compareCheckpoints reports checkpoints that do not match the stored trees. If the log was changed and the views were rebuilt, the trees
-// match the log, but not an earlier checkpoint.
-func compareCheckpoints(ctx context.Context, tx pgx.Tx, checkpoints []merkle.Checkpoint) (findings []string, err error) {
-	for _, signed := range checkpoints {
-		size, err := schema.TokenTreeSize(ctx, tx, signed.Account)
-		if err != nil {
-			return findings, err
-		}
-		if size < signed.N {
-			findings = append(findings, fmt.Sprintf("audit tree of account %s: has lost leaves: a checkpoint of size %d was signed", signed.Account, signed.N))
-			continue
-		}
-		root, err := tlog.TreeHash(signed.N, schema.TokenTree(signed.Account).Hashes(ctx, tx))
-		if errors.Is(err, merkle.ErrTiles) {
-			findings = append(findings, fmt.Sprintf("audit tree of account %s: %v", signed.Account, err))
-			continue
-		}
-		if err != nil {
-			return findings, err
-		}
-		if root != signed.Hash {
-			findings = append(findings, fmt.Sprintf("audit tree of account %s: its first %d leaves are not those of the checkpoint that was signed",
-				signed.Account, signed.N))
-		}
-	}
-	return findings, nil
 }

@@ -139,7 +139,7 @@ func TestVerifyTree_DetectsRewrittenLog(t *testing.T) {
 		DELETE FROM views.checkpoint`)
 	project(t, w)
 	require.Empty(t, run(t, w, ofLog...), "log and views agree")
-	require.Equal(t, []string{"audit tree of account acme: its first 3 leaves are not those of the checkpoint that was signed"}, runLog(t, w, kept))
+	require.Equal(t, []string{"audit tree of account acme: its first 3 events are not those of the checkpoint that was signed"}, runLog(t, w, kept))
 	kept.N = 9
-	require.Equal(t, []string{"audit tree of account acme: has lost leaves: a checkpoint of size 9 was signed"}, runLog(t, w, kept))
+	require.Equal(t, []string{"audit tree of account acme: has lost events: a checkpoint of 9 was signed, and there are 4"}, runLog(t, w, kept))
 }

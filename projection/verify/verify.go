@@ -154,23 +154,23 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 		if err != nil {
 			return err
 		}
-		tree, ofAccounts := newLogTree(v.Signed)
-		if err := tree.open(ctx, tx, v.Origin); err != nil {
+		stored, signed, err := openStored(ctx, tx, v.Origin)
+		if err != nil {
 			return err
 		}
-		if r, err = v.read(ctx, tx, tree, report); err != nil {
+		if r, err = v.read(ctx, tx, stored, signedTrees(append(signed, v.Signed...)), report); err != nil {
 			return err
 		}
-		if findings, err = v.conclude(ctx, tx, &r, ofAccounts, position); err != nil {
+		if findings, err = v.conclude(ctx, tx, &r, position); err != nil {
 			return err
 		}
-		wrong, err := r.tree.stored.findings(ctx, tx, v.Limit)
+		wrong, err := r.stored.findings(ctx, tx, v.Limit)
 		if err != nil {
 			return err
 		}
 		findings = append(findings, wrong...)
 		if v.LogHead != nil {
-			head, err := r.tree.tree.Head()
+			head, err := r.trees[""].tree.Head()
 			if err != nil {
 				return err
 			}
@@ -182,7 +182,9 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 }
 
 // read reads the log, and fills the temporary tables for the checks.
-func (v Verification) read(ctx context.Context, tx pgx.Tx, tree logTree, report func(done, end eventstore.Position)) (r logReader, err error) {
+func (v Verification) read(ctx context.Context, tx pgx.Tx, stored storedTree, trees map[string]*signedTree, report func(done, end eventstore.Position)) (
+	r logReader, err error,
+) {
 	for _, statements := range []string{settings, temporary} {
 		if _, err := tx.Exec(ctx, statements); err != nil {
 			return r, err
@@ -201,7 +203,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, tree logTree, report 
 		}
 	}
 	r = logReader{
-		tx: tx, limit: v.Limit, seed: maphash.MakeSeed(), sparse: v.Sparse, tree: tree,
+		tx: tx, limit: v.Limit, seed: maphash.MakeSeed(), sparse: v.Sparse, stored: stored, trees: trees,
 		tokens: map[string]int{}, endpoints: map[string]int{}, intakes: map[string]int{}, demoIntakes: map[string]struct{}{},
 		brokenEndpoints: brokenEndpoints, brokenIntakes: brokenIntakes, leaves: map[string]int64{},
 		pending: map[string]pendingOutcome{}, pendingClaims: map[ulid.ULID]string{},
@@ -213,7 +215,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, tree logTree, report 
 }
 
 // conclude runs the checks on the data read from the log, and returns their findings. With an error, the result is incomplete.
-func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, signed []merkle.Checkpoint, position int64) (findings []string, err error) {
+func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, position int64) (findings []string, err error) {
 	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, joined_into, joined`); err != nil {
 		return nil, err
 	}
@@ -226,14 +228,17 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, sig
 	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.unreadable))); err != nil {
 		return nil, err
 	}
-	findings = slices.Concat(r.findings, r.tree.findings(), r.brokenFindings(), r.pendingFindings())
+	findings = slices.Clone(r.findings)
+	for _, account := range slices.Sorted(maps.Keys(r.trees)) {
+		findings = append(findings, r.trees[account].findings(account)...)
+	}
+	findings = slices.Concat(findings, r.brokenFindings(), r.pendingFindings())
 	var steps []func() ([]string, error)
 	for _, check := range checks {
 		steps = append(steps, func() ([]string, error) { return runCheck(ctx, tx, check, position, v.Limit) })
 	}
 	steps = append(steps,
 		func() ([]string, error) { return checkTree(ctx, tx, v.Limit) },
-		func() ([]string, error) { return compareCheckpoints(ctx, tx, signed) },
 		func() ([]string, error) { return r.lostKeys(ctx, v.Store) },
 	)
 	for _, step := range steps {
