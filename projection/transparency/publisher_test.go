@@ -186,7 +186,7 @@ func TestPublisher_FollowsLogOverRestarts(t *testing.T) {
 		require.Contains(t, string(record), fmt.Sprintf(`"stream":"lead-%d"`, index))
 	}
 	_, _, err = reader.LeafIndex(t.Context(), 1025)
-	require.ErrorIs(t, err, logtree.ErrNotInTree)
+	require.ErrorIs(t, err, logtree.ErrNotCovered)
 }
 
 // An operator deletes the tree, as the runbook says for damaged tiles, but does not stop the service.

@@ -35,8 +35,8 @@ var (
 	ErrNoCheckpoint = errors.New("no checkpoint of the log is published yet")
 	// ErrNoTile means that the published tree does not have a tile.
 	ErrNoTile = errors.New("the published tree does not have this tile")
-	// ErrNotInTree means that an event is not in the tree, or not yet.
-	ErrNotInTree = errors.New("the event is not in the tree yet")
+	// ErrNotCovered means that no published checkpoint covers an event yet.
+	ErrNotCovered = errors.New("no checkpoint covers the event yet")
 )
 
 // Checkpoint is a signed checkpoint of the tree.
@@ -86,7 +86,7 @@ func (r Reader) Hashes(ctx context.Context) tlog.HashReader {
 }
 
 // LeafIndex returns the index of the event at a position, and its leaf's bytes (audit.LogRecord). It reads at most the 256 events of
-// one tile. The error is ErrNotInTree while the tree is behind.
+// one tile. The error is ErrNotCovered while the tree is behind.
 func (r Reader) LeafIndex(ctx context.Context, position eventstore.Position) (index int64, record []byte, err error) {
 	var number, after int64
 	err = r.Pool.QueryRow(ctx, `
@@ -95,7 +95,7 @@ func (r Reader) LeafIndex(ctx context.Context, position eventstore.Position) (in
 		   AND EXISTS (SELECT FROM audit.tree t WHERE t.origin = $1 AND t.epoch = $3 AND t.position >= $2)
 		 ORDER BY after DESC LIMIT 1`, r.Origin, int64(position), r.epoch(ctx)).Scan(&number, &after)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil, ErrNotInTree
+		return 0, nil, ErrNotCovered
 	}
 	if err != nil {
 		return 0, nil, schema.Unavailable(err)
@@ -113,7 +113,7 @@ func (r Reader) LeafIndex(ctx context.Context, position eventstore.Position) (in
 		}
 		reading.After, reading.Limit = reached, reading.Limit-len(events)
 	}
-	return 0, nil, ErrNotInTree
+	return 0, nil, ErrNotCovered
 }
 
 // epoch of the log; empty, which is that of no tree, when the log does not answer.
@@ -131,7 +131,7 @@ func (r Reader) confirm(ctx context.Context, index int64, e eventstore.Recorded)
 	hashes, err := r.Hashes(ctx).ReadHashes([]int64{tlog.StoredHashIndex(0, index)})
 	switch {
 	case errors.Is(err, merkle.ErrTiles):
-		return 0, nil, ErrNotInTree
+		return 0, nil, ErrNotCovered
 	case err != nil:
 		return 0, nil, err
 	case hashes[0] != tlog.RecordHash(record):

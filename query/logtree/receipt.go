@@ -11,12 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
-var (
-	// ErrNotFound means that the account has no such lead, or the lead no such event.
-	ErrNotFound = errors.New("no such event of a lead")
-	// ErrNotCovered means that no published checkpoint covers an event yet.
-	ErrNotCovered = errors.New("no checkpoint covers the event yet")
-)
+// ErrNotFound means that the account has no such lead, or the lead no such event.
+var ErrNotFound = errors.New("no such event of a lead")
 
 // LeadEvent finds an event of a lead of an account, as it is stored. It finds those of erased leads too. The error is ErrNotFound.
 func (r Reader) LeadEvent(ctx context.Context, account, leadID string, is func(eventstore.Recorded) bool) (eventstore.Recorded, error) {
@@ -41,26 +37,22 @@ func (r Reader) LeadEvent(ctx context.Context, account, leadID string, is func(e
 // The error is ErrNotCovered.
 func (r Reader) Receipt(ctx context.Context, of eventstore.Position) ([]byte, error) {
 	checkpoint, err := r.Checkpoint(ctx)
+	if errors.Is(err, ErrNoCheckpoint) {
+		return nil, ErrNotCovered
+	}
 	if err != nil {
-		return nil, notCovered(err)
+		return nil, err
 	}
 	index, leaf, err := r.LeafIndex(ctx, of)
-	if err != nil {
-		return nil, notCovered(err)
+	if err == nil && index >= checkpoint.N {
+		err = ErrNotCovered
 	}
-	if index >= checkpoint.N {
-		return nil, ErrNotCovered
+	if err != nil {
+		return nil, err
 	}
 	path, err := tlog.ProveRecord(checkpoint.N, index, r.Hashes(ctx))
 	if err != nil {
 		return nil, err
 	}
 	return merkle.FormatProof(leaf, index, path, []byte(checkpoint.Note)), nil
-}
-
-func notCovered(err error) error {
-	if errors.Is(err, ErrNoCheckpoint) || errors.Is(err, ErrNotInTree) {
-		return ErrNotCovered
-	}
-	return err
 }
