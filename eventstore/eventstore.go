@@ -5,8 +5,8 @@
 // events of all streams. All state of leadlog is a fold of these events: the views, the credentials and the uniqueness of phone numbers.
 //
 // [Store] is the interface that engines implement: eventstore/postgres, and eventstore/esdb for EventStoreDB. The suite in
-// eventstore/storetest tests the contract of a store, and every engine runs it. This package has the code that needs no engine: folding
-// streams, retrying decisions after a conflict, validation. Package eventstore/event has the types of events.
+// eventstore/storetest tests the contract of a store, and every engine runs it. This package has the code that needs no engine: following the
+// log ([Tail]), folding streams, retrying decisions after a conflict, validation. Package eventstore/event has the types of events.
 package eventstore
 
 import (

@@ -172,3 +172,41 @@ func TestSubscribe_UnknownPosition(t *testing.T) {
 		break
 	}
 }
+
+// Views that start empty: one subscription of the server serves them all, from the start of the log on.
+func TestTail_OneSubscription(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	writer := open(t, esdb.Options{URL: server.URL()})
+	const streams, size, followers = 30, 400, 15
+	for i := range streams {
+		events := make([]eventstore.Event, size)
+		for j := range events {
+			events[j] = fact(`{}`)
+		}
+		mustAppend(t, writer, start(fmt.Sprint("s-", i), events...))
+	}
+	store := open(t, esdb.Options{URL: server.URL(), Poll: testTimeout})
+	_, err := store.Head(within(t))
+	require.NoError(t, err)
+	calls := server.Calls()
+	tail := eventstore.NewTail(store, eventstore.Filter{Types: []string{"none"}})
+	var following errgroup.Group
+	for range followers {
+		f := tail.Follow(eventstore.Start{Stored: true})
+		t.Cleanup(f.Close)
+		following.Go(func() error {
+			for count := 0; count < streams*size; {
+				events, _, err := f.Next(within(t), nil, 1000, nil)
+				if err != nil {
+					return err
+				}
+				count += len(events)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, following.Wait())
+	require.Equal(t, 1, server.Following())
+	require.Less(t, server.Calls()-calls, followers, "the head, the subscription, and $all at its end")
+}
