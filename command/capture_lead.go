@@ -44,6 +44,7 @@ type LeadCaptured struct {
 	Position eventstore.Position
 	EventID  string // of the lead's event that the arrival became; empty for a dry run
 	Replayed bool   // this is the answer that the idempotency key had before
+	Warnings field.Warnings
 
 	fact event.Data // that the arrival became: LeadCreated or LeadMerged
 }
@@ -112,10 +113,25 @@ func (h *Handlers) newCapture(cmd CaptureLead) *capture {
 func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 	defer c.leave()
 	answer, err := c.outcome(ctx)
-	if err == nil && !c.Admission.seesLeads() {
+	if err != nil {
+		return answer, err
+	}
+	answer.Warnings = append(c.arrival.Warnings, lead.WarnShared(sharedBy(answer.fact))...)
+	if !c.Admission.seesLeads() {
 		answer.Lead = answer.Lead.SetBy(answer.fact)
 	}
 	return answer, err
+}
+
+// sharedBy returns which contact of the arrival of a fact was shared.
+func sharedBy(fact event.Data) claim.Kind {
+	switch fact := fact.(type) {
+	case event.LeadCreated:
+		return claim.Kind(fact.Shared)
+	case event.LeadMerged:
+		return claim.Kind(fact.Shared)
+	}
+	return ""
 }
 
 func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
@@ -207,14 +223,14 @@ func (c *capture) decide(ctx context.Context) (answer LeadCaptured, err error) {
 }
 
 func (c *capture) rules() lead.Rules {
-	rules := lead.Rules{Region: c.Admission.Account.State.Region, Stages: c.Admission.Account.State.Stages}
+	from := contact.Call
 	switch {
 	case c.kept != nil && c.kept.ref.IntakeID != "":
-		rules.From = contact.Post
+		from = contact.Post
 	case c.kept == nil && c.Source != "":
-		rules.From = contact.File
+		from = contact.File
 	}
-	return rules
+	return lead.RulesOf(c.Admission.Account.State, from)
 }
 
 func (c *capture) parse() (err error) {
@@ -281,8 +297,10 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		at = c.kept.since // the touch shows when it was received
 	}
 	writes := c.checks()
-	if clash := email.lead; decision.Merged && clash != nil && clash.ID != decision.LeadID {
-		writes = append(writes, leadCheck(clash))
+	for _, other := range []*lead.State{phone.lead, email.lead} { // a clash, or a shared contact
+		if other != nil && other.ID != decision.LeadID {
+			writes = append(writes, leadCheck(other))
+		}
 	}
 	checks := len(writes)
 	writes, err := c.claim(writes, decision, phone, email)
@@ -332,7 +350,7 @@ func target(decision lead.Decision, phone, email owner) lead.State {
 	switch {
 	case !decision.Merged:
 		return lead.State{}
-	case phone.lead != nil:
+	case phone.lead != nil && phone.lead.ID == decision.LeadID:
 		return *phone.lead
 	}
 	return *email.lead

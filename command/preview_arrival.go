@@ -81,7 +81,7 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 	if len(preview.Wrong) > 0 {
 		return preview, nil
 	}
-	rules := lead.Rules{Region: account.State.Region, Stages: account.State.Stages, From: contact.Post}
+	rules := lead.RulesOf(account.State, contact.Post)
 	preview.Arrival, err = lead.ParseArrival(preview.Mapped.Body, rules, lead.Client{})
 	if err != nil && !errors.As(err, &preview.Wrong) {
 		return preview, err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -71,7 +72,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 		if err != nil {
 			return err
 		}
-		decided, err := decide(held.lead, lead.Rules{Region: account.State.Region, Stages: account.State.Stages})
+		decided, err := decide(held.lead, lead.RulesOf(account.State, contact.Call))
 		if err != nil {
 			return h.nameSurvivingLead(ctx, err)
 		}

@@ -19,13 +19,13 @@ func (x *exchange) configureAccount() (answer, error) {
 	// A missing setting gets its default, so a misspelt name would reset it. The account as it was answered may be sent
 	// back.
 	body.only("name", "features", "stages", "region", "currency", "rateLimit", "rateBurst", "tokensSeeLeads", "visitorDays", "quarantine", "quarantineDays", "wonStages",
-		"storagePerDay", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
+		"storagePerDay", "ignoredContacts", "sharedAfter", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
 		Region: body.text("region"), Currency: body.text("currency"), RateLimit: body.number("rateLimit"), RateBurst: body.integer("rateBurst"),
 		TokensSeeLeads: body.boolean("tokensSeeLeads"), VisitorDays: body.integer("visitorDays"),
 		Quarantine: body.boolean("quarantine"), QuarantineDays: body.integer("quarantineDays"), WonStages: body.texts("wonStages"),
-		StoragePerDay: body.integer("storagePerDay"),
+		StoragePerDay: body.integer("storagePerDay"), IgnoredContacts: body.texts("ignoredContacts"), SharedAfter: body.integer("sharedAfter"),
 	}
 	notBefore := body.time("jwtNotBefore")
 	if body.wrong != nil { // fields of the wrong type are empty here: only validate the others
@@ -40,7 +40,7 @@ func (x *exchange) configureAccount() (answer, error) {
 		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region, Currency: state.Currency,
 		RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
 		Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages,
-		StoragePerDay: state.StoragePerDay, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
+		StoragePerDay: state.StoragePerDay, IgnoredContacts: append([]string{}, state.IgnoredContacts...), SharedAfter: state.SharedAfter, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
 		CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
 	}}}, err
 }

@@ -52,10 +52,12 @@ type capturedEnvelope struct {
 	Merged  bool       `json:"merged"`
 	DryRun  bool       `json:"dryRun,omitzero"`
 	Data    query.Lead `json:"data"`
+
+	Warnings field.Warnings `json:"warnings,omitempty"`
 }
 
 func newCapturedEnvelope(c *command.LeadCaptured, dryRun bool) capturedEnvelope {
-	return capturedEnvelope{Success: true, Merged: c.Merged, DryRun: dryRun, Data: query.NewLead(c.Lead)}
+	return capturedEnvelope{Success: true, Merged: c.Merged, DryRun: dryRun, Data: query.NewLead(c.Lead), Warnings: c.Warnings}
 }
 
 // listEnvelope is the body of a list.

@@ -98,7 +98,7 @@ func (f *formPost) correctable(mapped intake.Mapped, wrong field.Errors) error {
 		return nil
 	}
 	settings := f.admission.Account.State
-	_, err := lead.ParseArrival(mapped.Body, lead.Rules{Region: settings.Region, Stages: settings.Stages, From: contact.Post}, lead.Client{})
+	_, err := lead.ParseArrival(mapped.Body, lead.RulesOf(settings, contact.Post), lead.Client{})
 	invalid, _ := errors.AsType[field.Errors](err)
 	return command.Correctable(invalid).Err()
 }

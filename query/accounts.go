@@ -32,6 +32,10 @@ type Account struct {
 	WonStages []string `json:"wonStages"`
 	// StoragePerDay is how many bytes may be appended to the log in a day; 0 is no limit.
 	StoragePerDay int `json:"storagePerDay"`
+	// IgnoredContacts are phones, emails, *@domain and local@* that identify no person.
+	IgnoredContacts []string `json:"ignoredContacts"`
+	// SharedAfter is how many phones, or emails, of one lead make its emails, or phones, shared; 0 is never.
+	SharedAfter int `json:"sharedAfter"`
 	// JWTNotBefore is the time before which JWTs must not have been issued; null: they may be of any time.
 	JWTNotBefore Timestamp `json:"jwtNotBefore"`
 	CreatedAt    Timestamp `json:"createdAt"`
@@ -45,14 +49,15 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 	}
 	return one(ctx, r, scanAccount, `
 		SELECT account_id, name, features, stages, region, currency, rate_limit, rate_burst, tokens_see_leads, visitor_days,
-		       quarantine, quarantine_days, won_stages, storage_per_day, jwt_not_before, created_at, updated_at
+		       quarantine, quarantine_days, won_stages, storage_per_day, ignored_contacts, shared_after, jwt_not_before, created_at, updated_at
 		  FROM views.account
 		 WHERE account_id = $1`, id)
 }
 
 func scanAccount(row pgx.CollectableRow) (a Account, err error) {
 	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.Currency, &a.RateLimit, &a.RateBurst, &a.TokensSeeLeads,
-		&a.VisitorDays, &a.Quarantine, &a.QuarantineDays, jsonOf{&a.WonStages}, &a.StoragePerDay, &a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)
+		&a.VisitorDays, &a.Quarantine, &a.QuarantineDays, jsonOf{&a.WonStages}, &a.StoragePerDay,
+		&a.IgnoredContacts, &a.SharedAfter, &a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)
 	return a, err
 }
 

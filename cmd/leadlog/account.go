@@ -42,6 +42,9 @@ type accountSetCommand struct {
 	StoragePerDay  *int     `placeholder:"BYTES" help:"Bytes that captures, posts to intakes and visitors' activity may append to the log in a day; 0 means no limit. Default of a new account: 1073741824, which is 1 GiB."`
 	WonStage       []string `sep:"none" placeholder:"NAME" help:"Stage that counts as a conversion. May be repeated. An empty one sets the default, which a new account has: won."`
 
+	IgnoreContact []string `sep:"none" placeholder:"CONTACT" help:"Phone, email, *@domain or local@* that identifies no person: captures are taken as if they did not have it. May be repeated. An empty one removes all."`
+	SharedAfter   *int     `placeholder:"N" help:"Phones of one lead after which its emails no longer identify a person who comes with another phone, and likewise emails: 0 to 1000; 0 means never. Default of a new account: 10."`
+
 	JWTNotBefore *string `name:"jwt-not-before" placeholder:"TIME" help:"Reject JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
 
@@ -112,7 +115,7 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 			Name: name, Features: named(a.Feature), Stages: named(a.Stage), Region: region, Currency: currency,
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
 			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
-			StoragePerDay: a.StoragePerDay,
+			StoragePerDay: a.StoragePerDay, IgnoredContacts: named(a.IgnoreContact), SharedAfter: a.SharedAfter,
 		},
 		Keep:         true,
 		JWTNotBefore: notBefore,
@@ -123,7 +126,8 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 var flagsOf = map[string]string{
 	"accountId": "ID", "name": "--name", "features": "--feature", "stages": "--stage", "wonStages": "--won-stage", "region": "--region",
 	"currency": "--currency", "rateLimit": "--rate-limit", "rateBurst": "--rate-burst", "visitorDays": "--visitor-days",
-	"quarantineDays": "--quarantine-days", "storagePerDay": "--storage-per-day", "jwtNotBefore": "--jwt-not-before",
+	"quarantineDays": "--quarantine-days", "storagePerDay": "--storage-per-day",
+	"ignoredContacts": "--ignore-contact", "sharedAfter": "--shared-after", "jwtNotBefore": "--jwt-not-before",
 }
 
 // refusedFlags names the arguments whose values were refused, and not the fields as a request has them.
@@ -178,6 +182,16 @@ func limits(state account.State) (note string) {
 		note += "; storage without a limit"
 	default:
 		note += "; storage of " + strconv.Itoa(state.StoragePerDay) + " bytes a day"
+	}
+	if len(state.IgnoredContacts) > 0 {
+		note += "; ignored contacts " + strings.Join(state.IgnoredContacts, ", ")
+	}
+	switch state.SharedAfter {
+	case event.DefaultSharedAfter:
+	case 0:
+		note += "; contacts are never shared"
+	default:
+		note += "; contacts are shared after " + strconv.Itoa(state.SharedAfter)
 	}
 	return note
 }

@@ -5,6 +5,7 @@ package account
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -52,6 +54,10 @@ type State struct {
 	StoragePerDay int
 	// StorageLowAt is when it was recorded last that little storage is left; zero: never since StoragePerDay was changed.
 	StorageLowAt time.Time
+	// IgnoredContacts identify no person.
+	IgnoredContacts contact.Ignored
+	// SharedAfter is how many phones, or emails, of one lead make its emails, or phones, shared; 0 is never.
+	SharedAfter int
 	// JWTNotBefore revokes the JWTs that were issued earlier. Zero revokes none.
 	JWTNotBefore time.Time
 	CreatedAt    time.Time
@@ -75,6 +81,7 @@ func Evolve(s State, fact event.Fact) State {
 			TokensSeeLeads: data.TokensSeeLeadsOrDefault(), VisitorDays: data.VisitorDaysOrDefault(),
 			Quarantine: data.Quarantine, QuarantineDays: data.QuarantineDaysOrDefault(), WonStages: data.WonStagesOrDefault(),
 			StoragePerDay: data.StoragePerDayOrDefault(), StorageLowAt: lowAt,
+			IgnoredContacts: data.IgnoredContacts, SharedAfter: data.SharedAfterOrDefault(),
 		}
 	case event.JWTsRevoked:
 		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
@@ -139,6 +146,9 @@ const (
 	maxVisitorDays    = 3650
 	maxQuarantineDays = 365
 	maxStorage        = 1 << 40 // bytes a day
+
+	maxIgnoredContacts = 200
+	maxSharedAfter     = 1000
 )
 
 // MaxRate is the most captures a second, or of a burst, that a limit may be.
@@ -160,6 +170,9 @@ type Settings struct {
 	QuarantineDays *int     // nil: event.DefaultQuarantineDays
 	WonStages      []string // empty: event.DefaultWonStages
 	StoragePerDay  *int     // nil: event.DefaultStoragePerDay
+	// IgnoredContacts are phones in any form, emails, *@domain and local@*.
+	IgnoredContacts []string
+	SharedAfter     *int // nil: event.DefaultSharedAfter
 }
 
 // Keeping returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but not nil stay
@@ -190,6 +203,12 @@ func (s State) Keeping(want Settings) Settings {
 	}
 	if want.StoragePerDay == nil && s.Provisioned {
 		want.StoragePerDay = &s.StoragePerDay
+	}
+	if want.IgnoredContacts == nil {
+		want.IgnoredContacts = s.IgnoredContacts
+	}
+	if want.SharedAfter == nil && s.Provisioned {
+		want.SharedAfter = &s.SharedAfter
 	}
 	return want
 }
@@ -243,6 +262,13 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	if b := want.StoragePerDay; b != nil && (*b < 0 || *b > maxStorage) {
 		refuse("storagePerDay", "must be between 0 and 1099511627776 bytes")
 	}
+	if n := want.SharedAfter; n != nil && (*n < 0 || *n > maxSharedAfter) {
+		refuse("sharedAfter", "must be between 0 and 1000")
+	}
+	ignored, message := ignoredContacts(want.IgnoredContacts, region)
+	if message != "" {
+		refuse("ignoredContacts", message)
+	}
 	wonStages, message := s.wonStages(want.WonStages, stages)
 	if message != "" {
 		refuse("wonStages", message)
@@ -255,7 +281,7 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 		RateLimit: want.RateLimit, RateBurst: want.RateBurst,
 		TokensSeeLeads: want.TokensSeeLeads, VisitorDays: orZero(want.VisitorDays),
 		Quarantine: orZero(want.Quarantine), QuarantineDays: orZero(want.QuarantineDays), WonStages: wonStages,
-		StoragePerDay: want.StoragePerDay,
+		StoragePerDay: want.StoragePerDay, IgnoredContacts: ignored, SharedAfter: want.SharedAfter,
 	}
 	if s.Provisioned && s.is(configured) {
 		return nil, nil
@@ -301,6 +327,23 @@ func (s State) wonStages(want, stages []string) (won []string, wrong string) {
 	return won, ""
 }
 
+// ignoredContacts returns the entries of the list in their canonical form, each once, or why they are invalid.
+func ignoredContacts(want []string, region string) (ignored contact.Ignored, wrong string) {
+	for i, raw := range want {
+		entry, err := contact.ParseIgnored(raw, region)
+		if err != nil {
+			return nil, "entry " + strconv.Itoa(i+1) + " " + err.Error()
+		}
+		if !slices.Contains(ignored, entry) {
+			ignored = append(ignored, entry)
+		}
+		if len(ignored) > maxIgnoredContacts {
+			return nil, "must be at most 200"
+		}
+	}
+	return ignored, ""
+}
+
 // orZero returns the value of a pointer, or the zero value, the default, for nil.
 func orZero[T any](value *T) (v T) {
 	if value != nil {
@@ -315,7 +358,8 @@ func (s State) is(c event.AccountConfigured) bool {
 		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst) &&
 		s.TokensSeeLeads == c.TokensSeeLeadsOrDefault() && s.VisitorDays == c.VisitorDaysOrDefault() &&
 		s.Quarantine == c.Quarantine && s.QuarantineDays == c.QuarantineDaysOrDefault() && slices.Equal(s.WonStages, c.WonStagesOrDefault()) &&
-		s.StoragePerDay == c.StoragePerDayOrDefault()
+		s.StoragePerDay == c.StoragePerDayOrDefault() &&
+		slices.Equal(s.IgnoredContacts, c.IgnoredContacts) && s.SharedAfter == c.SharedAfterOrDefault()
 }
 
 func equal[T comparable](a, b *T) bool {

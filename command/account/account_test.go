@@ -1,6 +1,7 @@
 package account
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -113,6 +115,10 @@ func TestConfigure_Refuses(t *testing.T) {
 		{"arrivals for 366 days", Settings{QuarantineDays: new(366)}, "quarantineDays"},
 		{"negative storage", Settings{StoragePerDay: new(-1)}, "storagePerDay"},
 		{"storage above the maximum", Settings{StoragePerDay: new(1<<40 + 1)}, "storagePerDay"},
+		{"a negative number of phones", Settings{SharedAfter: new(-1)}, "sharedAfter"},
+		{"more phones than a lead can have", Settings{SharedAfter: new(1001)}, "sharedAfter"},
+		{"an ignored contact that is none", Settings{IgnoredContacts: []string{"test@test.com", "call me"}}, "ignoredContacts"},
+		{"too many ignored contacts", Settings{IgnoredContacts: manyEmails(201)}, "ignoredContacts"},
 		{"a won stage that is no stage", Settings{WonStages: []string{"won", "paid"}}, "wonStages"},
 		{"a blank won stage", Settings{WonStages: []string{" "}}, "wonStages"},
 		{"a won stage twice", Settings{WonStages: []string{"lost", "Lost"}}, "wonStages"},
@@ -121,6 +127,22 @@ func TestConfigure_Refuses(t *testing.T) {
 		require.Nil(t, got, c.name)
 		require.Equal(t, []string{c.field}, fields(t, err), c.name)
 	}
+}
+
+func manyEmails(count int) (emails []string) {
+	for i := range count {
+		emails = append(emails, fmt.Sprintf("p%d@example.com", i))
+	}
+	return emails
+}
+
+func TestConfigure_IgnoredContactsAreCanonical(t *testing.T) {
+	t.Parallel()
+	got, err := State{}.Configure(Settings{Region: "IN", IgnoredContacts: append(manyEmails(198), " Test@Test.com", "99999 99999", "test@test.com")}, knownRegion)
+	require.NoError(t, err)
+	require.Equal(t, append(manyEmails(198), "test@test.com", "+919999999999"), got.IgnoredContacts)
+	_, err = State{}.Configure(Settings{IgnoredContacts: []string{"test@test.com", "call me"}}, knownRegion)
+	require.ErrorContains(t, err, "ignoredContacts entry 2 must be a phone, an email, *@domain or local@*")
 }
 
 func TestConfigure_CollectsErrors(t *testing.T) {
@@ -143,7 +165,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	require.Equal(t, State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", Currency: "EUR",
 		RateLimit: new(5.0), RateBurst: new(9), TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, CreatedAt: at, UpdatedAt: at,
-		StoragePerDay: event.DefaultStoragePerDay,
+		StoragePerDay: event.DefaultStoragePerDay, SharedAfter: event.DefaultSharedAfter,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
 
@@ -158,7 +180,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	replaced := configure(t, s, Settings{}, later)
 	require.Equal(t, State{
 		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", Currency: "INR", TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"},
-		CreatedAt: at, UpdatedAt: later, StoragePerDay: event.DefaultStoragePerDay,
+		CreatedAt: at, UpdatedAt: later, SharedAfter: event.DefaultSharedAfter, StoragePerDay: event.DefaultStoragePerDay,
 	}, replaced, "omitted settings return to their defaults")
 	require.False(t, replaced.Has(FeatureAPI))
 }
@@ -169,6 +191,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US", Currency: "EUR",
 		RateLimit: new(2.0), RateBurst: new(3), TokensSeeLeads: true, VisitorDays: 30,
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: 5,
+		IgnoredContacts: contact.Ignored{"*@example.org"}, SharedAfter: 3,
 	}
 	kept, err := existing.Configure(existing.Keeping(Settings{}), knownRegion)
 	require.NoError(t, err)
@@ -178,12 +201,14 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", Currency: "EUR", RateLimit: new(0.0), RateBurst: new(3), VisitorDays: 30,
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: new(5),
+		IgnoredContacts: []string{"*@example.org"}, SharedAfter: new(3),
 	}, changed)
 	renamed, err := existing.Configure(existing.Keeping(Settings{Name: "Globex", RateBurst: new(4)}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Globex", Features: []string{FeatureAPI}, Stages: existing.Stages, Region: "US", Currency: "EUR", RateLimit: new(2.0), RateBurst: new(4), VisitorDays: 30,
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: new(5),
+		IgnoredContacts: []string{"*@example.org"}, SharedAfter: new(3),
 	}, renamed)
 	existing.TokensSeeLeads = false
 	withoutLeads, err := existing.Configure(existing.Keeping(Settings{Name: "Globex"}), knownRegion)

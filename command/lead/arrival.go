@@ -40,9 +40,18 @@ const defaultTemperature = "warm"
 
 // Rules are the settings of the account that an arrival is read by.
 type Rules struct {
-	Region string
-	Stages []string       // first to last; never empty
-	From   contact.Source // where the body comes from
+	Region      string
+	Stages      []string        // first to last; never empty
+	Ignored     contact.Ignored // contacts that are taken as absent
+	SharedAfter int             // 0: never
+	From        contact.Source  // where the body comes from
+}
+
+// RulesOf returns the rules of an account for bodies from a source.
+func RulesOf(settings account.State, from contact.Source) Rules {
+	return Rules{
+		Region: settings.Region, Stages: settings.Stages, Ignored: settings.IgnoredContacts, SharedAfter: settings.SharedAfter, From: from,
+	}
 }
 
 // Client is where the request came from, in valid UTF-8. It is used when the arrival's metadata name no IP address or user agent.
@@ -59,6 +68,7 @@ type Arrival struct {
 	VisitorID     string
 	Kept          event.KeptArrival // zero for most
 	Visitor       string            // the visitor's stream; the caller sets it
+	Warnings      field.Warnings    // what was taken in another way than its sender most likely meant
 }
 
 // Aliases of a field, first present wins.
@@ -83,15 +93,28 @@ func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (A
 			*field.of(&a.LeadFields) = field.read(&r, rules)
 		}
 	}
+	a.Phone = r.unlessIgnored("phone", a.Phone, rules.Ignored.HasPhone(a.Phone))
+	a.Email = r.unlessIgnored("email", a.Email, rules.Ignored.HasEmail(a.Email))
 	a.VisitorID, a.CustomFields = r.visitorID(), r.given
 	for _, wrong := range custom.wrong {
 		r.wrong.Add(wrong.Field, wrong.Message)
 	}
 	a.Status, a.UnknownStatus = r.status(rules.Stages)
 	a.Metadata, a.Source, a.IP, a.UserAgent = r.metadata(client)
-	if a.Phone == "" && a.Email == "" && !r.wrongContact {
+	switch {
+	case a.Phone != "" || a.Email != "" || r.wrongContact:
+	case r.ignored != nil:
+		for _, key := range r.ignored {
+			r.wrong.Add(key, "is on the account's list of ignored contacts")
+		}
+	default:
 		r.wrong.Add("phone", "or email is required"+foundInstead(body))
 	}
+	if rules.From == contact.Call { // other bodies have another source than the one that they name
+		r.warnSource(a.Metadata[keySource])
+	}
+	r.warnContacts(a, rules)
+	a.Warnings = r.warnings
 	if len(r.wrong) > 0 && a.UnknownStatus != "" {
 		r.wrong.Add("status", unknownStatus(rules.Stages))
 	}
@@ -103,7 +126,9 @@ type reader struct {
 	body         map[string]jsontext.Value
 	given        map[string]jsontext.Value // the custom fields that the body has
 	wrong        field.Errors
-	wrongContact bool // wrong has an error of the phone or email
+	wrongContact bool     // wrong has an error of the phone or email
+	ignored      []string // keys of contacts that are on the account's list
+	warnings     field.Warnings
 }
 
 // present reports whether a key is given with a value that is not empty. An empty value counts as absent everywhere.
@@ -133,10 +158,14 @@ func (r *reader) text(key string) (string, bool) {
 
 // name reads the first alias whose value is a name.
 func (r *reader) name(Rules) string {
+	var wrong field.Warnings
 	for _, key := range nameAliases {
-		raw, _ := r.text(key)
+		raw, given := r.text(key)
 		name := contact.ParseName(raw)
 		if name == "" {
+			if given {
+				wrong.Add(key, field.NotAName, "is no name, and was taken as absent")
+			}
 			continue
 		}
 		if Length(name) > MaxName {
@@ -144,6 +173,7 @@ func (r *reader) name(Rules) string {
 		}
 		return name
 	}
+	r.warnings = append(r.warnings, wrong...)
 	return ""
 }
 
@@ -166,7 +196,10 @@ func (r *reader) phone(rules Rules) string {
 		hint.Country = r.phoneCountry()
 	}
 	phone, err := contact.ParsePhone(raw, rules.Region, hint)
-	if err != nil {
+	switch {
+	case err != nil && rules.Ignored.HasDigits(raw):
+		return r.unlessIgnored(key, raw, true)
+	case err != nil:
 		r.addWrongContact(key, err.Error())
 	}
 	return phone

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -38,6 +39,36 @@ type Decision struct {
 	Fact        event.Data // LeadCreated or LeadMerged
 	ClaimsPhone bool       // the arrival's phone was free
 	ClaimsEmail bool
+	Shared      claim.Kind // which contact of the arrival did not identify, because it is shared; empty: none
+}
+
+// Shared reports whether a phone or email has come with so many persons that it no longer identifies one: an email of a lead that has as
+// many phones as the account's setting after, and a phone of a lead that has as many emails. Owner is the lead that has it, nil for none. 0 is
+// never.
+func Shared(kind claim.Kind, owner *State, after int) bool {
+	if owner == nil || after == 0 {
+		return false
+	}
+	others := owner.Phones
+	if kind == claim.Phone {
+		others = owner.Emails
+	}
+	return len(others) >= after
+}
+
+// shared returns which of the arrival's contacts is shared, if the other one is not and so can identify the person.
+func (a Arrival) shared(after int, byPhone, byEmail *State) claim.Kind {
+	if a.Phone == "" || a.Email == "" {
+		return ""
+	}
+	phone, email := Shared(claim.Phone, byPhone, after), Shared(claim.Email, byEmail, after)
+	switch {
+	case phone && !email:
+		return claim.Phone
+	case email && !phone:
+		return claim.Email
+	}
+	return ""
 }
 
 // Decide decides on an arrival. byPhone and byEmail are the live leads that have, or ever had, its phone and its email; nil when
@@ -46,14 +77,22 @@ type Decision struct {
 //
 // The person is the lead with the phone, otherwise the lead with the email, otherwise a new lead. Self-service sources always
 // merge. Of other sources, an arrival whose phone and email belong to two different leads is refused, a source that is new to
-// the lead merges, and a curated source that the lead already has is refused.
+// the lead merges, and a curated source that the lead already has is refused. A shared contact finds no lead and is not claimed if the
+// arrival has another one.
 func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decision, error) {
+	shared := a.shared(rules.SharedAfter, byPhone, byEmail)
+	switch shared {
+	case claim.Phone:
+		byPhone = nil
+	case claim.Email:
+		byEmail = nil
+	}
 	target := byPhone
 	if target == nil {
 		target = byEmail
 	}
 	if target == nil {
-		return a.open(rules, ids)
+		return a.open(rules, ids, shared)
 	}
 	clash := byEmail != nil && byEmail.ID != target.ID
 	known := target.HasSource(a.Source)
@@ -74,7 +113,7 @@ func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decisi
 	if clash {
 		heldBy = byEmail.ID
 	}
-	merged, err := a.merge(*target, rules, ids, heldBy)
+	merged, err := a.merge(*target, rules, ids, heldBy, shared)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -82,8 +121,9 @@ func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decisi
 	merged.Changed = changes(*target, merged)
 	return Decision{
 		LeadID: target.ID, Merged: true, Fact: merged,
-		ClaimsPhone: a.Phone != "" && byPhone == nil,
-		ClaimsEmail: a.Email != "" && byEmail == nil,
+		ClaimsPhone: merged.Phone != "" && byPhone == nil,
+		ClaimsEmail: merged.Email != "" && byEmail == nil,
+		Shared:      shared,
 	}, nil
 }
 
@@ -92,7 +132,7 @@ func refuse(a Arrival, code, leadID, other string) (Decision, error) {
 }
 
 // open decides on a new lead. The fact has the defaults of missing values, so that a later change of a default does not affect it.
-func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
+func (a Arrival) open(rules Rules, ids NewIDs, shared claim.Kind) (Decision, error) {
 	if a.UnknownStatus != "" {
 		return Decision{}, field.Errors{{Field: "status", Message: unknownStatus(rules.Stages)}}
 	}
@@ -100,6 +140,7 @@ func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
 		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
 		VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
 		Changed: changes(State{}, event.LeadMerged{LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID}),
+		Shared:  string(shared),
 	}
 	if created.Name == "" {
 		created.Name, created.NameDerived = derivedName(a), true
@@ -115,7 +156,7 @@ func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
 	}
 	return Decision{
 		LeadID: ids.Lead, Fact: created,
-		ClaimsPhone: a.Phone != "", ClaimsEmail: a.Email != "",
+		ClaimsPhone: a.Phone != "" && shared != claim.Phone, ClaimsEmail: a.Email != "" && shared != claim.Email, Shared: shared,
 	}, nil
 }
 
@@ -137,12 +178,18 @@ const (
 const tooManyContacts = "is one more than the 1000 that a lead can have: release others of this lead first"
 
 // merge puts the arrival's values over the lead's: the latest value that is not empty wins. An email that another lead has stays
-// with that lead. A visitor beyond the limit of the lead is not linked, rather than the arrival refused.
-func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string) (event.LeadMerged, error) {
+// with that lead, and a shared contact with its own. A visitor beyond the limit of the lead is not linked, rather than the arrival refused.
+func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string, shared claim.Kind) (event.LeadMerged, error) {
 	var wrong field.Errors
 	merged := event.LeadMerged{
 		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
-		KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
+		KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared),
+	}
+	switch shared {
+	case claim.Phone:
+		merged.Phone = ""
+	case claim.Email:
+		merged.Email = ""
 	}
 	if emailHeldBy != "" {
 		merged.Email, merged.EmailHeldBy = "", emailHeldBy

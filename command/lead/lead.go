@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -113,6 +114,12 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 		Phones: with(nil, contact.FoldPhone(data.Phone)), Emails: with(nil, data.Email), Source: data.Source,
 		Metadata: overlay(nil, data.Metadata, data.IP, data.UserAgent), VisitorIDs: with(nil, data.VisitorID),
 		CreatedAt: fact.At, UpdatedAt: fact.At,
+	}
+	switch claim.Kind(data.Shared) {
+	case claim.Phone:
+		s.Phones = nil
+	case claim.Email:
+		s.Emails = nil
 	}
 	s.Sources = []SourceEntry{CreatedSourceEntry(fact, data)}
 }

@@ -23,16 +23,16 @@ func (s State) Release(account string, body map[string]jsontext.Value, rules Rul
 	}
 	r := reader{body: body}
 	released := r.contact(rules)
-	if r.wrong == nil && released.Phone != "" && !slices.Contains(s.Phones, contact.FoldPhone(released.Phone)) {
+	if r.wrong == nil && released.Phone != "" && !slices.Contains(append(slices.Clip(s.Phones), contact.FoldPhone(s.Phone)), contact.FoldPhone(released.Phone)) {
 		r.wrong.Add("phone", notOfThisLead)
 	}
-	if r.wrong == nil && released.Email != "" && !slices.Contains(s.Emails, released.Email) {
+	if r.wrong == nil && released.Email != "" && !slices.Contains(append(slices.Clip(s.Emails), s.Email), released.Email) {
 		r.wrong.Add("email", notOfThisLead)
 	}
 	if r.wrong != nil {
 		return event.LeadReleased{}, r.wrong
 	}
-	if len(s.Phones)+len(s.Emails) == 1 {
+	if len(except(s.Phones, contact.FoldPhone(released.Phone)))+len(except(s.Emails, released.Email)) == 0 {
 		return event.LeadReleased{}, ErrLastContact
 	}
 	s.fillAfter(&released)

@@ -27,6 +27,11 @@ type AccountConfigured struct {
 	// StoragePerDay is how many bytes captures, posts to intakes and visitors' activity may append to the log in a day. 0 is no limit, absent
 	// DefaultStoragePerDay.
 	StoragePerDay *int `json:"storagePerDay,omitzero"`
+	// IgnoredContacts are phones and emails that identify no person, in the form of contact.ParseIgnored.
+	IgnoredContacts []string `json:"ignoredContacts,omitzero"`
+	// SharedAfter is how many phones a lead has whose emails no longer identify it beside another phone, and likewise emails. 0 is never,
+	// absent DefaultSharedAfter.
+	SharedAfter *int `json:"sharedAfter,omitzero"`
 }
 
 // DefaultVisitorDays is a year and a month, so that activity can be compared with that of a year ago.
@@ -37,6 +42,9 @@ const DefaultQuarantineDays = 30
 
 // DefaultStoragePerDay is how many bytes an account may append in a day by default.
 const DefaultStoragePerDay = 1 << 30
+
+// DefaultSharedAfter is more phones than a family or a small office has.
+const DefaultSharedAfter = 10
 
 // DefaultWonStages are the stages that count as a conversion by default.
 func DefaultWonStages() []string { return []string{"won"} }
@@ -70,6 +78,14 @@ func (a AccountConfigured) StoragePerDayOrDefault() int {
 		return DefaultStoragePerDay
 	}
 	return *a.StoragePerDay
+}
+
+// SharedAfterOrDefault returns SharedAfter, or its default.
+func (a AccountConfigured) SharedAfterOrDefault() int {
+	if a.SharedAfter == nil {
+		return DefaultSharedAfter
+	}
+	return *a.SharedAfter
 }
 
 // StorageLow records that an account has used four fifths of its StoragePerDay. It is recorded at most once in a day, by UTC.

@@ -55,7 +55,7 @@ func samples() []Data {
 				Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", OpportunityValue: "0", CustomFields: fields,
 			}, NameDerived: true, Source: "facebook ads", Metadata: meta,
 			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1",
-			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Campaign: campaign, Changed: []string{"name", "phone"},
+			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "email", Campaign: campaign, Changed: []string{"name", "phone"},
 			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
 		},
 		LeadMerged{
@@ -65,7 +65,7 @@ func samples() []Data {
 			},
 			EmailHeldBy: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Metadata: meta,
 			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2",
-			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Campaign: campaign, Changed: []string{"status"},
+			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "phone", Campaign: campaign, Changed: []string{"status"},
 			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
 		},
 		LeadUpdated{
@@ -155,6 +155,7 @@ func samples() []Data {
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE", Currency: "EUR",
 			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,
 			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"}, StoragePerDay: new(0),
+			IgnoredContacts: []string{"+919999999999", "*@example.org"}, SharedAfter: new(0),
 		},
 		JWTsRevoked{NotBefore: at},
 		StorageLow{StoragePerDay: 1 << 30},

@@ -57,6 +57,7 @@ type LeadCreated struct {
 	VisitorID   string                    `json:"visitorId,omitzero" personal:"yes"`
 	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
 	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of fields in the arrival
+	Shared      string                    `json:"shared,omitzero" personal:"no"`  // phone or email: the lead shows the arrival's, but another lead has it
 	Campaign
 	KeptArrival
 }
@@ -73,6 +74,7 @@ type LeadMerged struct {
 	VisitorID   string                    `json:"visitorId,omitzero" personal:"yes"`
 	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
 	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of changed fields
+	Shared      string                    `json:"shared,omitzero" personal:"no"`  // phone or email: left out, because another lead has it
 	Campaign
 	KeptArrival
 }

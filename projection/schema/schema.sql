@@ -318,6 +318,8 @@ CREATE TABLE views.account (
     quarantine_days integer NOT NULL,
     won_stages jsonb NOT NULL,
     storage_per_day bigint NOT NULL,
+    ignored_contacts text[] NOT NULL,
+    shared_after integer NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
     jwt_not_before timestamp with time zone,
@@ -331,6 +333,8 @@ COMMENT ON COLUMN views.account.quarantine IS 'Whether captures by the API whose
 COMMENT ON COLUMN views.account.quarantine_days IS 'How long the body of an arrival is kept.';
 COMMENT ON COLUMN views.account.won_stages IS 'The stages that count as a conversion.';
 COMMENT ON COLUMN views.account.storage_per_day IS 'How many bytes arrivals, captures and activity may append to the log in a day; 0: any.';
+COMMENT ON COLUMN views.account.ignored_contacts IS 'Phones and emails that identify no person.';
+COMMENT ON COLUMN views.account.shared_after IS 'How many phones, or emails, of one lead make its emails, or phones, shared; 0: never.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.account_place (

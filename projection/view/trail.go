@@ -204,7 +204,8 @@ func withDefaults(now map[string]jsontext.Value, configured event.AccountConfigu
 	for name, value := range map[string]any{
 		"tokensSeeLeads": configured.TokensSeeLeadsOrDefault(), "visitorDays": configured.VisitorDaysOrDefault(),
 		"quarantine": configured.Quarantine, "quarantineDays": configured.QuarantineDaysOrDefault(), "wonStages": configured.WonStagesOrDefault(),
-		"storagePerDay": configured.StoragePerDayOrDefault(),
+		"storagePerDay": configured.StoragePerDayOrDefault(), "sharedAfter": configured.SharedAfterOrDefault(),
+		"ignoredContacts": append([]string{}, configured.IgnoredContacts...),
 	} {
 		encoded, err := json.Marshal(value)
 		if err != nil {
