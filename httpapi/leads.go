@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -70,8 +71,13 @@ func (x *exchange) listLeads() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	contacts, err := x.sharedFilter(p)
+	if err != nil {
+		return answer{}, err
+	}
 	filter := query.LeadFilter{
-		Status: stage, Source: p.source(), LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
+		Contacts: contacts,
+		Status:   stage, Source: p.source(), LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
 		Q: p.text("q"), Phone: phone, Email: emailFilter(p),
 		CreatedSince: p.time("createdSince"), CreatedUntil: p.time("createdUntil"),
 	}
@@ -83,6 +89,17 @@ func (x *exchange) listLeads() (answer, error) {
 	return accountList(x, p, func(page query.Page) (query.List[query.Lead], error) {
 		return x.Query.Leads(x.ctx, x.caller.Account, filter, page)
 	}, query.LeadView)
+}
+
+// sharedFilter returns how many contacts of a kind make those of a lead shared, if the list is of such leads; otherwise 0. An account that
+// shares none gets the leads that would by default.
+func (x *exchange) sharedFilter(p *params) (int, error) {
+	shared, err := p.flag("shared")
+	if err != nil || !shared {
+		return 0, err
+	}
+	settings, err := x.Directory.Account(x.ctx, x.caller.Account)
+	return cmp.Or(settings.State.SharedAfter, event.DefaultSharedAfter), err
 }
 
 // stageFilter returns a stage in the account's spelling, which its leads have. PostgreSQL alone cannot compare stages without

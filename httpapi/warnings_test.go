@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
 )
 
 // A capture, a line of a batch and a dry run warn alike.
@@ -29,4 +31,41 @@ func TestCapture_Warnings(t *testing.T) {
 	require.NotContains(t, lines[1], "warnings")
 	quiet := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: `{"phone":"9876500004","name":"Asha"}`}).is(http.StatusCreated)
 	require.NotContains(t, quiet.raw, "warnings")
+}
+
+// A lead that may be several persons is listed, and shows its contacts.
+func TestLeads_SharedAndContacts(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, SharedAfter: new(2)})
+	capture := func(body string, status int) reply {
+		return s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: body}).is(status)
+	}
+	id := func(r reply) string { return r.at("data", "leadId").(string) }
+	first := capture(`{"phone":"9876500001","email":"test@test.com","metadata":{"source":"website"}}`, http.StatusCreated)
+	second := capture(`{"phone":"9876500002","email":"test@test.com","metadata":{"source":"website"}}`, http.StatusOK)
+	third := capture(`{"phone":"9876500003","email":"test@test.com","metadata":{"source":"website"}}`, http.StatusCreated)
+	require.Contains(t, third.raw, `"code":"SHARED_CONTACT"`)
+	require.NotEqual(t, id(first), id(third))
+
+	list := s.send(call{method: http.MethodGet, path: after(leads+"?shared=true", third), credential: s.jwt}).is(http.StatusOK)
+	require.Len(t, list.at("data"), 1)
+	require.Contains(t, list.raw, id(first))
+	require.NotContains(t, list.raw, "contacts")
+	require.Len(t, s.send(call{method: http.MethodGet, path: leads + "?shared=false", credential: s.jwt}).at("data"), 2)
+	require.Equal(t, []string{"shared"}, s.send(call{method: http.MethodGet, path: leads + "?shared=x", credential: s.jwt}).is(http.StatusBadRequest).fieldsNamed())
+
+	shown := s.send(call{method: http.MethodGet, path: after(leads+"/"+id(first), third), credential: s.jwt}).is(http.StatusOK)
+	require.Equal(t, map[string]any{
+		"phones": []any{
+			map[string]any{"value": "+919876500001", "firstSeenAt": first.at("data", "createdAt"), "current": false},
+			map[string]any{"value": "+919876500002", "firstSeenAt": second.at("data", "updatedAt"), "current": true},
+		},
+		"emails": []any{map[string]any{"value": "test@test.com", "firstSeenAt": first.at("data", "createdAt"), "current": true}},
+	}, shown.at("data", "contacts"))
+	stranger := s.send(call{method: http.MethodGet, path: leads + "/" + id(third), credential: s.jwt}).is(http.StatusOK)
+	require.Equal(t, "test@test.com", stranger.at("data", "email"))
+	require.Empty(t, stranger.at("data", "contacts", "emails"))
+	earlier := s.send(call{method: http.MethodGet, path: leads + "/" + id(first) + "?asOf=" + first.at("data", "createdAt").(string), credential: s.jwt}).is(http.StatusOK)
+	require.Len(t, earlier.at("data", "contacts", "phones"), 1)
 }

@@ -24,6 +24,7 @@ type Lead struct {
 	lead.Record
 	Joined     []string  `json:"joined,omitzero"`     // leads that are part of this one, in answers of GET
 	JoinedInto string    `json:"joinedInto,omitzero"` // the lead that this one is part of, likewise
+	Contacts   *Contacts `json:"contacts,omitzero"`   // in answers of GET
 	CreatedAt  Timestamp `json:"createdAt"`
 	UpdatedAt  Timestamp `json:"updatedAt"`
 }
@@ -31,6 +32,32 @@ type Lead struct {
 // NewLead returns a lead as the answer to a capture shows it, without metadata.
 func NewLead(s lead.State) Lead {
 	return Lead{Record: s.Record(), CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt)}
+}
+
+// Contacts are the phones and emails that find a lead.
+type Contacts struct {
+	Phones []Contact `json:"phones"`
+	Emails []Contact `json:"emails"`
+}
+
+// Contact is a phone or email that finds a lead.
+type Contact struct {
+	Value       string    `json:"value"`
+	FirstSeenAt Timestamp `json:"firstSeenAt"`
+	Current     bool      `json:"current"` // the lead shows it
+}
+
+func newContacts(s lead.State) *Contacts {
+	phones, emails := s.Contacts()
+	return &Contacts{newContactList(phones), newContactList(emails)}
+}
+
+func newContactList(contacts []lead.Contact) []Contact {
+	list := make([]Contact, len(contacts))
+	for i, c := range contacts {
+		list[i] = Contact{c.Value, Timestamp(c.FirstSeenAt), c.Current}
+	}
+	return list
 }
 
 // LeadFilter selects leads. Empty fields select all.
@@ -43,6 +70,7 @@ type LeadFilter struct {
 	Region          string    // the account's, by which a phone in Q is read
 	Phone           string    // E.164, as contact.ParsePhone makes it: the caller knows the account's region
 	Email           string    // canonical, as contact.ParseEmail makes it
+	Contacts        int       // at least so many phones, or emails, find it
 	CreatedSince    time.Time // inclusive
 	CreatedUntil    time.Time // exclusive
 }
@@ -142,6 +170,12 @@ func (filter LeadFilter) addConditions(s *selection, account, by string) {
 		s.and(`phone = ANY (?)`, contact.PhoneForms(filter.Phone))
 	}
 	s.equal(`email`, filter.Email)
+	if filter.Contacts > 1 {
+		s.and(`contacts > 1`) // as the index of these few leads has it
+	}
+	if filter.Contacts > 0 {
+		s.and(`contacts >= ?`, filter.Contacts)
+	}
 	if filter.Q != "" {
 		s.none = s.none || strings.Contains(filter.Q, "\n") // names have none; the searched text separates them by it
 		filter.addText(s, search)
@@ -358,7 +392,7 @@ func newWholeLead(s lead.State) Lead {
 	if l.Metadata = s.Metadata; l.Metadata == nil {
 		l.Metadata = map[string]jsontext.Value{}
 	}
-	l.Joined, l.JoinedInto = s.Joined, s.JoinedInto
+	l.Joined, l.JoinedInto, l.Contacts = s.Joined, s.JoinedInto, newContacts(s)
 	return l
 }
 

@@ -37,7 +37,7 @@ const (
 
 // searches reports whether a list needs a search.
 func (filter LeadFilter) searches() bool {
-	return filter.Phone+filter.Email == "" && (filter.Q+filter.LeadTemperature != "" || filter.Source != "" && filter.Status != "")
+	return filter.Phone+filter.Email == "" && filter.Contacts == 0 && (filter.Q+filter.LeadTemperature != "" || filter.Source != "" && filter.Status != "")
 }
 
 // found are the leads of a page of a search.

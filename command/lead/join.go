@@ -119,7 +119,7 @@ func (s State) snapshot() event.LeadSnapshot {
 		sources[i] = event.SourceSnapshot(entry)
 	}
 	return event.LeadSnapshot{
-		ContactUID: s.ContactUID, LeadFields: s.LeadFields, NameDerived: s.NameDerived, Phones: s.Phones, Emails: s.Emails,
+		ContactUID: s.ContactUID, LeadFields: s.LeadFields, NameDerived: s.NameDerived, Phones: s.Phones, Emails: s.Emails, FirstSeen: s.FirstSeen,
 		Source: s.Source, Sources: sources, Metadata: s.Metadata, VisitorIDs: s.VisitorIDs, CreatedAt: s.CreatedAt,
 	}
 }
@@ -138,7 +138,14 @@ func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	if s.OpportunityID == "" {
 		s.OpportunityID = was.OpportunityID
 	}
-	s.Phones, s.Emails, s.VisitorIDs = withAll(s.Phones, was.Phones), withAll(s.Emails, was.Emails), withAll(s.VisitorIDs, was.VisitorIDs)
+	from := State{FirstSeen: was.FirstSeen, CreatedAt: was.CreatedAt}
+	for _, phone := range was.Phones {
+		s.addContacts(from.firstSeen(phone), phone, "")
+	}
+	for _, email := range was.Emails {
+		s.addContacts(from.firstSeen(email), "", email)
+	}
+	s.VisitorIDs = withAll(s.VisitorIDs, was.VisitorIDs)
 	s.CustomFields, s.Metadata = fill(s.CustomFields, was.CustomFields), fill(s.Metadata, was.Metadata)
 	s.Sources = joinSources(s.Sources, was.Sources)
 	s.Joined = withAll(with(s.Joined, data.From), data.Joined)

@@ -89,6 +89,7 @@ func TestJoin_KeepsFields(t *testing.T) {
 	kept := into
 	kept.Phone, kept.Phones, kept.Emails = phoneB, []string{phoneB, phoneNew}, []string{emailNew, emailB}
 	kept.Joined, kept.Revision, kept.UpdatedAt = []string{idB, "01KAHQ5V8M3N6R9T2W4Y7Z0B1C"}, after.Revision, someDay.Add(100*time.Hour)
+	kept.FirstSeen = map[string]time.Time{phoneB: someDay, phoneNew: someDay, emailB: someDay}
 	first := from.Sources[0]
 	kept.Sources = []SourceEntry{{
 		Source: "website", FirstSeenAt: someDay, LastSeenAt: someDay.Add(time.Hour), Arrivals: 3,

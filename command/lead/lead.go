@@ -36,8 +36,10 @@ type State struct {
 	event.LeadFields        // OpportunityValue is empty when there is no opportunity
 	NameDerived      bool   `json:"nameDerived,omitzero"` // made of the email or phone, because no name is known
 
-	Phones     []string                  `json:"phones,omitzero"` // folds of every number the lead ever had and that was not released: each finds it
-	Emails     []string                  `json:"emails,omitzero"` // likewise
+	Phones []string `json:"phones,omitzero"` // folds of every number the lead ever had and that was not released: each finds it
+	Emails []string `json:"emails,omitzero"` // likewise
+	// FirstSeen is when those of them came first that did not come when the lead was created.
+	FirstSeen  map[string]time.Time      `json:"firstSeen,omitzero"`
 	Source     string                    `json:"source,omitzero"` // the first touch
 	Sources    []SourceEntry             `json:"sources,omitzero"`
 	Metadata   map[string]jsontext.Value `json:"metadata,omitzero"`
@@ -121,15 +123,16 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 	case claim.Email:
 		s.Emails = nil
 	}
+	s.see(data.SeenAt(fact.At), s.Phones, s.Emails)
 	s.Sources = []SourceEntry{CreatedSourceEntry(fact, data)}
 }
 
 func (s *State) merge(fact *event.Fact, data *event.LeadMerged) {
 	s.set(&data.LeadFields)
-	s.Phones, s.Emails = with(s.Phones, contact.FoldPhone(data.Phone)), with(s.Emails, data.Email)
+	s.addContacts(data.SeenAt(fact.At), contact.FoldPhone(data.Phone), data.Email)
 	s.VisitorIDs = withVisitor(s.VisitorIDs, data.VisitorID)
 	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)
-	s.see(fact, data)
+	s.addSource(fact, data)
 	s.UpdatedAt = fact.At
 }
 
@@ -139,8 +142,8 @@ func (s *State) update(fact *event.Fact, data *event.LeadUpdated) {
 	s.UpdatedAt = fact.At
 }
 
-// see adds an arrival to the source history: as a new entry, or to the entry of the same source.
-func (s *State) see(fact *event.Fact, data *event.LeadMerged) {
+// addSource adds an arrival to the source history: as a new entry, or to the entry of the same source.
+func (s *State) addSource(fact *event.Fact, data *event.LeadMerged) {
 	for i := range s.Sources {
 		if s.Sources[i].Source == data.Source {
 			if seen := data.SeenAt(fact.At); seen.After(s.Sources[i].LastSeenAt) { // a resubmitted arrival may be older

@@ -92,6 +92,7 @@ func remaining(all []string, current, key, gone string) string {
 }
 
 func (s *State) release(fact *event.Fact, data *event.LeadReleased) {
+	s.unsee(contact.FoldPhone(data.Phone) + data.Email)
 	if data.Phone != "" {
 		s.Phones, s.Phone = except(s.Phones, contact.FoldPhone(data.Phone)), data.Current
 	} else {

@@ -14,7 +14,7 @@ func TestParseArrival_Warnings(t *testing.T) {
 	rules := someRules
 	rules.Ignored = contact.Ignored{"+919999999999", "0000000000", "test@test.com", "*@mailinator.com"}
 	for body, want := range map[string][]string{
-		`{"phone":"9876543210"}`: nil,
+		`{"phone":"9876543210"}`:                                                                    nil,
 		`{"phone":"9876543210","metadata":{"source":"website"}}`:                                    nil,
 		`{"phone":"9876543210","metadata":{"source":""}}`:                                           nil,
 		`{"phone":"9876543210","metadata":{"source":"Website"}}`:                                    {"metadata.source UNKNOWN_SOURCE"},

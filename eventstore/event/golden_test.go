@@ -86,7 +86,8 @@ func samples() []Data {
 					Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "0", CustomFields: fields,
 				}, NameDerived: true,
 				Phones: []string{"+491701234567", "+491701234568"}, Emails: []string{"zoe@example.com"},
-				Source: "api", Metadata: meta, VisitorIDs: []string{"v-1"}, CreatedAt: at,
+				FirstSeen: map[string]time.Time{"+491701234568": at},
+				Source:    "api", Metadata: meta, VisitorIDs: []string{"v-1"}, CreatedAt: at,
 				Sources: []SourceSnapshot{{
 					Source: "api", FirstSeenAt: at, LastSeenAt: at.Add(time.Hour), Arrivals: 2, Credential: "token:01JQKXZ8V4W9H6M3T2R5N7P0AE",
 					Metadata: meta, IP: "203.0.113.7", UserAgent: "Mozilla/5.0", RequestID: "r-1", Changed: []string{"name"},

@@ -117,8 +117,9 @@ type LeadSnapshot struct {
 	ContactUID string `json:"contactUID"`
 	LeadFields
 	NameDerived bool                      `json:"nameDerived,omitzero"`
-	Phones      []string                  `json:"phones,omitzero"` // all that are claimed for it
-	Emails      []string                  `json:"emails,omitzero"` // likewise
+	Phones      []string                  `json:"phones,omitzero"`    // all that are claimed for it
+	Emails      []string                  `json:"emails,omitzero"`    // likewise
+	FirstSeen   map[string]time.Time      `json:"firstSeen,omitzero"` // when those came that did not come at the creation
 	Source      string                    `json:"source"`
 	Sources     []SourceSnapshot          `json:"sources"`
 	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`

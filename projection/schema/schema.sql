@@ -498,6 +498,7 @@ CREATE TABLE views.lead (
     phone text COLLATE "C" NOT NULL,
     email text COLLATE "C" NOT NULL,
     search text COLLATE "C" NOT NULL,
+    contacts bigint NOT NULL,
     state json NOT NULL,
     won numeric GENERATED 
 CASE
@@ -506,6 +507,7 @@ CASE
 END,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor=85);
+CREATE INDEX lead_contacts ON views.lead USING btree (account, created_at, lead_id) INCLUDE (contacts) WHERE (contacts > 1);
 CREATE INDEX lead_newest ON views.lead USING btree (account, created_at) INCLUDE (temperature, source, status, search);
 CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at) INCLUDE (temperature, status);
 CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at) INCLUDE (temperature, source);
@@ -513,6 +515,7 @@ COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what list
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
 COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
+COMMENT ON COLUMN views.lead.contacts IS 'How many phones find the lead, or emails, if these are more.';
 COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
 

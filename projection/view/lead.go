@@ -190,7 +190,10 @@ func searched(state *lead.State) string {
 	return schema.Searched(state.Name + "\n" + state.Phone + "\n" + state.Email)
 }
 
-var leadColumns = []string{"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "search", "state"}
+// contactsOf returns how many phones find a lead, or emails, if these are more.
+func contactsOf(state *lead.State) int64 { return int64(max(len(state.Phones), len(state.Emails))) }
+
+var leadColumns = []string{"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "search", "contacts", "state"}
 
 func newLeadRows(leads []lead.State) rows {
 	r := makeRows(len(leads), 500)
@@ -209,6 +212,7 @@ func newLeadRows(leads []lead.State) rows {
 		r.text(state.Phone)
 		r.text(state.Email)
 		r.text(searched(state))
+		r.bigint(contactsOf(state))
 		r.jsonBy(func(buffer []byte) ([]byte, error) { return appendState(buffer, state) })
 	}
 	return r
@@ -219,11 +223,13 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 		return nil
 	}
 	var ids, statuses, temperatures, phones, emails, searches []string
+	var contacts []int64
 	var states [][]byte
 	for i := range leads {
 		state := &leads[i]
 		ids, statuses, temperatures = append(ids, state.ID), append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
 		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
+		contacts = append(contacts, contactsOf(state))
 		encoded, err := appendState(nil, state)
 		if err != nil {
 			return err
@@ -232,11 +238,11 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, search = n.search,
-		                state = n.state
-		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::json[])
-		       AS n (lead_id, status, temperature, phone, email, search, state)
+		                contacts = n.contacts, state = n.state
+		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::json[])
+		       AS n (lead_id, status, temperature, phone, email, search, contacts, state)
 		 WHERE lead.lead_id = n.lead_id`,
-		ids, statuses, temperatures, phones, emails, searches, states)
+		ids, statuses, temperatures, phones, emails, searches, contacts, states)
 	return err
 }
 
