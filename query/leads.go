@@ -47,7 +47,8 @@ type Contact struct {
 	Current     bool      `json:"current"` // the lead shows it
 }
 
-func newContacts(s lead.State) *Contacts {
+// NewContacts returns the contacts of a lead.
+func NewContacts(s lead.State) *Contacts {
 	phones, emails := s.Contacts()
 	return &Contacts{newContactList(phones), newContactList(emails)}
 }
@@ -392,7 +393,7 @@ func newWholeLead(s lead.State) Lead {
 	if l.Metadata = s.Metadata; l.Metadata == nil {
 		l.Metadata = map[string]jsontext.Value{}
 	}
-	l.Joined, l.JoinedInto, l.Contacts = s.Joined, s.JoinedInto, newContacts(s)
+	l.Joined, l.JoinedInto, l.Contacts = s.Joined, s.JoinedInto, NewContacts(s)
 	return l
 }
 

@@ -58,7 +58,7 @@ func TestLead_EqualsFold(t *testing.T) {
 		for _, id := range ids {
 			state := fold(t, w, event.LeadStream(id), lead.Evolve)
 			want := query.NewLead(state)
-			want.Metadata, want.Joined = state.Metadata, state.Joined
+			want.Metadata, want.Joined, want.Contacts = state.Metadata, state.Joined, query.NewContacts(state)
 			got, err := reader.Lead(t.Context(), account, id)
 			require.NoError(t, err)
 			require.NotNil(t, got.Metadata)
@@ -177,7 +177,8 @@ func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 		require.Equal(t, text(t, query.Account{
 			AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region, Currency: state.Currency,
 			RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
-			Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages, StoragePerDay: state.StoragePerDay, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
+			Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages, StoragePerDay: state.StoragePerDay,
+			IgnoredContacts: append([]string{}, state.IgnoredContacts...), SharedAfter: state.SharedAfter, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
 			CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
 		}), text(t, got))
 

@@ -44,7 +44,7 @@ func TestLeadAsOf_LongLead(t *testing.T) {
 		shown, err := reader.LeadAsOf(t.Context(), "acme", id, stream[revision].At)
 		require.NoError(t, err)
 		want := query.NewLead(states[revision])
-		want.Metadata = states[revision].Metadata
+		want.Metadata, want.Contacts = states[revision].Metadata, query.NewContacts(states[revision])
 		require.JSONEq(t, text(t, want), text(t, shown), "at revision %d", revision)
 	}
 	w.Append(t, "acme", event.LeadStream(id), event.LeadErased{})

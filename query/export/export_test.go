@@ -98,10 +98,10 @@ func TestSheet_ReturnsWriteError(t *testing.T) {
 	}
 }
 
-// The list of leads has no metadata, and shows no joined leads.
+// The list of leads has no metadata and contacts, and shows no joined leads.
 func TestLeads_ColumnOfEveryMember(t *testing.T) {
 	t.Parallel()
-	members := []string{"metadata", "joined", "joinedInto"}
+	members := []string{"metadata", "joined", "joinedInto", "contacts"}
 	for _, column := range Leads().Columns {
 		members = append(members, column.Name)
 	}
