@@ -3,9 +3,9 @@ package lead
 import (
 	"bytes"
 	"errors"
-	"io"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -65,41 +65,17 @@ func Members(v jsontext.Value) (map[string]jsontext.Value, error) {
 	if v.Kind() != '{' {
 		return nil, errNotObject
 	}
-	members, err := membersOf(jsontext.NewDecoder(bytes.NewBuffer(v)))
-	if err != nil {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(v, &members); err != nil {
 		return nil, errNotObject
 	}
-	return members, nil
-}
-
-func membersOf(decoder *jsontext.Decoder) (map[string]jsontext.Value, error) {
-	if _, err := decoder.ReadToken(); err != nil { // the opening brace
-		return nil, err
-	}
-	members := make(map[string]jsontext.Value)
-	for decoder.PeekKind() == '"' {
-		name, err := decoder.ReadToken()
-		if err != nil {
-			return nil, err
-		}
-		key := name.String()
-		value, err := decoder.ReadValue()
-		if err != nil {
-			return nil, err
-		}
-		value = value.Clone()
+	for name, value := range members {
 		if !shortest(value) {
 			if err := value.Format(); err != nil {
-				return nil, err
+				return nil, errNotObject
 			}
+			members[name] = value
 		}
-		members[key] = value
-	}
-	if _, err := decoder.ReadToken(); err != nil { // the closing brace
-		return nil, err
-	}
-	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, errNotObject
 	}
 	return members, nil
 }
