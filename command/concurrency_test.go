@@ -1,8 +1,12 @@
 package command_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +17,8 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
@@ -75,6 +81,65 @@ func TestCapture_CrossingContacts(t *testing.T) {
 		require.True(t, byPhone.Merged)
 		require.True(t, byEmail.Merged)
 	}
+}
+
+// leadGate holds up the next append to a lead, counts all of them, and reports reads of leads.
+type leadGate struct {
+	eventstore.Store
+	appends       atomic.Int64
+	entered, open chan struct{}
+	read          chan struct{}
+}
+
+func onLead(stream string) bool { return strings.HasPrefix(stream, event.LeadPrefix) }
+
+func (g *leadGate) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if slices.ContainsFunc(writes, func(w eventstore.Write) bool { return onLead(w.Stream) && len(w.Events) > 0 }) && g.appends.Add(1) == 2 {
+		close(g.entered)
+		<-g.open
+	}
+	return g.Store.Append(ctx, writes...)
+}
+
+func (g *leadGate) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	if onLead(stream) {
+		select {
+		case g.read <- struct{}{}:
+		default:
+		}
+	}
+	return g.Store.Read(ctx, stream, from)
+}
+
+// A capture that merges into a lead waits for the update of the lead that is being appended, and decides on the state after it.
+func TestCapture_WaitsForUpdateOfLead(t *testing.T) {
+	t.Parallel()
+	gate := &leadGate{entered: make(chan struct{}), open: make(chan struct{}), read: make(chan struct{}, 1)}
+	p := startOn(t, inMemory(), func(below eventstore.Store) eventstore.Store {
+		gate.Store = below
+		return gate
+	})
+	p.provision(t)
+	created := p.captured(t, `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
+	errs := make(chan error, 2)
+	go func() {
+		_, err := p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: created.Lead.ID, Body: members(`{"name":"Asha"}`)})
+		errs <- err
+	}()
+	<-gate.entered
+	<-gate.read // by the update
+	go func() {
+		captured, err := p.capture(t.Context(), `{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
+		if err == nil && captured.Lead.Revision != 2 {
+			err = fmt.Errorf("merged at revision %d", captured.Lead.Revision)
+		}
+		errs <- err
+	}()
+	<-gate.read
+	close(gate.open)
+	require.NoError(t, <-errs)
+	require.NoError(t, <-errs)
+	require.EqualValues(t, 3, gate.appends.Load(), "no append conflicts")
 }
 
 func TestCreateToken_ConcurrentLimit(t *testing.T) {

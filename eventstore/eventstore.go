@@ -6,7 +6,7 @@
 //
 // [Store] is the interface that engines implement: eventstore/postgres, and eventstore/esdb for EventStoreDB. The suite in
 // eventstore/storetest tests the contract of a store, and every engine runs it. This package has the code that needs no engine: following the
-// log ([Tail]), folding streams, retrying decisions after a conflict, validation. Package eventstore/event has the types of events.
+// log ([Tail]), folding streams, queueing decisions and appends, validation. Package eventstore/event has the types of events.
 package eventstore
 
 import (

@@ -114,6 +114,9 @@ func (s *Store) Close() {
 	s.queue.Close()
 }
 
+// Waiting returns how many appends are queued in this process.
+func (s *Store) Waiting() int { return s.queue.Waiting() }
+
 // within cancels a call's context when the store is closed.
 func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)

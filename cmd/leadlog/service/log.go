@@ -19,6 +19,7 @@ import (
 type EventLog interface {
 	eventstore.Store
 	Close()
+	Waiting() int // appends that are queued in this process
 }
 
 // OpenLog opens the log at a checked address: in EventStoreDB or in PostgreSQL, by the scheme. The schema in PostgreSQL must be of this

@@ -217,6 +217,7 @@ type logMetrics struct {
 	batches prometheus.Histogram
 	took    prometheus.Histogram
 	events  prometheus.Counter
+	log     EventLog
 	store   *postgres.Store // nil: the log is elsewhere
 
 	stored, conflict, unavailable, failed prometheus.Observer
@@ -271,13 +272,18 @@ func (m *logMetrics) Describe(descs chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.appends, m.batches, m.took, m.events} {
 		c.Describe(descs)
 	}
+	descs <- appendsWaiting
 }
 
 func (m *logMetrics) Collect(metrics chan<- prometheus.Metric) {
 	for _, c := range []prometheus.Collector{m.appends, m.batches, m.took, m.events} {
 		c.Collect(metrics)
 	}
+	metrics <- prometheus.MustNewConstMetric(appendsWaiting, prometheus.GaugeValue, float64(m.log.Waiting()))
 }
+
+var appendsWaiting = prometheus.NewDesc("leadlog_append_queue",
+	"Appends that wait in this process for their turn; from 4096 on they are refused.", nil, nil)
 
 // measuredLog is a log whose appends are measured.
 type measuredLog struct {
@@ -291,6 +297,7 @@ func openMeasuredLog(ctx context.Context, address string, log *slog.Logger) (Eve
 	if err != nil {
 		return nil, nil, err
 	}
+	metrics.log = store
 	metrics.store, _ = store.(*postgres.Store)
 	return measuredLog{store, metrics}, metrics, nil
 }
@@ -321,12 +328,10 @@ var (
 		"How often a request waited because every connection of a pool was in use.", []string{"pool"}, nil)
 	poolWaited = prometheus.NewDesc("leadlog_pool_wait_seconds_total",
 		"How long all waits for a connection took together.", []string{"pool"}, nil)
-	appendsWaiting = prometheus.NewDesc("leadlog_append_queue",
-		"Appends that wait in this process for their turn; from 4096 on they are refused.", nil, nil)
 )
 
 func (poolMetrics) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{poolConnections, poolMost, poolWaits, poolWaited, appendsWaiting} {
+	for _, d := range []*prometheus.Desc{poolConnections, poolMost, poolWaits, poolWaited} {
 		descs <- d
 	}
 }
@@ -335,7 +340,6 @@ func (m poolMetrics) Collect(metrics chan<- prometheus.Metric) {
 	reportPool(metrics, "views", m.views.Stat())
 	if m.log != nil {
 		reportPool(metrics, "log", m.log.Readers())
-		metrics <- prometheus.MustNewConstMetric(appendsWaiting, prometheus.GaugeValue, float64(m.log.Waiting()))
 	}
 }
 
