@@ -180,7 +180,7 @@ func (h *Handlers) caught(thrown any) error {
 // An arrival queues in two steps. The claims on its phone, email and idempotency key are known as soon as it is parsed. Which leads it
 // belongs to is known only after reading the log: the phone in one line and the email in another may belong to the same lead.
 type line struct {
-	before [steps]<-chan struct{} // closed when all earlier lines have queued
+	before [steps]<-chan struct{} // closed when all earlier lines have queued; nil for the first
 	queued [steps]chan struct{}   // closed when this one has too
 	done   [steps]bool
 }
@@ -198,28 +198,22 @@ func (l *line) next() *line {
 		n.queued[i] = make(chan struct{})
 		if l != nil {
 			n.before[i] = l.queued[i]
-		} else {
-			n.before[i] = closed
 		}
 	}
 	return n
 }
-
-var closed = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 // join calls queue after the earlier lines have queued in this step. The error is the context's. A nil line waits for none.
 func (l *line) join(ctx context.Context, step int, queue func() *eventstore.Decision) (*eventstore.Decision, error) {
 	if l == nil {
 		return queue(), nil
 	}
-	select {
-	case <-l.before[step]:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if before := l.before[step]; before != nil {
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	decision := queue()
 	l.done[step] = true
@@ -232,7 +226,9 @@ func (l *line) end() {
 	for i := range steps {
 		if !l.done[i] {
 			go func() {
-				<-l.before[i]
+				if l.before[i] != nil {
+					<-l.before[i]
+				}
 				close(l.queued[i])
 			}()
 		}

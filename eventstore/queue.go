@@ -2,7 +2,6 @@ package eventstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -71,13 +70,6 @@ type group struct {
 	cancel  context.CancelFunc
 }
 
-var (
-	errQueueFull   = errors.New("too many appends are waiting")
-	errQueueClosed = errors.New("the store is closed")
-	errNoAnswer    = errors.New("no answer in time")
-	errInProgress  = errors.New("the append was in progress")
-)
-
 // NewQueue returns an empty queue.
 func NewQueue(engine AppendGroup, options QueueOptions) *Queue {
 	return &Queue{engine: engine, options: options, drained: make(chan struct{})}
@@ -100,7 +92,7 @@ func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
 	}
 	a := &queued{Append: Append{Writes: writes, Bytes: size}, ticket: newTicket(len(writes)), result: make(chan Result, 1)}
 	if err := q.enter(a); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return 0, err
 	}
 	timeout := time.NewTimer(q.options.Timeout)
 	defer timeout.Stop()
@@ -111,10 +103,10 @@ func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
 		if q.abandon(a) {
 			return 0, ctx.Err()
 		}
-		return 0, fmt.Errorf("%w: %w: %w", ErrUnavailable, ctx.Err(), errInProgress)
+		return 0, fmt.Errorf("%w: %w: the append was in progress", ErrUnavailable, ctx.Err())
 	case <-timeout.C:
 		q.abandon(a)
-		return 0, fmt.Errorf("%w: %w", ErrUnavailable, errNoAnswer)
+		return 0, fmt.Errorf("%w: no answer in time", ErrUnavailable)
 	}
 }
 
@@ -148,9 +140,9 @@ func (q *Queue) enter(a *queued) error {
 	defer q.mu.Unlock()
 	switch {
 	case q.closed:
-		return errQueueClosed
+		return fmt.Errorf("%w: the store is closed", ErrUnavailable)
 	case q.waiting >= q.options.Waiting:
-		return errQueueFull
+		return fmt.Errorf("%w: too many appends are waiting", ErrUnavailable)
 	}
 	q.waiting++
 	a.ready = func() { q.ready = append(q.ready, a) }

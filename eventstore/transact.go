@@ -13,12 +13,8 @@ import (
 // ErrContended means that an append had conflicts until the deadline. Nothing was written.
 var ErrContended = errors.New("too many writers on the same streams")
 
-const (
-	// conflictDeadline bounds how long a decision is retried after conflicts.
-	conflictDeadline = 5 * time.Second
-	// queueDeadline bounds how long a decision waits for earlier ones, so that each of many callers gets a result.
-	queueDeadline = 15 * time.Second
-)
+// conflictDeadline bounds how long a decision is retried after conflicts.
+const conflictDeadline = 5 * time.Second
 
 // Transactor is the queue of the decisions of a process. Decisions on the same streams wait for each other instead of racing, so that each
 // of many concurrent arrivals of one person decides on the state that the previous one wrote.
@@ -29,17 +25,12 @@ type Transactor struct {
 	streams ticketQueue
 }
 
-// Do makes a decision on streams: it waits until the earlier ones on any of them are made, and calls Retry. The error is ErrContended too
-// if that takes more than fifteen seconds.
+// Do makes a decision on streams: it waits until the earlier ones on any of them are made, and calls Retry.
 func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(context.Context) error) error {
 	decision := t.Join(streams...)
 	defer decision.Leave()
-	if !decision.Ready() {
-		waiting, cancel := context.WithTimeoutCause(ctx, queueDeadline, ErrContended)
-		defer cancel()
-		if err := decision.Wait(waiting); err != nil {
-			return err
-		}
+	if err := decision.Wait(ctx); err != nil {
+		return err
 	}
 	return Retry(ctx, attempt)
 }

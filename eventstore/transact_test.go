@@ -140,27 +140,6 @@ func TestTransactor_ConflictDeadline(t *testing.T) {
 	})
 }
 
-func TestTransactor_QueueDeadline(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var transactor Transactor
-		release := make(chan struct{})
-		first := start(func() error {
-			// An attempt that ignores its context must not delay the deadline of others.
-			return transactor.Do(t.Context(), []string{"lead-1"}, func(context.Context) error { <-release; return nil })
-		})
-		synctest.Wait()
-		begin := time.Now()
-		err := transactor.Do(t.Context(), []string{"lead-0", "lead-1"}, always(nil))
-		require.ErrorIs(t, err, ErrContended)
-		require.Equal(t, 15*time.Second, time.Since(begin))
-		require.Len(t, transactor.streams.streams, 1, "lead-0 is released, lead-1 is not")
-		close(release)
-		require.NoError(t, <-first)
-		require.Empty(t, transactor.streams.streams)
-	})
-}
-
 func TestTransactor_CancelledInQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

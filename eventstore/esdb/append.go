@@ -24,14 +24,6 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	return s.queue.Append(ctx, writes...)
 }
 
-// Bounds of the queue. The appends of a group share no calls of the server: a group of several would only wait for its slowest.
-const (
-	groupSize     = 1
-	maxGroups     = 512
-	maxWaiting    = 4096
-	queueTimeouts = 3 // timeouts of a call that an append may take
-)
-
 // appendGroup is an eventstore.AppendGroup that makes the appends of a group one beside the other.
 func (s *Store) appendGroup(ctx context.Context, group []eventstore.Append) []eventstore.Result {
 	ctx, cancel := s.within(ctx)

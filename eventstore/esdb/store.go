@@ -101,7 +101,8 @@ func Open(_ context.Context, options Options) (*Store, error) {
 	}
 	s.behind = eventstore.Batcher[place, []*record]{Query: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2}
 	s.queue = eventstore.NewQueue(s.appendGroup, eventstore.QueueOptions{
-		Groups: maxGroups, Appends: groupSize, Bytes: eventstore.MaxAppend, Waiting: maxWaiting, Timeout: queueTimeouts * s.timeout,
+		Groups: 512, Appends: 1, // appends share no calls of the server: a group of several would only wait for its slowest
+		Bytes: eventstore.MaxAppend, Waiting: 4096, Timeout: 3 * s.timeout,
 	})
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	return s, nil

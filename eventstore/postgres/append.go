@@ -73,7 +73,7 @@ type writer struct {
 	conn      *pgx.Conn // nil while disconnected
 	lookUps   int       // number of further batches that do not presume that streams are new
 	timeout   time.Duration
-	failing   bool          // the last attempt failed
+	failing   bool          // the last attempt failed, and was logged
 	ended     chan struct{} // closed after the last append
 	replicas  *replicated
 	connected func(context.Context, *pgx.Conn) error // checks a new connection
@@ -131,7 +131,10 @@ func (w *writer) commit(ctx context.Context, batch []*request) {
 		outcomes, events, err := w.send(batch)
 		switch kind := kindOf(err); {
 		case err == nil:
-			w.succeeded()
+			if w.failing {
+				w.log.Info("appends succeed again")
+			}
+			w.failing = false
 			w.onBatch(Batch{Appends: len(batch), Events: events, Took: time.Since(began)})
 			for i, r := range batch {
 				r.outcome = outcomes[i]
@@ -149,28 +152,16 @@ func (w *writer) commit(ctx context.Context, batch []*request) {
 			fail(unavailable(context.Background(), err))
 			return
 		}
-		w.failed(err)
+		if !w.failing {
+			w.log.Warn("the log cannot be written, retrying", "error", err)
+		}
+		w.failing = true
 		w.appended(mark{}) // the batch may have been written
 		if eventstore.Sleep(ctx, pause) != nil {
 			fail(unavailable(ctx, err))
 			return
 		}
 	}
-}
-
-// failed and succeeded log only the first failure, and the first success after it.
-func (w *writer) failed(err error) {
-	if !w.failing {
-		w.log.Warn("the log cannot be written, retrying", "error", err)
-	}
-	w.failing = true
-}
-
-func (w *writer) succeeded() {
-	if w.failing {
-		w.log.Info("appends succeed again")
-	}
-	w.failing = false
 }
 
 // send makes one attempt. It keeps the connection only if the database returned a result or rejected the input.
