@@ -11,8 +11,9 @@ import (
 
 // Append is an append of a group.
 type Append struct {
-	Writes []Write
-	Bytes  int // approximate size, with the contents of its writes
+	Writes   []Write
+	Bytes    int // approximate size, with the contents of its writes
+	Prepared any // the result of QueueOptions.Prepare
 }
 
 // Result is the result of an Append: what Store.Append returns.
@@ -30,8 +31,11 @@ type Result struct {
 // delay others, but the outcome of each append must be known, or certain not to change, when it returns.
 type AppendGroup func(ctx context.Context, group []Append) []Result
 
-// QueueOptions configure a Queue. All are required.
+// QueueOptions configure a Queue. All but Prepare are required.
 type QueueOptions struct {
+	// Prepare encodes an append while others wait for the engine. Its error is the append's.
+	Prepare func(Append) (any, error)
+
 	Groups  int           // max groups in progress
 	Appends int           // max appends of a group
 	Bytes   int           // max size of a group of several appends
@@ -91,6 +95,11 @@ func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
 		}
 	}
 	a := &queued{Append: Append{Writes: writes, Bytes: size}, ticket: newTicket(len(writes)), result: make(chan Result, 1)}
+	if q.options.Prepare != nil {
+		if a.Prepared, err = q.options.Prepare(a.Append); err != nil {
+			return 0, err
+		}
+	}
 	if err := q.enter(a); err != nil {
 		return 0, err
 	}

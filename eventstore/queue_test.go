@@ -148,6 +148,27 @@ func TestQueue_Bounds(t *testing.T) {
 	}
 }
 
+func TestQueue_Prepares(t *testing.T) {
+	t.Parallel()
+	options := testOptions
+	options.Prepare = func(a Append) (any, error) {
+		if a.Writes[0].Stream == "bad" {
+			return nil, ErrInvalid
+		}
+		return a.Writes[0].Stream, nil
+	}
+	var prepared []any
+	q := NewQueue(func(_ context.Context, group []Append) []Result {
+		prepared = append(prepared, group[0].Prepared)
+		return make([]Result, len(group))
+	}, options)
+	_, err := q.Append(t.Context(), Check("bad", Any))
+	require.Equal(t, ErrInvalid, err)
+	_, err = q.Append(t.Context(), Check("good", Any))
+	require.NoError(t, err)
+	require.Equal(t, []any{"good"}, prepared)
+}
+
 func TestQueue_Full(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -93,21 +93,15 @@ func newWriter(config *pgx.ConnConfig, timeout time.Duration, log *slog.Logger) 
 	}
 }
 
-// appendGroup is an eventstore.AppendGroup that writes a group in one transaction.
+// appendGroup is an eventstore.AppendGroup that writes a group in one transaction. Its appends were prepared by newRequest.
 func (w *writer) appendGroup(ctx context.Context, group []eventstore.Append) []eventstore.Result {
-	results, requests, batch := make([]eventstore.Result, len(group)), make([]*request, len(group)), make([]*request, 0, len(group))
+	batch, results := make([]*request, len(group)), make([]eventstore.Result, len(group))
 	for i, a := range group {
-		if requests[i], results[i].Err = newRequest(a); requests[i] != nil {
-			batch = append(batch, requests[i])
-		}
+		batch[i] = a.Prepared.(*request)
 	}
-	if len(batch) > 0 {
-		w.commit(ctx, batch)
-	}
-	for i, r := range requests {
-		if r != nil {
-			results[i] = eventstore.Result{Position: r.outcome.position, Err: r.outcome.err}
-		}
+	w.commit(ctx, batch)
+	for i, r := range batch {
+		results[i] = eventstore.Result{Position: r.outcome.position, Err: r.outcome.err}
 	}
 	return results
 }

@@ -31,13 +31,20 @@ func commit(t *testing.T, w *writer, appends ...[]eventstore.Write) []outcome {
 	t.Helper()
 	group := make([]eventstore.Append, len(appends))
 	for i, writes := range appends {
-		group[i].Writes = writes
+		group[i] = prepared(t, writes...)
 	}
 	outcomes := make([]outcome, len(appends))
 	for i, r := range w.appendGroup(t.Context(), group) {
 		outcomes[i] = outcome{r.Position, r.Err}
 	}
 	return outcomes
+}
+
+func prepared(t *testing.T, writes ...eventstore.Write) eventstore.Append {
+	t.Helper()
+	r, err := newRequest(eventstore.Append{Writes: writes})
+	require.NoError(t, err)
+	return eventstore.Append{Prepared: r}
 }
 
 func events(stream string, expect eventstore.Expected, types ...string) eventstore.Write {
@@ -156,7 +163,7 @@ func TestBatch_DroppedAfterTimeout(t *testing.T) {
 	w := newWriter(config, time.Minute, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	results := w.appendGroup(ctx, []eventstore.Append{{Writes: []eventstore.Write{events("one", eventstore.NoStream, "a")}}})
+	results := w.appendGroup(ctx, []eventstore.Append{prepared(t, events("one", eventstore.NoStream, "a"))})
 	require.ErrorIs(t, results[0].Err, eventstore.ErrUnavailable)
 }
 

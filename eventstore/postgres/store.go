@@ -119,7 +119,8 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		s.writer.onBatch = options.OnBatch
 	}
 	s.queue = eventstore.NewQueue(s.writer.appendGroup, eventstore.QueueOptions{
-		Groups: 1, Appends: maxBatch, Bytes: maxBatchBytes, Waiting: cmp.Or(options.Queue, 4096), Timeout: timeout,
+		Prepare: func(a eventstore.Append) (any, error) { return newRequest(a) },
+		Groups:  1, Appends: maxBatch, Bytes: maxBatchBytes, Waiting: cmp.Or(options.Queue, 4096), Timeout: timeout,
 	})
 	s.waker, s.notifier = newWaker(config.ConnConfig, log), newNotifier(config.ConnConfig)
 	s.running.Go(func() {
