@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
 )
 
@@ -31,6 +32,8 @@ type BatchArrival struct {
 	Line  int // in its source, from 1
 	Lines int // how many lines of the source it spans
 	Bytes int // size of its body
+	// Noted is what was taken in another way than its author most likely meant when it was read.
+	Noted field.Warnings
 	// Read returns it as a command. Several run at once. An error becomes the arrival's outcome.
 	Read func(context.Context) (CaptureLead, error)
 }
@@ -39,6 +42,7 @@ type BatchArrival struct {
 type BatchOutcome struct {
 	Line  int
 	Lines int
+	Noted field.Warnings
 	LeadCaptured
 	Err error
 }
@@ -148,18 +152,18 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 func (h *Handlers) captureLine(ctx context.Context, line *line, arrival BatchArrival) (outcome BatchOutcome) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			outcome = BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Err: h.caught(thrown)}
+			outcome = BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, Err: h.caught(thrown)}
 		}
 	}()
 	cmd, err := arrival.Read(ctx)
 	if err != nil {
-		return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Err: err}
+		return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, Err: err}
 	}
 	cmd.Admission.Caller.Line = strconv.Itoa(arrival.Line)
 	c := h.newCapture(cmd)
 	c.line = line
 	captured, err := c.answer(ctx)
-	return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, LeadCaptured: captured, Err: err}
+	return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, LeadCaptured: captured, Err: err}
 }
 
 // caught turns a panic into the error of its arrival. In a goroutine that we started, nothing else would recover it, and it would

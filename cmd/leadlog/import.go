@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/term"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/cmd/leadlog/importer"
 	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/contact"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/draft"
 	"github.com/leadlog/leadlog/projection"
@@ -23,6 +27,7 @@ type importCommand struct {
 	service.SealedDatabase `embed:""`
 
 	Account       string `required:"" placeholder:"ID" help:"Account that the leads are for."`
+	Yes           bool   `help:"Do not ask before the first row, and import although columns with contacts become custom fields."`
 	DryRun        bool   `help:"Print which rows would be refused, and why, and write nothing."`
 	importer.File `embed:""`
 	Outcome       string `placeholder:"FILE" help:"Where to write the outcome of each row. Default: FILE.outcome.csv in the same directory."`
@@ -40,7 +45,6 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if source.Is(outcome) {
 		return cli.Usagef("--outcome=%q: must be another file than the one to import, which it would overwrite", outcome)
 	}
-	source.Describe(c.Err)
 	handlers, directory, stores, err := i.wire(ctx, c)
 	if err != nil {
 		return err
@@ -62,8 +66,15 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
 	}
+	rules := lead.Rules{Region: admission.Account.State.Region, Stages: admission.Account.State.Stages, From: contact.File}
+	if err := source.Survey(c.Err, rules, time.Now(), i.Yes); err != nil {
+		return err
+	}
 	if i.DryRun {
 		return importer.Run(ctx, c.Err, handlers, source, admission, importer.NewDryRun(c.Out))
+	}
+	if err := i.confirm(ctx, c); err != nil {
+		return err
 	}
 	outcomes, err := importer.CreateOutcomes(outcome)
 	if err != nil {
@@ -72,6 +83,18 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	err = importer.Run(ctx, c.Err, handlers, source, admission, outcomes)
 	stores.AnalyzeLog(ctx, eventsOfRow*int64(outcomes.Rows()))
 	return errors.Join(err, outcomes.Close())
+}
+
+// confirm asks on a terminal whether the columns are as they should be.
+func (i *importCommand) confirm(ctx context.Context, c cli.Output) error {
+	if i.Yes || !term.IsTerminal(int(os.Stdin.Fd())) {
+		return nil
+	}
+	fmt.Fprint(c.Err, "Import these rows? Type yes to continue: ")
+	if err := confirmed(ctx, os.Stdin); err != nil {
+		return errors.New("not confirmed: nothing was imported")
+	}
+	return nil
 }
 
 // eventsOfRow is how many events a row that creates a lead with phone and email appends, with its claims.

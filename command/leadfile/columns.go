@@ -1,257 +1,266 @@
 package leadfile
 
 import (
-	"errors"
 	"fmt"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+	"unicode"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// Fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are joined to a name when there is
-// no name.
+// Parents of fields, which a column can be as a JSON object, or by a key.
 const (
-	name, firstName, lastName = "name", "firstName", "lastName"
-	metadata, customFields    = "metadata", "customFields"
-	leftOut                   = "" // set by the service itself only, so not imported
+	metadata     = "metadata"
+	customFields = "customFields"
+	leftOut      = "" // set by the service itself only, so not imported
+	deliveryID   = "deliveryId"
 )
 
-// columnNames are further names, simplified, that the columns of a field have in exports of CRMs. Of several columns of a field, the
-// first that has a value in a row counts.
-var columnNames = map[string][]string{
-	name:      {"contactname", "fullname", "leadname", "customername", "displayname"},
-	firstName: {"givenname", "forename", "fname"},
-	lastName:  {"surname", "familyname", "lname"},
-	"phone": {
-		"phonenumber", "phoneno", "mobile", "mobilephone", "mobilenumber", "mobileno", "cell", "cellphone",
-		"contactnumber", "contactno", "telephone", "tel", "whatsapp", "whatsappnumber",
-	},
-	"email":            {"emailaddress", "emailid", "primaryemail", "mail"},
-	"status":           {"leadstatus", "stage", "leadstage", "pipelinestage"},
-	"leadTemperature":  {"temperature", "rating", "leadrating"},
-	"opportunityValue": {"dealvalue", "dealamount", "opportunityamount", "amount", "value"},
-	customFields:       {"industrydata", "fields"},
+// Providers whose exports name a lead like their webhooks, by the kind of the intake.
+const (
+	Meta   = "meta_lead_ads"
+	Google = "google_lead_form"
+)
+
+// Options are how a person wants columns to be read, by their names.
+type Options struct {
+	Map  map[string]string // fields of columns; empty: left out
+	Keep []string          // custom fields, whatever their names and values
+	At   string            // when the person came
 }
 
-// columns are the fields of a table in the order in which messages list them, each with the simplified names of its columns.
-var columns = func() (list []column) {
-	fields := slices.Insert(lead.FieldNames(), 1, firstName, lastName) // after the name
-	for _, field := range append(fields, "visitorId", metadata, customFields) {
-		list = append(list, column{field, append([]string{strings.ToLower(field)}, columnNames[field]...)})
-	}
-	return append(list,
-		column{metadata + ".source", []string{"source", "leadsource", "originalsource"}},
-		column{metadata + ".ip", []string{"ip", "ipaddress"}},
-		column{metadata + ".userAgent", []string{"useragent"}},
-		column{leftOut, []string{"leadid", "contactuid", "opportunityid", "createdat", "updatedat", "accountid"}},
-	)
-}()
+// Columns are the columns of a table and what they become.
+type Columns struct {
+	Header   []string // each name once
+	Provider string   // Meta, Google or empty
+
+	columns          []column
+	of               map[contact.Field][]int // columns of a field, those first that count first
+	phones, emails   []int                   // likewise, of a kind
+	country          []int                   // of the phone, then of the person
+	custom, metadata []int
+	dates            dateOrder
+	now              time.Time
+}
 
 type column struct {
-	field string
-	names []string
+	name    string
+	field   string // of a capture, metadata.KEY, customFields.KEY or one of package contact; empty: left out
+	key     string // of the custom field that it becomes, if its value is not used
+	given   bool   // by Options
+	asIs    bool   // a contact of something else, or an id: its values are no reason to ask
+	dropped bool   // one of too many
 }
 
-// Columns maps the columns of a table to fields.
-type Columns struct {
-	Header []string
-	Fields []string // of each column; empty: left out
-	order  []int    // columns, those first that count first
-}
-
-// MapColumns finds the field of each column by the column's name. Given, from the name of a column to a field, takes precedence.
-// A column with an unknown name is a custom field; a column without a name is left out.
-func MapColumns(header []string, given map[string]string) (Columns, error) {
-	c := Columns{Header: header, Fields: make([]string, len(header))}
-	rank := make([]int, len(header)) // among the names of a field; columns of given come first
-	for i, column := range header {
-		if column != "" && slices.Contains(header[:i], column) {
-			return Columns{}, fmt.Errorf("two columns are called %q: rename one", column)
+// MapColumns finds the field of each column: as the options say, else by its name. A column with an unknown name is a custom field.
+func MapColumns(header []string, options Options) (*Columns, error) {
+	c := &Columns{Header: unique(header), columns: make([]column, len(header))}
+	keys := map[string]bool{}
+	fields := contact.FieldsOf(header)
+	c.findProvider(header, fields)
+	own := slices.Contains(header, "leadTemperature") && slices.Contains(header, "leadId")
+	for i, name := range c.Header {
+		col := column{name: name, field: string(fields[i]), key: uniqueKey(name, keys)}
+		switch field := fields[i]; {
+		case own && slices.Contains([]string{"leadId", "contactUID", "opportunityId", "updatedAt", "accountId"}, name):
+			col.field = leftOut
+		case c.isDeliveryID(header[i]):
+			col.field = deliveryID
+		case c.Provider == Meta && field == contact.FieldStatus: // of Meta's own list
+			col.field, col.asIs = customFields+"."+col.key, true
+		case field == contact.FieldNotPerson, strings.HasSuffix(plain(name), "id") && field == "":
+			col.field, col.asIs = customFields+"."+col.key, true
+		case field == contact.FieldConsent, field == "":
+			if col.field = customFields + "." + col.key; isParent(name) {
+				col.field = parentOf(name)
+			}
 		}
-		c.Fields[i], rank[i] = fieldOfColumn(column)
-		c.order = append(c.order, i)
+		c.columns[i] = col
 	}
-	for column, field := range given {
-		i := find(header, column)
-		if i < 0 {
-			return Columns{}, fmt.Errorf("there is no column %q; the file has %q", column, header)
-		}
-		if !valid(field) {
-			return Columns{}, fmt.Errorf("there is no field %q: a column may be %s", field, strings.Join(fieldNames(), ", "))
-		}
-		c.Fields[i], rank[i] = field, -1
+	if err := c.apply(options); err != nil {
+		return nil, err
 	}
-	slices.SortStableFunc(c.order, func(a, b int) int { return rank[a] - rank[b] })
+	c.index()
 	return c, nil
 }
 
-func find(header []string, column string) int {
-	if i := slices.Index(header, column); i >= 0 {
+// unique makes the names of columns differ, and gives one to columns without.
+func unique(header []string) []string {
+	used, next := map[string]bool{}, map[string]int{}
+	names := make([]string, len(header))
+	for i, name := range header {
+		if name == "" {
+			name = "column " + strconv.Itoa(i+1)
+		}
+		names[i] = name
+		for n := max(next[name], 2); used[names[i]]; n++ {
+			names[i], next[name] = fmt.Sprintf("%s (%d)", name, n), n+1
+		}
+		used[names[i]] = true
+	}
+	return names
+}
+
+// uniqueKey returns the key of a custom field for the name of a column: without control characters, at most as long as keys may be, and
+// not taken.
+func uniqueKey(name string, taken map[string]bool) string {
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, name)
+	key := cutText(name, lead.MaxCustomKey)
+	for n := 2; taken[key]; n++ {
+		suffix := fmt.Sprintf(" (%d)", n)
+		key = cutText(name, lead.MaxCustomKey-len(suffix)) + suffix
+	}
+	taken[key] = true
+	return key
+}
+
+// cutText returns at most so many characters of a text.
+func cutText(text string, most int) string {
+	if lead.Length(text) <= most {
+		return text
+	}
+	runes := []rune(text)
+	return strings.TrimRight(string(runes[:min(most, len(runes))]), " ")
+}
+
+// plain returns a name without case, spaces and punctuation.
+func plain(name string) string {
+	return strings.NewReplacer(" ", "", "_", "", "-", "", ".", "").Replace(strings.ToLower(name))
+}
+
+func isParent(name string) bool { return parentOf(name) != "" }
+
+func parentOf(name string) string {
+	switch plain(name) {
+	case "metadata":
+		return metadata
+	case "customfields", "industrydata", "fields":
+		return customFields
+	}
+	return ""
+}
+
+// findProvider recognises the exports of lead ads: of Meta by the id beside a form's, of Google by the id beside its click's.
+func (c *Columns) findProvider(header []string, fields []contact.Field) {
+	has := func(field contact.Field) bool { return slices.Contains(fields, field) }
+	named := func(name string) bool {
+		return slices.ContainsFunc(header, func(h string) bool { return plain(h) == name })
+	}
+	switch {
+	case named("id") && has("metadata.form_id"):
+		c.Provider = Meta
+	case named("leadid") && has("metadata.gclid"):
+		c.Provider = Google
+	}
+}
+
+func (c *Columns) isDeliveryID(name string) bool {
+	return c.Provider == Meta && plain(name) == "id" || c.Provider == Google && plain(name) == "leadid"
+}
+
+func (c *Columns) apply(options Options) error {
+	set := func(name, field string) error {
+		i := c.find(name)
+		if i < 0 {
+			return fmt.Errorf("there is no column %q; the file has %q", name, c.Header)
+		}
+		if field == customFields+"." {
+			field += c.columns[i].key
+		}
+		c.columns[i].field, c.columns[i].given = field, true
+		return nil
+	}
+	for name, field := range options.Map {
+		if !valid(field) {
+			return fmt.Errorf("there is no field %q: a column may be %s", field, strings.Join(fieldNames(), ", "))
+		}
+		if err := set(name, field); err != nil {
+			return err
+		}
+	}
+	for _, name := range options.Keep {
+		if err := set(name, customFields+"."); err != nil {
+			return err
+		}
+	}
+	if options.At == "" {
+		return nil
+	}
+	return set(options.At, string(contact.FieldReceivedAt))
+}
+
+func (c *Columns) find(name string) int {
+	if i := slices.Index(c.Header, name); i >= 0 {
 		return i
 	}
-	return slices.IndexFunc(header, func(h string) bool { return simple(h) == simple(column) })
+	return slices.IndexFunc(c.Header, func(h string) bool { return plain(h) == plain(name) })
+}
+
+// named are the fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are joined to a name when
+// there is no name. A country is that of the phone, and a custom field.
+func named() []string {
+	return slices.Concat(slices.Insert(lead.FieldNames(), 1, string(contact.FieldFirstName), string(contact.FieldLastName)),
+		[]string{string(contact.FieldVisitorID), string(contact.FieldReceivedAt), string(contact.FieldCountry), metadata, customFields})
 }
 
 func fieldNames() []string {
-	var names []string
-	for _, c := range columns {
-		if c.field != leftOut && !strings.Contains(c.field, ".") {
-			names = append(names, c.field)
-		}
-	}
-	return append(names, metadata+".KEY", customFields+".KEY", "or nothing, to be left out")
+	return append(named(), metadata+".KEY", customFields+".KEY", "or nothing, to be left out")
 }
 
 func valid(field string) bool {
 	if parent, key, nested := strings.Cut(field, "."); nested {
 		return key != "" && (parent == metadata || parent == customFields)
 	}
-	return slices.ContainsFunc(columns, func(c column) bool { return c.field == field })
+	return field == leftOut || slices.Contains(named(), field)
 }
 
-// simple returns a column's name without case, spaces and punctuation.
-func simple(column string) string {
-	return strings.NewReplacer(" ", "", "_", "", "-", "", ".", "").Replace(strings.ToLower(column))
-}
-
-func fieldOfColumn(column string) (field string, rank int) {
-	plain := simple(column)
-	if plain == "" {
-		return leftOut, 0
-	}
-	for _, c := range columns {
-		if rank := slices.Index(c.names, plain); rank >= 0 {
-			return c.field, rank
+// index sorts the columns by what they become.
+func (c *Columns) index() {
+	c.of = map[contact.Field][]int{}
+	for i, col := range c.columns {
+		field := contact.Field(col.field)
+		c.of[field] = append(c.of[field], i)
+		switch {
+		case field.Kind() == contact.FieldPhone:
+			c.phones = append(c.phones, i)
+		case field.Kind() == contact.FieldEmail:
+			c.emails = append(c.emails, i)
+		case field == contact.FieldPhoneCountry, field == contact.FieldCountry:
+			c.country = append(c.country, i)
+		case strings.HasPrefix(col.field, customFields+"."):
+			c.custom = append(c.custom, i)
+		case strings.HasPrefix(col.field, metadata+"."):
+			c.metadata = append(c.metadata, i)
 		}
 	}
-	if campaign, ok := strings.CutPrefix(plain, "utm"); ok && campaign != "" {
-		return metadata + ".utm_" + campaign, 0
-	}
-	if plain == "gclid" || plain == "fbclid" {
-		return metadata + "." + plain, 0
-	}
-	return customFields + "." + column, 0
-}
-
-// CellError is why a cell is invalid.
-type CellError struct {
-	Column string
-	Err    error
-}
-
-func (e *CellError) Error() string { return e.Column + " " + e.Err.Error() }
-
-// Unwrap returns the reason.
-func (e *CellError) Unwrap() error { return e.Err }
-
-var errNotObject = errors.New("must be a JSON object")
-
-// Body turns a row into the body of a capture. Blank cells are left out. When a field already has a value from another column, the
-// cell becomes a custom field. The error is a *CellError.
-func (c Columns) Body(cells []string) (jsontext.Value, error) {
-	b := body{plain: map[string]string{}, nested: map[string]map[string]jsontext.Value{metadata: {}, customFields: {}}}
-	for _, i := range c.order {
-		cell := withoutGuard(cells[i])
-		if c.Fields[i] == leftOut || strings.TrimSpace(cell) == "" {
-			continue
+	rank := func(i int) int {
+		if c.columns[i].given {
+			return -1
 		}
-		if err := b.put(c.Fields[i], c.Header[i], cell); err != nil {
-			return nil, &CellError{c.Header[i], err}
-		}
+		return contact.Field(c.columns[i].field).Rank()
 	}
-	return b.encode()
-}
-
-// body is the body of a capture while it is built.
-type body struct {
-	plain  map[string]string
-	nested map[string]map[string]jsontext.Value
-}
-
-func (b body) put(field, column, cell string) error {
-	parent, key, nested := strings.Cut(field, ".")
-	switch {
-	case field == metadata || field == customFields:
-		var members map[string]jsontext.Value
-		if json.Unmarshal([]byte(cell), &members) != nil {
-			return errNotObject
-		}
-		for key, value := range members {
-			if _, exists := b.nested[field][key]; !exists {
-				b.nested[field][key] = value
-			}
-		}
-	case nested:
-		if _, exists := b.nested[parent][key]; exists {
-			parent, key = customFields, column
-		}
-		b.nested[parent][key] = quoted(cell)
-	case b.plain[field] != "":
-		b.nested[customFields][column] = quoted(cell)
-	default:
-		b.plain[field] = cell
+	for _, list := range [][]int{c.phones, c.emails, c.country} {
+		slices.SortStableFunc(list, func(a, b int) int { return rank(a) - rank(b) })
 	}
-	return nil
-}
-
-func (b body) encode() (jsontext.Value, error) {
-	b.joinNames()
-	members := map[string]any{}
-	for field, value := range b.plain {
-		members[field] = value
-	}
-	for field, nested := range b.nested {
-		if len(nested) > 0 {
-			members[field] = nested
-		}
-	}
-	return json.Marshal(members, json.Deterministic(true))
-}
-
-// joinNames joins first and last name to the name. If there already is a name, they become custom fields.
-func (b body) joinNames() {
-	var parts []string
-	for _, field := range []string{firstName, lastName} {
-		if part := strings.TrimSpace(b.plain[field]); part != "" {
-			parts = append(parts, part)
-			if b.plain[name] != "" {
-				b.nested[customFields][field] = quoted(part)
-			}
-		}
-		delete(b.plain, field)
-	}
-	if b.plain[name] == "" && len(parts) > 0 {
-		b.plain[name] = strings.Join(parts, " ")
+	for _, list := range c.of {
+		slices.SortStableFunc(list, func(a, b int) int { return min(rank(a), 0) - min(rank(b), 0) })
 	}
 }
 
-func quoted(text string) jsontext.Value {
-	value, _ := jsontext.AppendQuote(nil, text) // the only error is about invalid UTF-8, which it replaces
-	return value
-}
-
-// withoutGuard removes what spreadsheets and exports put around a cell so that it is not read as a number or a formula: ="…", and an
-// apostrophe before a formula or digits, also in a part of the cell.
-func withoutGuard(cell string) string {
-	if inside, ok := strings.CutPrefix(cell, `="`); ok && strings.HasSuffix(inside, `"`) && len(inside) > 1 {
-		return strings.ReplaceAll(inside[:len(inside)-1], `""`, `"`)
+// Contacts reports of each column whether it has phones or emails.
+func (c *Columns) Contacts() []bool {
+	has := make([]bool, len(c.columns))
+	for _, i := range slices.Concat(c.phones, c.emails) {
+		has[i] = true
 	}
-	if !strings.Contains(cell, "'") {
-		return cell
-	}
-	cell = firstDefused.ReplaceAllString(cell, "$1")
-	return innerDefused.ReplaceAllString(cell, "$1$2")
+	return has
 }
-
-// notShown are the characters that may precede a formula, as in package export.
-const notShown = `['"\p{Cf}\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\x{34f}\x{115f}\x{1160}\x{17b4}\x{17b5}\x{180b}-\x{180f}\x{3164}\x{fe00}-\x{fe0f}\x{ffa0}\x{e0000}-\x{e0fff}]*`
-
-var (
-	firstDefused = regexp.MustCompile(`^'(` + notShown + `[=+\-@\t\r\n＝＋－＠0-9])`)
-	innerDefused = regexp.MustCompile(`([;\t\r\n])'(` + notShown + `[=+\-@＝＋－＠])`)
-)

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/leadfile"
 )
 
@@ -46,16 +47,16 @@ func FuzzCells(f *testing.F) {
 // requireBody requires that a row yields strict JSON or a CellError.
 func requireBody(t *testing.T, table *leadfile.Table, row leadfile.Row) {
 	t.Helper()
-	columns, err := leadfile.MapColumns(table.Header, nil)
+	columns, err := leadfile.MapColumns(table.Header, leadfile.Options{})
 	require.NoError(t, err)
-	body, err := columns.Body(row.Cells)
+	record, err := columns.Record(row.Cells, lead.Rules{Region: "IN"})
 	var wrong *leadfile.CellError
 	if err != nil {
 		require.ErrorAs(t, err, &wrong)
 		return
 	}
 	var members map[string]jsontext.Value
-	require.NoError(t, json.Unmarshal(body, &members), "unique keys and valid UTF-8: %q", body)
+	require.NoError(t, json.Unmarshal(record.Body, &members), "unique keys and valid UTF-8: %q", record.Body)
 }
 
 // FuzzEncoding requires that any file decodes to valid UTF-8, and that valid UTF-8 is unchanged.

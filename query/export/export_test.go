@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/query"
 )
@@ -34,7 +35,7 @@ func TestCSV_EscapesFormulas(t *testing.T) {
 // An import reads exported texts unchanged.
 func TestCSV_ImportRestoresText(t *testing.T) {
 	t.Parallel()
-	columns, err := leadfile.MapColumns([]string{"Notes"}, nil)
+	columns, err := leadfile.MapColumns([]string{"Notes"}, leadfile.Options{})
 	require.NoError(t, err)
 	part := rapid.SampledFrom([]string{"=", "+", "＝", "@", "'", `"`, ";", "\n", "\r", "\t", "\ufeff", "\u200b", "\u00ad", "\u202e", "\u3164", "\x1f", "x", " "})
 	rapid.Check(t, func(t *rapid.T) {
@@ -43,10 +44,10 @@ func TestCSV_ImportRestoresText(t *testing.T) {
 		if strings.TrimSpace(text) == "" {
 			return
 		}
-		body, err := columns.Body([]string{Defused(text)})
+		record, err := columns.Record([]string{Defused(text)}, lead.Rules{})
 		require.NoError(t, err)
 		var read struct{ CustomFields map[string]string }
-		require.NoError(t, json.Unmarshal(body, &read, json.MatchCaseInsensitiveNames(true)))
+		require.NoError(t, json.Unmarshal(record.Body, &read, json.MatchCaseInsensitiveNames(true)))
 		require.Equal(t, text, read.CustomFields["Notes"])
 	})
 }

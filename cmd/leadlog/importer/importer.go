@@ -10,7 +10,9 @@ import (
 	"iter"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
@@ -59,7 +61,7 @@ func Run(
 	if err := handlers.ImportFinished(ctx, admission.Caller, rows.finished()); err != nil {
 		return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w; run it again%s", err, into.again())
 	}
-	shown.End("%s; %s", rows, into.end())
+	shown.End("%s; %s%s", rows, into.end(), source.accounted())
 	if rows.refused+rows.bad > 0 {
 		return errRows
 	}
@@ -68,7 +70,7 @@ func Run(
 
 // arriving turns a row into a capture.
 func (r row) arriving(admission command.Admission) command.BatchArrival {
-	return command.BatchArrival{Line: r.line, Lines: r.lines, Bytes: r.bytes, Read: func(context.Context) (command.CaptureLead, error) {
+	return command.BatchArrival{Line: r.line, Lines: r.lines, Bytes: r.bytes, Noted: r.record.Warnings, Read: func(context.Context) (command.CaptureLead, error) {
 		return command.CaptureLead{Admission: admission, Body: r.body, Source: r.source, IdempotencyKey: r.key}, r.err
 	}}
 }
@@ -84,7 +86,7 @@ type Ledger interface {
 }
 
 // tally counts rows by outcome.
-type tally struct{ created, merged, refused, bad, erased, before uint64 }
+type tally struct{ created, merged, refused, bad, erased, before, warned uint64 }
 
 // rowOutcome is the result of one row, as the outcome file shows it.
 type rowOutcome struct {
@@ -98,6 +100,9 @@ func (t *tally) count(arrived command.BatchOutcome) (rowOutcome, error) {
 		refused *command.LeadRefused
 		wrong   field.Errors
 	)
+	if len(arrived.Noted) > 0 {
+		t.warned++
+	}
 	replayed := arrived.Replayed
 	row := rowOutcome{http.StatusCreated, arrived.Lead.ID, ""}
 	switch err := arrived.Err; {
@@ -143,6 +148,9 @@ func (t *tally) String() string {
 	if t.erased > 0 {
 		text += fmt.Sprintf("; %d are of leads erased since", t.erased)
 	}
+	if t.warned > 0 {
+		text += fmt.Sprintf("; %d with warnings", t.warned)
+	}
 	return text
 }
 
@@ -161,7 +169,7 @@ func CreateOutcomes(path string) (*Outcomes, error) {
 		return nil, fmt.Errorf("%w (--outcome names another file)", err)
 	}
 	o := &Outcomes{path: path, file: file, table: csv.NewWriter(file)}
-	if err := o.table.Write([]string{"line", "lines", "status", "leadId", "errors"}); err != nil {
+	if err := o.table.Write([]string{"line", "lines", "status", "leadId", "warnings", "errors"}); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return o, nil
@@ -178,8 +186,19 @@ func (o *Outcomes) add(arrived command.BatchOutcome) error {
 	}
 	// The message may contain the name of a column, which comes from the file.
 	return o.table.Write([]string{
-		strconv.Itoa(arrived.Line), strconv.Itoa(arrived.Lines), strconv.Itoa(row.status), row.leadID, export.Defused(row.message),
+		strconv.Itoa(arrived.Line), strconv.Itoa(arrived.Lines), strconv.Itoa(row.status), row.leadID, codes(arrived.Noted), export.Defused(row.message),
 	})
+}
+
+// codes returns the codes of warnings, each once.
+func codes(warnings field.Warnings) string {
+	var codes []string
+	for _, warning := range warnings {
+		if !slices.Contains(codes, warning.Code) {
+			codes = append(codes, warning.Code)
+		}
+	}
+	return strings.Join(codes, " ")
 }
 
 // flush leaves its error to close.

@@ -14,12 +14,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/httpapi"
 )
@@ -36,13 +39,18 @@ type Source struct {
 	total    uint64             // rows
 	encoding *leadfile.Encoding // of CSV; nil for JSON lines
 	dialect  leadfile.Dialect
-	columns  leadfile.Columns
+	columns  *leadfile.Columns // of CSV
+	rules    lead.Rules        // of the account
+	before   int               // lines before the rows
+	blank    int               // blank lines among them
 }
 
 // File is a file of leads, and how to read it. Tags are those of a command's flags.
 type File struct {
 	Path      string            `arg:"" name:"file" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
 	Map       map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"Field of a CSV column, such as phone, metadata.KEY or customFields.KEY, or nothing to leave it out. The error of an unknown field lists all. May be repeated."`
+	Keep      []string          `sep:"none" placeholder:"COLUMN" help:"Column of a CSV file that stays a custom field, although it looks like a contact. May be repeated."`
+	At        string            `placeholder:"COLUMN" help:"Column of a CSV file with the time when the person came. Default: known by its name."`
 	Format    string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: detected from the name or the beginning of the file."`
 	Delimiter string            `placeholder:"CHARACTER" help:"Delimiter of a CSV file, such as ; or tab. Default: detected from the header."`
 	Skip      int               `placeholder:"N" help:"Lines before the header of a CSV file, such as a title."`
@@ -55,12 +63,13 @@ type row struct {
 	lines  int // how many it spans
 	bytes  int
 	body   map[string]jsontext.Value
+	record leadfile.Record // of CSV, for what is not in the body
 	source string
 	key    string
 	err    error // why the row is invalid
 }
 
-// Open reads through the whole file once, so that nothing is imported from a file that cannot be read to its end.
+// Open opens a file and finds out how to read it. The errors about it and about the flags come before any row.
 func (f File) Open() (_ *Source, err error) {
 	file, err := openRegular(f.Path)
 	if err != nil {
@@ -78,19 +87,98 @@ func (f File) Open() (_ *Source, err error) {
 	}
 	if tabular {
 		err = f.openTable(s)
-	} else if len(f.Map) > 0 || f.Delimiter != "" || f.Encoding != "" || f.Skip != 0 {
-		err = cli.Usagef("--map, --delimiter, --encoding and --skip apply only to CSV, and the file is JSON lines")
+	} else if len(f.Map) > 0 || f.Delimiter != "" || f.Encoding != "" || f.Skip != 0 || len(f.Keep) > 0 || f.At != "" {
+		err = cli.Usagef("--map, --keep, --at, --delimiter, --encoding and --skip apply only to CSV, and the file is JSON lines")
 	}
-	if err != nil {
-		return nil, err
-	}
-	for _, err := range s.texts() {
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Path, err)
+	return s, err
+}
+
+// Survey reads through the whole file once, so that nothing is imported from a file that cannot be read to its end. It prints what each
+// column becomes, and returns an error if a person must decide on that first. Yes is that decision.
+func (s *Source) Survey(w io.Writer, rules lead.Rules, now time.Time, yes bool) error {
+	s.rules = rules
+	if s.encoding == nil {
+		for _, err := range s.jsonTexts() {
+			if err != nil {
+				return err
+			}
+			s.total++
 		}
-		s.total++
+		return nil
 	}
-	return s, nil
+	table, err := s.table()
+	if err != nil {
+		return err
+	}
+	survey := s.columns.NewSurvey(rules)
+	for row, err := range table.Rows() {
+		if err != nil {
+			return err
+		}
+		if s.total++; row.Err == nil {
+			survey.Add(row.Cells)
+		}
+	}
+	s.before, s.blank = table.Before, table.Blank
+	survey.Settle(now)
+	s.describe(w, survey)
+	none, contacts := survey.Questions()
+	if none {
+		return cli.Usagef("no column is a phone or an email%s: name one by --map \"COLUMN=phone\"%s", s.hint(contacts), s.titleHint())
+	}
+	if len(contacts) > 0 && !yes {
+		return cli.Usagef("contacts would become custom fields%s: say what the column is by --map \"COLUMN=phone\", that it is none by "+
+			"--keep \"COLUMN\", or --yes", s.hint(contacts))
+	}
+	return nil
+}
+
+func (s *Source) hint(contacts []string) string {
+	if len(contacts) == 0 {
+		return ""
+	}
+	return " (" + cli.Printable(strings.Join(contacts, "; ")) + ")"
+}
+
+// titleHint names the line that looks like the header, if that is not the first.
+func (s *Source) titleHint() string {
+	for skip := s.before; skip < s.before+10; skip++ {
+		dialect := leadfile.Dialect{Skip: skip}
+		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+			return ""
+		}
+		table, err := leadfile.NewTable(s.encoding.Decode(s.file), dialect)
+		if err != nil {
+			return ""
+		}
+		if columns, err := leadfile.MapColumns(table.Header, leadfile.Options{}); err == nil && slices.Contains(columns.Contacts(), true) {
+			return fmt.Sprintf("; or, if line %d names the columns, leave out those before it by --skip %d", table.Before, table.Before-1)
+		}
+	}
+	return ""
+}
+
+// describe prints how the file is read, and what each column becomes.
+func (s *Source) describe(w io.Writer, survey *leadfile.Survey) {
+	fmt.Fprintf(w, "CSV in %s, delimiter %q, %d rows\n", s.encoding.Name, s.dialect.Delimiter, s.total)
+	if survey.Rows > survey.Sampled {
+		fmt.Fprintf(w, "(emails and phones of the first %d rows)\n", survey.Sampled)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  column\tbecomes\tfilled\temails\tphones\texamples")
+	for _, column := range survey.Columns {
+		becomes := column.Becomes
+		if becomes == "" {
+			becomes = "(left out)"
+		}
+		var examples []string
+		for _, example := range column.Examples {
+			examples = append(examples, cli.Printable(strings.ReplaceAll(example, "\t", " ")))
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%d\t%d\t%d\t%s\n", cli.Printable(column.Name), cli.Printable(becomes), column.Filled, column.Emails, column.Phones,
+			strings.Join(examples, " | "))
+	}
+	_ = table.Flush() // like other prints, which may fail
 }
 
 // Close closes the file.
@@ -171,7 +259,7 @@ func (f File) openTable(s *Source) error {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	s.dialect.Delimiter = table.Delimiter
-	if s.columns, err = leadfile.MapColumns(table.Header, f.Map); err != nil {
+	if s.columns, err = leadfile.MapColumns(table.Header, leadfile.Options{Map: f.Map, Keep: f.Keep, At: f.At}); err != nil {
 		return cli.Usagef("%s: %w", f.Path, err)
 	}
 	return nil
@@ -193,33 +281,27 @@ func (s *Source) table() (*leadfile.Table, error) {
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return leadfile.NewTable(s.encoding.Decode(s.file), s.dialect)
+	table, err := leadfile.NewTable(s.encoding.Decode(s.file), s.dialect)
+	if err == nil && s.columns != nil {
+		table.KnowContacts(s.columns.Contacts())
+	}
+	return table, err
 }
 
-// Describe prints how a CSV file is read: encoding, delimiter and the columns that are renamed or left out.
-func (s *Source) Describe(w io.Writer) {
+// accounted says which lines of a CSV file are in no row.
+func (s *Source) accounted() string {
 	if s.encoding == nil {
-		return
+		return ""
 	}
-	fmt.Fprintf(w, "CSV in %s, delimiter %q\n", s.encoding.Name, s.dialect.Delimiter)
-	for i, column := range s.columns.Header {
-		switch target := s.columns.Fields[i]; {
-		case column == "":
-			fmt.Fprintf(w, "  column %d: left out, for it has no name\n", i+1)
-		case target == "":
-			fmt.Fprintf(w, "  %s: left out\n", cli.Printable(column))
-		case target != column:
-			fmt.Fprintf(w, "  %s: %s\n", cli.Printable(column), cli.Printable(target))
-		}
-	}
+	return fmt.Sprintf("; other lines: %d up to the header, %d blank", s.before, s.blank)
 }
 
 // rowText is one row of the file: the JSON of a capture's body, or the error.
 type rowText struct {
-	line  int
-	lines int
-	json  []byte
-	err   error
+	line   int
+	lines  int
+	record leadfile.Record
+	err    error
 }
 
 // texts yields the rows of the file. The second value is an error of reading the file; one about a row is in the row.
@@ -238,7 +320,7 @@ func (s *Source) texts() iter.Seq2[rowText, error] {
 			if row.Err != nil {
 				text.err = badRow(row.Err)
 			} else if err == nil {
-				text.json, text.err = s.body(row.Cells)
+				text.record, text.err = s.record(row.Cells)
 			}
 			if !yield(text, err) || err != nil {
 				return
@@ -249,13 +331,13 @@ func (s *Source) texts() iter.Seq2[rowText, error] {
 
 func badRow(err error) error { return field.Errors{{Field: "row", Message: err.Error()}} }
 
-func (s *Source) body(cells []string) ([]byte, error) {
-	body, err := s.columns.Body(cells)
+func (s *Source) record(cells []string) (leadfile.Record, error) {
+	record, err := s.columns.Record(cells, s.rules)
 	var cell *leadfile.CellError
 	if errors.As(err, &cell) {
-		return nil, field.Errors{{Field: cell.Column, Message: cell.Err.Error()}}
+		return leadfile.Record{}, field.Errors{{Field: cell.Column, Message: cell.Err.Error()}}
 	}
-	return body, err
+	return record, err
 }
 
 func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
@@ -265,7 +347,7 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 			return
 		}
 		for line, err := range leadfile.Lines(s.file, maxLine) {
-			text := rowText{line: line.Number, lines: 1, json: line.Text}
+			text := rowText{line: line.Number, lines: 1, record: leadfile.Record{Body: line.Text}}
 			if line.TooLong {
 				text.err = badRow(errors.New("is longer than 2 MiB"))
 			}
@@ -285,15 +367,15 @@ func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}
 		for text, err := range s.texts() {
-			row := row{line: text.line, lines: text.lines, bytes: len(text.json), err: text.err}
+			row := row{line: text.line, lines: text.lines, bytes: len(text.record.Body), record: text.record, err: text.err}
 			if s.encoding != nil {
 				row.source = csvSource
 			}
 			if err == nil && row.err == nil {
-				row.body, row.err = httpapi.ParseObject(text.json)
+				row.body, row.err = httpapi.ParseObject(text.record.Body)
 			}
 			if err == nil && row.err == nil {
-				sum := digest(row.source, row.body)
+				sum := digest(row.source, row.record, row.body)
 				short := binary.BigEndian.Uint64(sum)
 				seen[short]++
 				row.key = "import " + hex.EncodeToString(sum) + " " + strconv.FormatUint(uint64(seen[short]), 10)
@@ -306,7 +388,7 @@ func (s *Source) rows() iter.Seq2[row, error] {
 }
 
 // digest is a hash of a row's content. The order of members does not matter.
-func digest(source string, body map[string]jsontext.Value) []byte {
+func digest(source string, record leadfile.Record, body map[string]jsontext.Value) []byte {
 	hash := sha256.New()
 	write := func(part string) {
 		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // "a", "bc" must not hash like "ab", "c"
@@ -316,6 +398,9 @@ func digest(source string, body map[string]jsontext.Value) []byte {
 	for _, name := range slices.Sorted(maps.Keys(body)) {
 		write(name)
 		write(string(body[name]))
+	}
+	if !record.ReceivedAt.IsZero() {
+		write(record.ReceivedAt.Format(time.RFC3339Nano))
 	}
 	return hash.Sum(nil)[:16]
 }

@@ -1,0 +1,383 @@
+package leadfile
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/contact"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+)
+
+// Record is a row as the body of a capture.
+type Record struct {
+	Body       jsontext.Value
+	ReceivedAt time.Time // when the person came; zero: the row does not say
+	DeliveryID string    // that the provider of the columns gives the lead; empty for none
+	Warnings   field.Warnings
+}
+
+// CellError is why a row is invalid because of one cell.
+type CellError struct {
+	Column string
+	Err    error
+}
+
+func (e *CellError) Error() string { return e.Column + " " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *CellError) Unwrap() error { return e.Err }
+
+var errNotObject = errors.New("must be a JSON object")
+
+// Record turns a row into the body of a capture. Nothing but a missing contact costs the person: a value that cannot be used becomes a
+// custom field of its column, with a warning. Of several contacts of a kind the first that can be used counts, and the others become
+// custom fields. The error is a *CellError.
+func (c *Columns) Record(cells []string, rules lead.Rules) (Record, error) {
+	b := builder{Columns: c, rules: rules, plain: map[string]string{}, metadata: map[string]jsontext.Value{}, custom: map[string]jsontext.Value{}}
+	b.cells = make([]string, len(cells))
+	for i, cell := range cells {
+		b.cells[i] = withoutGuard(cell)
+	}
+	if err := b.objects(); err != nil {
+		return Record{}, err
+	}
+	b.contacts()
+	b.names()
+	b.first(contact.FieldStatus, field.StatusUnknown, func(cell string) (string, bool) { return account.Stage(rules.Stages, cell) })
+	b.first(contact.FieldTemperature, field.TemperatureUnknown, temperature)
+	b.first(contact.FieldValue, field.ValueUnreadable, func(cell string) (string, bool) {
+		_, err := lead.ParseAmount(cell)
+		return cell, err == nil
+	})
+	b.first(contact.FieldVisitorID, field.ValueUnreadable, func(cell string) (string, bool) {
+		return cell, lead.Length(cell) <= lead.MaxVisitorID
+	})
+	b.first(contact.FieldReceivedAt, field.ValueUnreadable, func(cell string) (string, bool) {
+		at, ok := c.dates.parse(cell, c.now)
+		return at.Format(time.RFC3339Nano), ok
+	})
+	b.first(deliveryID, field.ValueUnreadable, func(cell string) (string, bool) {
+		id := withoutMetaPrefix(strings.TrimSpace(cell))
+		return id, lead.Length(id) <= 200
+	})
+	b.campaign()
+	for _, i := range c.custom {
+		b.keep(i, b.cells[i])
+	}
+	return b.record()
+}
+
+// builder builds the body of a row.
+type builder struct {
+	*Columns
+	rules    lead.Rules
+	cells    []string // without guards
+	plain    map[string]string
+	metadata map[string]jsontext.Value
+	custom   map[string]jsontext.Value
+	warnings field.Warnings
+}
+
+// objects reads the columns with JSON objects of metadata and custom fields.
+func (b *builder) objects() error {
+	for _, parent := range []string{metadata, customFields} {
+		for _, i := range b.of[contact.Field(parent)] {
+			if strings.TrimSpace(b.cells[i]) == "" {
+				continue
+			}
+			var members map[string]jsontext.Value
+			if json.Unmarshal([]byte(b.cells[i]), &members) != nil {
+				return &CellError{b.columns[i].name, errNotObject}
+			}
+			for key, value := range members {
+				if parent == metadata {
+					b.metadata[key] = value
+				} else {
+					b.custom[key] = value
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// contacts takes the first email and phone that can be used. If there is none, the first that cannot is left in its place, so that the
+// row is refused for it.
+func (b *builder) contacts() {
+	country := ""
+	for _, i := range b.country {
+		if b.keep(i, b.cells[i]); country == "" && contact.RegionOf(b.cells[i]) != "" {
+			country = b.cells[i]
+		}
+	}
+	hint := contact.Hint{From: contact.File, Country: country}
+	phone := b.contact(b.phones, func(text string) (string, bool, bool) {
+		if contact.PlaceholderPhone(text) {
+			return "", false, true
+		}
+		phone, err := contact.ParsePhone(wholeNumber.ReplaceAllString(text, "$1"), b.rules.Region, hint)
+		return phone, err == nil, contact.PlaceholderPhone(phone)
+	})
+	email := b.contact(b.emails, func(text string) (string, bool, bool) {
+		email, err := contact.ParseEmail(text)
+		return email, err == nil, contact.PlaceholderEmail(email)
+	})
+	none := phone.value == "" && email.value == ""
+	b.set(contact.FieldPhone, phone, none)
+	b.set(contact.FieldEmail, email, none)
+}
+
+// set sets the contact of a kind. None says that the row has no usable one of either.
+func (b *builder) set(kind contact.Field, found chosen, none bool) {
+	switch {
+	case found.value != "":
+		b.plain[string(kind)] = found.value
+	case none && len(found.wrong) > 0:
+		b.plain[string(kind)] = b.cells[found.wrong[0]]
+		found.wrong = found.wrong[1:]
+	}
+	for _, i := range found.wrong {
+		b.warnings.Add(b.columns[i].name, field.ValueUnreadable, "cannot be used as "+string(kind)+", and is kept as a custom field")
+		b.keep(i, b.cells[i])
+	}
+}
+
+// wholeNumber is a number that a program has written with a decimal.
+var wholeNumber = regexp.MustCompile(`^(\d+)\.0$`)
+
+// chosen is the contact of a kind, and the columns with values that cannot be used.
+type chosen struct {
+	value string
+	wrong []int
+}
+
+// separators separate several contacts in one cell.
+var separators = strings.NewReplacer(":::", "\n", ";", "\n", ",", "\n", " / ", "\n", "|", "\n")
+
+// contact returns the first usable value of columns. Read returns one in canonical form, whether it can be used, and whether it is one
+// that nobody has. The others become custom fields.
+func (b *builder) contact(columns []int, read func(text string) (value string, usable, nobodys bool)) (found chosen) {
+	for _, i := range columns {
+		cell := b.cells[i]
+		if contact.Placeholder(cell) {
+			continue
+		}
+		parts := []string{cell}
+		if _, usable, _ := read(cell); !usable && strings.ContainsAny(cell, ":;,/|\n") {
+			parts = strings.Split(separators.Replace(cell), "\n")
+		}
+		var further []string
+		wrong := false
+		for _, part := range parts {
+			if part = strings.TrimSpace(part); contact.Placeholder(part) {
+				continue
+			}
+			value, usable, nobodys := read(part)
+			switch {
+			case nobodys:
+				b.warnings.Add(b.columns[i].name, field.PlaceholderContact, "is a contact that nobody has, and was taken as absent")
+			case usable && found.value == "":
+				found.value = value
+			case usable && value == found.value:
+			default:
+				wrong = wrong || !usable
+				further = append(further, part)
+			}
+		}
+		switch {
+		case wrong && len(further) == len(parts):
+			found.wrong = append(found.wrong, i)
+		case wrong:
+			b.warnings.Add(b.columns[i].name, field.ValueUnreadable, "has a part that cannot be used, and that is kept as a custom field")
+			b.keep(i, strings.Join(further, "; "))
+		case len(further) > 0:
+			b.keep(i, strings.Join(further, "; "))
+		}
+	}
+	return found
+}
+
+// names takes the name, or joins the first and the last one.
+func (b *builder) names() {
+	for _, i := range b.of[contact.FieldName] {
+		b.name(i, b.cells[i])
+	}
+	var parts []string
+	for _, part := range []contact.Field{contact.FieldFirstName, contact.FieldLastName} {
+		for n, i := range b.of[part] {
+			name := contact.ParseName(b.cells[i])
+			if name != "" && n == 0 && b.plain["name"] == "" {
+				parts = append(parts, name)
+			} else if name != "" {
+				b.keep(i, b.cells[i])
+			}
+		}
+	}
+	if len(parts) > 0 {
+		b.setName("name", strings.Join(parts, " "))
+	}
+}
+
+func (b *builder) name(i int, cell string) {
+	name := contact.ParseName(cell)
+	switch {
+	case name == "" && !contact.Placeholder(cell):
+		b.warnings.Add(b.columns[i].name, field.NotAName, "is no name, and was taken as absent")
+	case name == "":
+	case b.plain["name"] == "":
+		b.setName(b.columns[i].name, name)
+	default:
+		b.keep(i, cell)
+	}
+}
+
+func (b *builder) setName(column, name string) {
+	b.plain["name"] = b.shortened(column, name, lead.MaxName)
+}
+
+func (b *builder) shortened(column, text string, most int) string {
+	if len(text) <= most || lead.Length(text) <= most {
+		return text
+	}
+	b.warnings.Add(column, field.ValueShortened, "is longer than a lead can have, and was cut")
+	return cutText(text, most)
+}
+
+// first sets a field to the first value that can be used. Others become custom fields, with a warning if they cannot be.
+func (b *builder) first(name contact.Field, code string, read func(cell string) (string, bool)) {
+	for _, i := range b.of[name] {
+		cell := strings.TrimSpace(b.cells[i])
+		if contact.Placeholder(cell) {
+			continue
+		}
+		value, usable := read(cell)
+		switch {
+		case !usable:
+			b.warnings.Add(b.columns[i].name, code, "cannot be used as "+string(name)+", and is kept as a custom field")
+			b.keep(i, b.cells[i])
+		case b.plain[string(name)] != "":
+			b.keep(i, b.cells[i])
+		default:
+			b.plain[string(name)] = value
+		}
+	}
+}
+
+func temperature(cell string) (string, bool) {
+	at := slices.IndexFunc(lead.Temperatures(), func(t string) bool { return strings.EqualFold(t, cell) })
+	if at < 0 {
+		return "", false
+	}
+	return lead.Temperatures()[at], true
+}
+
+// metaPrefix is what exports of Meta put before ids: l of a lead, ag of an ad, as of an ad set, c of a campaign, f of a form.
+var metaPrefix = regexp.MustCompile(`^(?:l|ag|as|c|f):(\d+)$`)
+
+func withoutMetaPrefix(id string) string { return metaPrefix.ReplaceAllString(id, "$1") }
+
+// campaign puts the columns of campaigns and clicks where an intake puts them.
+func (b *builder) campaign() {
+	size := 0
+	for _, i := range b.Columns.metadata {
+		col := b.columns[i]
+		cell, key := b.cells[i], strings.TrimPrefix(col.field, metadata+".")
+		if strings.TrimSpace(cell) == "" || contact.Placeholder(cell) {
+			continue
+		}
+		if b.Provider == Meta {
+			cell = withoutMetaPrefix(cell)
+		}
+		value := quoted(b.shortened(col.name, cell, lead.MaxCustomValue))
+		if _, exists := b.metadata[key]; exists {
+			b.keep(i, cell)
+			continue
+		}
+		if size += len(key) + len(value); size > lead.MaxMetadataBytes*3/4 || len(b.metadata) >= lead.MaxMetadataKeys-1 {
+			b.warnings.Add(col.name, field.FieldDropped, "is more than a lead's metadata can have, and was left out")
+			continue
+		}
+		b.metadata[key] = value
+	}
+}
+
+// keep keeps a cell as a custom field.
+func (b *builder) keep(i int, cell string) {
+	if strings.TrimSpace(cell) == "" {
+		return
+	}
+	col := b.columns[i]
+	key := col.key
+	if own, ok := strings.CutPrefix(col.field, customFields+"."); ok {
+		key = own
+	}
+	for n := 2; b.custom[key] != nil; n++ {
+		suffix := fmt.Sprintf(" (%d)", n)
+		key = cutText(col.key, lead.MaxCustomKey-len(suffix)) + suffix
+	}
+	if col.dropped || len(b.custom) >= lead.MaxCustomFields {
+		b.warnings.Add(col.name, field.FieldDropped, "is more than the 50 custom fields that a lead can have, and was left out")
+		return
+	}
+	if key == col.key && lead.Length(col.name) > lead.MaxCustomKey {
+		b.warnings.Add(col.name, field.ValueShortened, "has a name of more than 50 characters, which was cut")
+	}
+	b.custom[key] = quoted(b.shortened(col.name, cell, lead.MaxCustomValue))
+}
+
+func (b *builder) record() (Record, error) {
+	r := Record{DeliveryID: b.plain[deliveryID], Warnings: b.warnings}
+	if at := b.plain[string(contact.FieldReceivedAt)]; at != "" {
+		r.ReceivedAt, _ = time.Parse(time.RFC3339Nano, at)
+	}
+	delete(b.plain, deliveryID)
+	delete(b.plain, string(contact.FieldReceivedAt))
+	members := make(map[string]any, len(b.plain)+2)
+	for name, value := range b.plain {
+		members[name] = value
+	}
+	if len(b.metadata) > 0 {
+		members[metadata] = b.metadata
+	}
+	if len(b.custom) > 0 {
+		members[customFields] = b.custom
+	}
+	var err error
+	r.Body, err = json.Marshal(members, json.Deterministic(true))
+	return r, err
+}
+
+func quoted(text string) jsontext.Value {
+	value, _ := jsontext.AppendQuote(nil, text) // the only error is about invalid UTF-8, which it replaces
+	return value
+}
+
+// withoutGuard removes what spreadsheets and exports put around a cell so that it is not read as a number or a formula: ="…", and an
+// apostrophe before a formula or digits, also in a part of the cell.
+func withoutGuard(cell string) string {
+	if inside, ok := strings.CutPrefix(cell, `="`); ok && strings.HasSuffix(inside, `"`) {
+		return strings.ReplaceAll(inside[:len(inside)-1], `""`, `"`)
+	}
+	if !strings.Contains(cell, "'") {
+		return cell
+	}
+	cell = firstDefused.ReplaceAllString(cell, "$1")
+	return innerDefused.ReplaceAllString(cell, "$1$2")
+}
+
+// notShown are the characters that may precede a formula, as in package export.
+const notShown = `['"\p{Cf}\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\x{34f}\x{115f}\x{1160}\x{17b4}\x{17b5}\x{180b}-\x{180f}\x{3164}\x{fe00}-\x{fe0f}\x{ffa0}\x{e0000}-\x{e0fff}]*`
+
+var (
+	firstDefused = regexp.MustCompile(`^'(` + notShown + `[=+\-@\t\r\n＝＋－＠0-9])`)
+	innerDefused = regexp.MustCompile(`([;\t\r\n])'(` + notShown + `[=+\-@＝＋－＠])`)
+)
