@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -26,6 +27,14 @@ type CaptureLead struct {
 	IdempotencyKey string
 	// Source, unless empty, replaces the source that the body names. It is for imports, which are a source themselves.
 	Source string
+	// ReceivedAt is when the person came, if the arrival is from before. Zero is now.
+	ReceivedAt time.Time
+	// KeyAlone makes the idempotency key that of the arrival whatever its body: the key names the person's arrival at a provider.
+	KeyAlone bool
+	// Import marks a row of a file. An earlier answer of its key counts only as long as the lead that it names was not erased, or taken back.
+	Import bool
+	// MergeDuplicates merges an arrival where its source would have it refused, also if its key was answered so before.
+	MergeDuplicates bool
 	// Keep lets an arrival whose fields are wrong be kept, if the account wants that.
 	Keep bool
 	// DryRun decides on the arrival without appending anything. Ids that would be new are then empty, and the
@@ -230,13 +239,16 @@ func (c *capture) rules() lead.Rules {
 	case c.kept == nil && c.Source != "":
 		from = contact.File
 	}
-	return lead.RulesOf(c.Admission.Account.State, from)
+	rules := lead.RulesOf(c.Admission.Account.State, from)
+	rules.MergeDuplicates = c.MergeDuplicates
+	return rules
 }
 
 func (c *capture) parse() (err error) {
 	client := lead.Client{IP: c.Admission.Caller.IP, UserAgent: c.Admission.Caller.UserAgent}
 	c.arrival, err = lead.ParseArrival(c.Body, c.rules(), client)
 	c.arrival.Source = cmp.Or(c.Source, c.arrival.Source)
+	c.arrival.Kept.ReceivedAt = c.ReceivedAt
 	if c.kept != nil {
 		c.arrival.Kept = c.kept.ref
 	}

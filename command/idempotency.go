@@ -31,11 +31,14 @@ type binding struct {
 }
 
 func (h *Handlers) newBinding(cmd CaptureLead) *binding {
-	account := cmd.Admission.Caller.Account
+	account, body := cmd.Admission.Caller.Account, cmd.Body
+	if cmd.KeyAlone {
+		body = nil
+	}
 	return &binding{
 		kind:   claim.Idempotency,
 		stream: h.claims.Stream(account, claim.Idempotency, cmd.IdempotencyKey),
-		digest: h.claims.Digest(account, cmd.Body),
+		digest: h.claims.Digest(account, body),
 		expect: eventstore.NoStream,
 	}
 }
@@ -90,6 +93,12 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if !hmac.Equal(held.Bound.Digest, c.binding.digest) {
 		return LeadCaptured{}, true, ErrKeyReused
 	}
+	if c.Import {
+		again, err := c.importAgain(ctx, outcome)
+		if again || err != nil {
+			return LeadCaptured{}, false, err
+		}
+	}
 	if outcome.refused != nil {
 		return LeadCaptured{}, true, outcome.refused
 	}
@@ -141,11 +150,26 @@ func (c *capture) recallAlone(ctx context.Context) (answer LeadCaptured, answere
 	return c.recall(ctx)
 }
 
+// importAgain reports whether a row of a file is decided on again, although its key has an answer: its lead was taken back with the import
+// that made it, or it was refused for a lead that is gone, or because duplicates were refused and now merge.
+func (c *capture) importAgain(ctx context.Context, before outcome) (bool, error) {
+	if before.refused == nil {
+		return before.takenBack, nil
+	}
+	if c.MergeDuplicates {
+		return true, nil
+	}
+	held, err := c.loadLead(ctx, event.LeadStream(before.refused.Fact.LeadID))
+	return held.lead.Phase == lead.Erased, err
+}
+
 // outcome is the outcome of an arrival, read from the stream that its idempotency key is bound to.
 type outcome struct {
 	captured LeadCaptured
 	refused  *LeadRefused // set instead of captured when the arrival was refused
 	erased   bool         // the lead was erased since
+	// takenBack says that it was erased because the import that made it was undone.
+	takenBack bool
 }
 
 // outcomeOf reads the outcome at its place on its stream. The answer is the lead as it was right after the outcome, folded from where
@@ -175,5 +199,6 @@ func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (found
 		Lead: folded, Merged: merged, Position: at.Position, EventID: bound.EventID, Replayed: true, fact: fact.Data,
 	}
 	found.erased = last.Erased || last.Type == event.LeadErased{}.EventType()
+	found.takenBack = last.Type == event.LeadErased{}.EventType() && last.Metadata.Actor == UndoActor
 	return found, nil
 }

@@ -218,17 +218,3 @@ func maskedFilter(filter map[string]string) map[string]string {
 	}
 	return masked
 }
-
-// ImportFinished records that the import of a file has ended. The errors are those of the store.
-func (h *Handlers) ImportFinished(ctx context.Context, caller Caller, outcome event.ImportFinished) error {
-	id, err := h.newID()
-	if err != nil {
-		return err
-	}
-	write, err := h.write(caller, event.RecordStream(id.String()), eventstore.NoStream, h.timestamp(), outcome)
-	if err != nil {
-		return err
-	}
-	_, err = h.store.Append(ctx, write)
-	return err
-}

@@ -27,6 +27,8 @@ type importCommand struct {
 	service.SealedDatabase `embed:""`
 
 	Account       string `required:"" placeholder:"ID" help:"Account that the leads are for."`
+	OnDuplicate   string `enum:"refuse,merge" default:"refuse" placeholder:"WHAT" help:"What happens to a row of a person whom an earlier import or another list has brought: refuse or merge."`
+	Undo          string `placeholder:"RUN" help:"Take back an import, by the run that it printed: erase the leads that only it made and that were not changed since."`
 	Yes           bool   `help:"Do not ask before the first row, and import although columns with contacts become custom fields."`
 	DryRun        bool   `help:"Print which rows would be refused, and why, and write nothing."`
 	importer.File `embed:""`
@@ -36,6 +38,9 @@ type importCommand struct {
 
 // Run is leadlog import. Rows are processed like captures over HTTP, without the rate limit.
 func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
+	if i.Undo != "" {
+		return i.undo(ctx, c)
+	}
 	source, err := i.File.Open()
 	if err != nil {
 		return err
@@ -51,7 +56,7 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	}
 	defer stores.Close()
 	caller := command.Caller{
-		Account: i.Account, Actor: "system:import", Credential: "system:import", RequestID: ulid.Make().String(), ReadsLeads: true,
+		Account: i.Account, Actor: command.ImportActor, Credential: command.ImportActor, RequestID: ulid.Make().String(), ReadsLeads: true,
 	}
 	admission, err := directory.Admit(ctx, caller)
 	if errors.Is(err, command.ErrFeatureDisabled) {
@@ -70,8 +75,14 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := source.Survey(c.Err, rules, time.Now(), i.Yes); err != nil {
 		return err
 	}
+	target := importer.Target{Handlers: handlers, Admission: admission, Merge: i.OnDuplicate == "merge"}
+	if kind := source.Provider(); kind != "" {
+		if target.Intakes, err = handlers.IntakesOfKind(ctx, i.Account, kind); err != nil {
+			return err
+		}
+	}
 	if i.DryRun {
-		return importer.Run(ctx, c.Err, handlers, source, admission, importer.NewDryRun(c.Out))
+		return importer.Run(ctx, c.Err, source, target, importer.NewDryRun(c.Out))
 	}
 	if err := i.confirm(ctx, c); err != nil {
 		return err
@@ -80,7 +91,8 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	err = importer.Run(ctx, c.Err, handlers, source, admission, outcomes)
+	fmt.Fprintf(c.Err, "run %s (to take it back: leadlog import --undo %[1]s --account %s)\n", caller.RequestID, i.Account)
+	err = importer.Run(ctx, c.Err, source, target, outcomes)
 	stores.AnalyzeLog(ctx, eventsOfRow*int64(outcomes.Rows()))
 	return errors.Join(err, outcomes.Close())
 }

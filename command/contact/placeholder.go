@@ -14,10 +14,10 @@ import (
 // [not provided], the field of a template, or a platform's test data. It is not for names, some of which are such words.
 func Placeholder(text string) bool {
 	const maxPlaceholder = 100 // bytes
-	text = trim(text)
-	if len(text) > maxPlaceholder {
+	if len(text) > maxPlaceholder || strings.IndexByte(text, '@') > 0 {
 		return false
 	}
+	text = trim(text)
 	return placeholder(text) || strings.HasPrefix(text, "<test lead:") || placeholderKeys[nameKey(text)]
 }
 
@@ -51,8 +51,10 @@ func PlaceholderPhone(phone string) bool {
 	if filler(digits) {
 		return true
 	}
-	if !strings.HasPrefix(trim(phone), "+") {
+	if text := trim(phone); strings.HasPrefix(text, "00") {
 		digits = strings.TrimLeft(digits, "0")
+	} else if !strings.HasPrefix(text, "+") {
+		return false
 	}
 	for code := 1; code <= 3 && code < len(digits); code++ {
 		if filler(digits[code:]) && callingCode(digits[:code]) {

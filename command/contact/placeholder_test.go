@@ -26,7 +26,7 @@ func TestPlaceholderPhone_Texts(t *testing.T) {
 	} {
 		require.True(t, PlaceholderPhone(phone), phone)
 	}
-	for _, phone := range []string{"", "+919876543210", "9999999998", "12345678901", "000", "+12025550123", "+4915123456789"} {
+	for _, phone := range []string{"", "+919876543210", "9999999998", "12345678901", "000", "+12025550123", "+4915123456789", "9800000000", "+919800000000"} {
 		require.False(t, PlaceholderPhone(phone), phone)
 	}
 }

@@ -45,6 +45,8 @@ type Rules struct {
 	Ignored     contact.Ignored // contacts that are taken as absent
 	SharedAfter int             // 0: never
 	From        contact.Source  // where the body comes from
+	// MergeDuplicates merges an arrival where its source would have it refused.
+	MergeDuplicates bool
 }
 
 // RulesOf returns the rules of an account for bodies from a source.

@@ -96,7 +96,7 @@ func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decisi
 	}
 	clash := byEmail != nil && byEmail.ID != target.ID
 	known := target.HasSource(a.Source)
-	if !isSelfService(a.Source) && (clash || known && isCurated(a.Source)) {
+	if !isSelfService(a.Source) && !rules.MergeDuplicates && (clash || known && isCurated(a.Source)) {
 		if err := a.badStatus(*target, rules); err != nil {
 			return Decision{}, err // errors of the request take precedence over conflicts
 		}

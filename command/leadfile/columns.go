@@ -256,6 +256,15 @@ func (c *Columns) index() {
 	}
 }
 
+// Fields returns what each column becomes.
+func (c *Columns) Fields() []string {
+	fields := make([]string, len(c.columns))
+	for i, col := range c.columns {
+		fields[i] = col.field
+	}
+	return fields
+}
+
 // Contacts reports of each column whether it has phones or emails.
 func (c *Columns) Contacts() []bool {
 	has := make([]bool, len(c.columns))

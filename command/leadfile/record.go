@@ -171,8 +171,17 @@ func (b *builder) contact(columns []int, read func(text string) (value string, u
 		if contact.Placeholder(cell) {
 			continue
 		}
+		if value, usable, nobodys := read(cell); usable && !nobodys { // as most are
+			switch {
+			case found.value == "":
+				found.value = value
+			case value != found.value:
+				b.keep(i, cell)
+			}
+			continue
+		}
 		parts := []string{cell}
-		if _, usable, _ := read(cell); !usable && strings.ContainsAny(cell, ":;,/|\n") {
+		if strings.ContainsAny(cell, ":;,/|\n") {
 			parts = strings.Split(separators.Replace(cell), "\n")
 		}
 		var further []string

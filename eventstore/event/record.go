@@ -28,17 +28,34 @@ type DataSearched struct {
 	Fields []string `json:"fields,omitzero"` // personal fields that were searched by: q, phone, email
 }
 
+// ImportStarted records that the import of a file begins. The events of one file are on one stream.
+type ImportStarted struct {
+	RunID   string `json:"runId"`   // the request id of what the import appends
+	File    string `json:"file"`    // digest of its content
+	Reading string `json:"reading"` // digest of how its columns are read
+}
+
 // ImportFinished records that the import of a file has ended.
 type ImportFinished struct {
-	Rows     int `json:"rows"`
-	Created  int `json:"created"`
-	Merged   int `json:"merged"`
-	Refused  int `json:"refused"` // duplicates
-	Invalid  int `json:"invalid"`
-	Repeated int `json:"repeated"` // how many of all these an earlier import of the file had done
+	RunID    string `json:"runId"`
+	Rows     int    `json:"rows"`
+	Created  int    `json:"created"`
+	Merged   int    `json:"merged"`
+	Refused  int    `json:"refused"` // duplicates
+	Invalid  int    `json:"invalid"`
+	Repeated int    `json:"repeated"` // how many of all these an earlier import of the file had done
+}
+
+// ImportUndone records that the leads that only one import had made were erased.
+type ImportUndone struct {
+	RunID  string `json:"runId"`
+	Leads  int    `json:"leads"`  // that were erased
+	Stayed int    `json:"stayed"` // leads that others have changed, or that were there before
 }
 
 func (DataRevealed) EventType() string   { return "data.revealed.v1" }
 func (DataExported) EventType() string   { return "data.exported.v1" }
 func (DataSearched) EventType() string   { return "data.searched.v1" }
+func (ImportStarted) EventType() string  { return "import.started.v1" }
 func (ImportFinished) EventType() string { return "import.finished.v1" }
+func (ImportUndone) EventType() string   { return "import.undone.v1" }

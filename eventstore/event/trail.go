@@ -9,7 +9,7 @@ func TrailTypes() []string {
 		IntakeCreated{}, IntakeChanged{}, IntakeRotated{}, IntakeDeleted{}, IntakeSilent{}, IntakeResumed{},
 		AccountConfigured{}, JWTsRevoked{}, StorageLow{},
 		LeadJoined{}, LeadReleased{}, LeadErased{},
-		DataRevealed{}, DataExported{}, DataSearched{}, ImportFinished{},
+		DataRevealed{}, DataExported{}, DataSearched{}, ImportStarted{}, ImportFinished{}, ImportUndone{},
 	)
 }
 

@@ -30,7 +30,9 @@ var names = map[string]string{
 	"webhook.retried": "Delivery retried", "webhook.replayed": "Replay started", "webhook.replayended": "Replay ended", "webhook.deleted": "Endpoint deleted",
 	"account.configured": "Settings changed", "account.storage_low": "Storage for the day almost used up", "jwt.revoked": "Sessions revoked",
 	"data.revealed": "Personal data revealed", "data.exported": "Personal data exported", "data.searched": "Personal data searched",
+	"import.started":  "Import started",
 	"import.finished": "Import finished",
+	"import.undone":   "Import undone",
 
 	// Models and keys of attribution, and intervals of reports.
 	"first": "First touch", "last": "Last touch", "linear": "Linear", "position": "Position-based", "time_decay": "Time decay",

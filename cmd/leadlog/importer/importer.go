@@ -25,11 +25,17 @@ import (
 // errRows ends an import of which some rows were refused. The reasons are in the outcome or were printed.
 var errRows = errors.New("some rows were not imported")
 
+// Target is what the rows of a file are captured into.
+type Target struct {
+	Handlers  *command.Handlers
+	Admission command.Admission
+	Merge     bool     // what would be refused as a duplicate
+	Intakes   []string // of the file's provider, whose arrivals some rows may be
+}
+
 // Run captures every row of the source, adds each result to the ledger, and shows its progress. Rows are processed like captures over
 // HTTP.
-func Run(
-	ctx context.Context, progress io.Writer, handlers *command.Handlers, source *Source, admission command.Admission, into Ledger,
-) error {
+func Run(ctx context.Context, progress io.Writer, source *Source, target Target, into Ledger) error {
 	rows := into.rows()
 	shown := cli.NewProgress(progress, into.name())
 	var broken error // of reading the file
@@ -40,13 +46,17 @@ func Run(
 					broken = err
 					return
 				}
-				if ctx.Err() != nil || !yield(row.arriving(admission)) {
+				if ctx.Err() != nil || !yield(target.arriving(row)) {
 					return
 				}
 			}
 		}
 	}
-	for arrived := range handlers.CaptureLeads(ctx, arrivals, into.flush) {
+	run, err := into.start(ctx, source, target)
+	if err != nil {
+		return err
+	}
+	for arrived := range target.Handlers.CaptureLeads(ctx, arrivals, into.flush) {
 		if err := into.add(arrived); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("line %d: %w; run it again%s", arrived.Line, err, into.again())
 		}
@@ -58,8 +68,12 @@ func Run(
 	if broken != nil {
 		return broken
 	}
-	if err := handlers.ImportFinished(ctx, admission.Caller, rows.finished()); err != nil {
-		return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w; run it again%s", err, into.again())
+	if run != nil {
+		finished := rows.finished()
+		finished.RunID = target.Admission.Caller.RequestID
+		if err := run.Finish(ctx, finished); err != nil {
+			return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w; run it again%s", err, into.again())
+		}
 	}
 	shown.End("%s; %s%s", rows, into.end(), source.accounted())
 	if rows.refused+rows.bad > 0 {
@@ -69,14 +83,38 @@ func Run(
 }
 
 // arriving turns a row into a capture.
-func (r row) arriving(admission command.Admission) command.BatchArrival {
-	return command.BatchArrival{Line: r.line, Lines: r.lines, Bytes: r.bytes, Noted: r.record.Warnings, Read: func(context.Context) (command.CaptureLead, error) {
-		return command.CaptureLead{Admission: admission, Body: r.body, Source: r.source, IdempotencyKey: r.key}, r.err
-	}}
+func (t Target) arriving(r row) command.BatchArrival {
+	read := func(ctx context.Context) (command.CaptureLead, error) {
+		cmd := command.CaptureLead{
+			Admission: t.Admission, Body: r.body, Source: r.source, IdempotencyKey: r.key, ReceivedAt: r.record.ReceivedAt, Import: true, MergeDuplicates: t.Merge,
+		}
+		if r.err != nil || r.record.DeliveryID == "" {
+			return cmd, r.err
+		}
+		cmd.KeyAlone = true
+		for _, intake := range t.Intakes {
+			lead, err := t.Handlers.DeliveredLead(ctx, t.Admission.Caller.Account, intake, r.record.DeliveryID)
+			if err == nil && lead != "" {
+				err = &deliveredError{lead}
+			}
+			if err != nil {
+				return cmd, err
+			}
+		}
+		return cmd, nil
+	}
+	return command.BatchArrival{Line: r.line, Lines: r.lines, Bytes: r.bytes, Noted: r.record.Warnings, Read: read}
 }
+
+// deliveredError says that an intake has received the arrival of a row before.
+type deliveredError struct{ leadID string }
+
+func (e *deliveredError) Error() string { return "an intake has received this arrival before" }
 
 // Ledger records the outcome of each row of an import.
 type Ledger interface {
+	// start records that the import begins. It returns nil for an import that is not recorded.
+	start(context.Context, *Source, Target) (*command.Import, error)
 	name() string // for the progress line
 	rows() *tally
 	add(command.BatchOutcome) error // an error ends the import
@@ -97,8 +135,9 @@ type rowOutcome struct {
 // count adds a row to the tally. An error that is not about the row is returned, and ends the import.
 func (t *tally) count(arrived command.BatchOutcome) (rowOutcome, error) {
 	var (
-		refused *command.LeadRefused
-		wrong   field.Errors
+		refused   *command.LeadRefused
+		wrong     field.Errors
+		delivered *deliveredError
 	)
 	if len(arrived.Noted) > 0 {
 		t.warned++
@@ -114,6 +153,9 @@ func (t *tally) count(arrived command.BatchOutcome) (rowOutcome, error) {
 	case errors.As(err, &refused):
 		row, replayed = rowOutcome{http.StatusConflict, refused.Fact.LeadID, refused.Fact.Code}, refused.Replayed
 		t.refused++
+	case errors.As(err, &delivered):
+		row, replayed = rowOutcome{http.StatusOK, delivered.leadID, ""}, true
+		t.merged++
 	case errors.As(err, &wrong):
 		row.status, row.message = http.StatusBadRequest, reason(err)
 		t.bad++
@@ -175,6 +217,19 @@ func CreateOutcomes(path string) (*Outcomes, error) {
 	return o, nil
 }
 
+func (o *Outcomes) start(ctx context.Context, source *Source, t Target) (*command.Import, error) {
+	file, reading, err := source.digests()
+	if err != nil {
+		return nil, err
+	}
+	run, err := t.Handlers.StartImport(ctx, t.Admission.Caller, file, reading)
+	if unfinished, is := errors.AsType[*command.ImportUnfinishedError](err); is {
+		return nil, cli.Usagef("%w: run it again as before, or take it back by leadlog import --undo %s --account %s",
+			err, unfinished.RunID, t.Admission.Caller.Account)
+	}
+	return run, err
+}
+
 func (o *Outcomes) name() string  { return "import" }
 func (o *Outcomes) again() string { return " to resume" }
 func (o *Outcomes) end() string   { return "each row is in " + o.path }
@@ -219,6 +274,8 @@ type DryRun struct {
 
 // NewDryRun returns a ledger that prints to out.
 func NewDryRun(out io.Writer) *DryRun { return &DryRun{out: out, lines: map[string]int{}} }
+
+func (d *DryRun) start(context.Context, *Source, Target) (*command.Import, error) { return nil, nil }
 
 func (d *DryRun) name() string  { return "import, dry run" }
 func (d *DryRun) again() string { return "" }

@@ -47,7 +47,7 @@ type Source struct {
 
 // File is a file of leads, and how to read it. Tags are those of a command's flags.
 type File struct {
-	Path      string            `arg:"" name:"file" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
+	Path      string            `arg:"" optional:"" name:"file" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
 	Map       map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"Field of a CSV column, such as phone, metadata.KEY or customFields.KEY, or nothing to leave it out. The error of an unknown field lists all. May be repeated."`
 	Keep      []string          `sep:"none" placeholder:"COLUMN" help:"Column of a CSV file that stays a custom field, although it looks like a contact. May be repeated."`
 	At        string            `placeholder:"COLUMN" help:"Column of a CSV file with the time when the person came. Default: known by its name."`
@@ -71,6 +71,9 @@ type row struct {
 
 // Open opens a file and finds out how to read it. The errors about it and about the flags come before any row.
 func (f File) Open() (_ *Source, err error) {
+	if f.Path == "" {
+		return nil, cli.Usagef("name the file to import")
+	}
 	file, err := openRegular(f.Path)
 	if err != nil {
 		return nil, err
@@ -288,6 +291,34 @@ func (s *Source) table() (*leadfile.Table, error) {
 	return table, err
 }
 
+// Provider returns the kind of the intakes whose arrivals the rows of the file may be; empty for none.
+func (s *Source) Provider() string {
+	if s.columns == nil {
+		return ""
+	}
+	return s.columns.Provider
+}
+
+// digests returns those of the file's content, and of how its columns are read.
+func (s *Source) digests() (file, reading string, err error) {
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return "", "", err
+	}
+	hash := sha256.New()
+	if _, err := io.Copy(hash, s.file); err != nil {
+		return "", "", err
+	}
+	file = hex.EncodeToString(hash.Sum(nil)[:16])
+	hash.Reset()
+	if s.columns != nil {
+		fmt.Fprintf(hash, "%s %q %d\n", s.encoding.Name, s.dialect.Delimiter, s.dialect.Skip)
+		for _, field := range s.columns.Fields() {
+			fmt.Fprintf(hash, "%q\n", field)
+		}
+	}
+	return file, hex.EncodeToString(hash.Sum(nil)[:16]), nil
+}
+
 // accounted says which lines of a CSV file are in no row.
 func (s *Source) accounted() string {
 	if s.encoding == nil {
@@ -375,16 +406,25 @@ func (s *Source) rows() iter.Seq2[row, error] {
 				row.body, row.err = httpapi.ParseObject(text.record.Body)
 			}
 			if err == nil && row.err == nil {
-				sum := digest(row.source, row.record, row.body)
-				short := binary.BigEndian.Uint64(sum)
-				seen[short]++
-				row.key = "import " + hex.EncodeToString(sum) + " " + strconv.FormatUint(uint64(seen[short]), 10)
+				if row.record.DeliveryID != "" {
+					row.key = "import " + s.columns.Provider + " " + row.record.DeliveryID
+				} else {
+					row.key = s.key(row, seen)
+				}
 			}
 			if !yield(row, err) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// key returns the idempotency key of a row that no provider has named.
+func (s *Source) key(row row, seen map[uint64]uint32) string {
+	sum := digest(row.source, row.record, row.body)
+	short := binary.BigEndian.Uint64(sum)
+	seen[short]++
+	return "import " + hex.EncodeToString(sum) + " " + strconv.FormatUint(uint64(seen[short]), 10)
 }
 
 // digest is a hash of a row's content. The order of members does not matter.

@@ -227,6 +227,115 @@ func TestImport_RealFiles(t *testing.T) {
 	launch(t, settings, "import", path, "--account", "acme", "--yes").exits(t, 0)
 }
 
+func TestImport_HistoryOfAds(t *testing.T) {
+	t.Parallel()
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
+	_, base := serve(t, settings)
+	intake := mustCall(t, "POST", base+"/api/v1/crm/intakes", jwt, `{"name":"Ads","kind":"google_lead_form","secret":"google-key-1234567"}`).is(t, 201)
+	mustCall(t, "POST", base+intake.data()["url"].(string), "", `{"lead_id":"lead-1","google_key":"google-key-1234567","gcl_id":"Cj1","user_column_data":[`+
+		`{"column_id":"EMAIL","string_value":"asha@example.com"}]}`).is(t, 200)
+	path := writeFile(t, "ads.csv", "Lead ID,Full name,User email,Campaign,Google Click ID,Lead Submit Time\n"+
+		"lead-1,Asha Rao,asha@example.com,Monsoon,Cj1,2026-01-05T10:00:00Z\nlead-2,Ravi,ravi@example.com,Monsoon,Cj2,2026-01-06T10:00:00Z\n")
+	for range 2 {
+		p := launch(t, settings, "import", path, "--account", "acme").exits(t, 0)
+		require.Contains(t, p.err.String(), "2 rows: 1 new leads, 1 merged")
+		require.Equal(t, []string{"2 200", "3 201"}, readOutcomes(t, path+".outcome.csv"))
+		changed := writeFile(t, "ads.csv", "Lead ID,Full name,User email,Campaign,Google Click ID,Lead Submit Time,Note\n"+
+			"lead-1,Asha Rao,asha@example.com,Monsoon,Cj1,2026-01-05T10:00:00Z,x\nlead-2,Ravi,ravi@example.com,Monsoon,Cj2,2026-01-06T10:00:00Z,x\n")
+		p = launch(t, settings, "import", changed, "--account", "acme").exits(t, 0)
+		require.Contains(t, p.err.String(), "2 of them done by an earlier import", "the provider's id names the arrival, whatever else the row has")
+	}
+	find := func(email string) string {
+		t.Helper()
+		var found []any
+		require.Eventually(t, func() bool {
+			found, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?email="+email, jwt, "").body["data"].([]any)
+			return len(found) == 1
+		}, soon, 20*time.Millisecond)
+		return found[0].(map[string]any)["leadId"].(string)
+	}
+	sources := func(email string) map[string]any {
+		t.Helper()
+		list := mustCall(t, "GET", base+"/api/v1/crm/leads/"+find(email)+"/sources", jwt, "").body["data"].([]any)
+		require.Len(t, list, 1)
+		return list[0].(map[string]any)
+	}
+	require.Equal(t, "google_ad", sources("asha@example.com")["source"])
+	require.InDelta(t, 1, sources("asha@example.com")["arrivals"], 0, "the file doubles nothing")
+	require.Equal(t, "2026-01-06T10:00:00.000Z", sources("ravi@example.com")["firstSeenAt"])
+	launch(t, settings, "verify").exits(t, 0)
+}
+
+func TestImport_MergesDuplicates(t *testing.T) {
+	t.Parallel()
+	settings := serveSettings(t)
+	provision(t, settings)
+	first := writeFile(t, "first.csv", "name,phone,email\nAsha,9876543210,\nRavi,,ravi@example.com\n")
+	launch(t, settings, "import", first, "--account", "acme").exits(t, 0)
+	second := writeFile(t, "second.csv", "name,phone,email\nAsha Rao,9876543210,asha@example.com\nRavi,9876543210,ravi@example.com\nMeera,9876543212,\n")
+	launch(t, settings, "import", second, "--account", "acme").exits(t, 1)
+	require.Equal(t, []string{"2 409 DUPLICATE_LEAD_SOURCE", "3 409 DUPLICATE_LEAD_EMAIL", "4 201"}, readOutcomes(t, second+".outcome.csv"))
+	for range 2 {
+		launch(t, settings, "import", second, "--account", "acme", "--on-duplicate", "merge").exits(t, 0)
+		require.Equal(t, []string{"2 200", "3 200", "4 201"}, readOutcomes(t, second+".outcome.csv"))
+	}
+	launch(t, settings, "verify").exits(t, 0)
+}
+
+func TestImport_Undo(t *testing.T) {
+	t.Parallel()
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
+	_, base := serve(t, settings)
+	run := func(p *program) string {
+		t.Helper()
+		found := regexp.MustCompile(`--undo (\w{26})`).FindStringSubmatch(p.err.String())
+		require.NotNil(t, found, p.err)
+		return found[1]
+	}
+	before := writeFile(t, "before.ndjson", `{"phone":"9876543210","metadata":{"source":"website"}}`+"\n")
+	launch(t, settings, "import", before, "--account", "acme").exits(t, 0)
+	path := writeFile(t, "leads.csv", "name,phone\nAsha,9876543210\nRavi,9876543211\nMeera,9876543212\nRavi again,9876543211\n")
+	first := launch(t, settings, "import", path, "--account", "acme").exits(t, 1)
+	require.Equal(t, []string{"2 200", "3 201", "4 201", "5 409 DUPLICATE_LEAD_SOURCE"}, readOutcomes(t, path+".outcome.csv"))
+	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543212","metadata":{"source":"website"}}`).is(t, 200)
+
+	launch(t, settings, "import", "--undo", run(first), "--account", "acme").exits(t, 2) // no terminal to ask on
+	launch(t, settings, "import", "--undo", "01JQKXZ8V4W9H6M3T2R5N7P0AB", "--account", "acme", "--yes").exits(t, 2)
+	undone := launch(t, settings, "import", "--undo", run(first), "--account", "acme", "--yes").exits(t, 0)
+	require.Contains(t, undone.err.String(), "1 leads erased, 2 stay")
+	require.Contains(t, undone.out.String(), "was there before the import")
+	require.Contains(t, undone.out.String(), "was changed by user:")
+	again := launch(t, settings, "import", path, "--account", "acme").exits(t, 1)
+	require.Equal(t, []string{"2 200", "3 201", "4 201", "5 409 DUPLICATE_LEAD_SOURCE"}, readOutcomes(t, path+".outcome.csv"))
+	require.Contains(t, again.err.String(), "2 of them done by an earlier import", "the lead that was taken back is made again")
+	launch(t, settings, "verify").exits(t, 0)
+}
+
+func TestImport_OtherMappingAfterInterruption(t *testing.T) {
+	t.Parallel()
+	settings := serveSettings(t)
+	provision(t, settings)
+	var text strings.Builder
+	text.WriteString("name,phone,other\n")
+	for i := range 3_000 {
+		fmt.Fprintf(&text, "Person %d,98%08d,x\n", i, i)
+	}
+	path := writeFile(t, "leads.csv", text.String())
+	p := launch(t, settings, "import", path, "--account", "acme")
+	require.Eventually(t, func() bool {
+		reported, err := os.ReadFile(path + ".outcome.csv")
+		return err == nil && strings.Count(string(reported), "\n") > 10
+	}, soon, time.Millisecond, "%s", p.err)
+	require.NoError(t, kill(p))
+	p.wait(t)
+	other := launch(t, settings, "import", path, "--account", "acme", "--map", "other=").exits(t, 2)
+	require.Contains(t, other.err.String(), "was interrupted that read its columns in another way")
+	launch(t, settings, "import", path, "--account", "acme").exits(t, 0)
+	launch(t, settings, "import", path, "--account", "acme", "--map", "other=").exits(t, 1)
+}
+
 func TestImport_ResumesAfterKill(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
