@@ -19,7 +19,8 @@ const (
 	UndoActor   = "system:undo"
 )
 
-// Import is the import of one file into an account, whose events are on one stream. Its run is the request id of its caller.
+// Import is the import of one file into an account, whose events are on one stream. Its run is the request id of its
+// caller.
 type Import struct {
 	h      *Handlers
 	caller Caller
@@ -33,8 +34,8 @@ func (e *ImportUnfinishedError) Error() string {
 	return fmt.Sprintf("an import of this file was interrupted that read its columns in another way (run %s)", e.RunID)
 }
 
-// StartImport records that the import of a file begins. File and reading are digests of its content and of how it is read. The errors are
-// *ImportUnfinishedError and those of the store.
+// StartImport records that the import of a file begins. File and reading are digests of its content and of how it is
+// read. The errors are *ImportUnfinishedError and those of the store.
 func (h *Handlers) StartImport(ctx context.Context, caller Caller, file, reading string) (*Import, error) {
 	hash := sha256.Sum256([]byte("import\x00" + caller.Account + "\x00" + file))
 	i := &Import{h, caller.ofRecord(), event.RecordStream(hex.EncodeToString(hash[:16]))}
@@ -76,9 +77,11 @@ func (i *Import) append(ctx context.Context, check func(unfinished event.ImportS
 	})
 }
 
-// DeliveredLead returns the lead that an intake captured an arrival into, by the sender's id of the arrival; empty if it did not.
+// DeliveredLead returns the lead that an intake captured an arrival into, by the sender's id of the arrival; empty if
+// it did not.
 func (h *Handlers) DeliveredLead(ctx context.Context, account, intakeID, deliveryID string) (string, error) {
-	held, _, err := eventstore.Load(ctx, h.store, h.claims.Stream(account, claim.Delivery, intakeID+"/"+deliveryID), claim.Evolve)
+	name := h.claims.Stream(account, claim.Delivery, intakeID+"/"+deliveryID)
+	held, _, err := eventstore.Load(ctx, h.store, name, claim.Evolve)
 	if err != nil || held.Bound.Stream == "" {
 		return "", err
 	}

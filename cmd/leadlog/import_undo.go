@@ -21,14 +21,15 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// undo is leadlog import --undo. It erases the leads that only the run made and that nothing has changed since, as forget does.
+// undo is leadlog import --undo. It erases the leads that only the run made and that nothing has changed since, as
+// forget does.
 func (i *importCommand) undo(ctx context.Context, c cli.Output) error {
 	keys, err := i.Keys(i.ClaimKey)
 	if err != nil {
 		return err
 	}
 	if i.Path != "" || !event.ValidID(i.Undo) {
-		return cli.Usagef("--undo=%q: must be the run of an import, as it was printed and as the audit trail has it, without a file", i.Undo)
+		return cli.Usagef("--undo=%q: must be the run of an import, as it was printed, without a file", i.Undo)
 	}
 	h, err := i.OpenStores(ctx, c)
 	if err != nil {
@@ -50,7 +51,8 @@ func (i *importCommand) undo(ctx context.Context, c cli.Output) error {
 		return cli.Usagef("account %s has no import with the run %s", i.Account, i.Undo)
 	}
 	made := run.made()
-	fmt.Fprintf(c.Err, "run %s made %d leads that nothing has changed since; %d others stay\n", i.Undo, len(made), len(run.leads)-len(made))
+	fmt.Fprintf(c.Err, "run %s made %d leads that nothing has changed since; %d others stay\n",
+		i.Undo, len(made), len(run.leads)-len(made))
 	if err := i.confirmUndo(ctx, c); err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func (i *importCommand) confirmUndo(ctx context.Context, c cli.Output) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return cli.Usagef("this cannot be undone, and stdin is no terminal to confirm it on: add --yes")
 	}
-	fmt.Fprint(c.Err, "These leads will be erased. This cannot be undone, but the file can be imported again. Type yes to continue: ")
+	fmt.Fprint(c.Err, "These leads will be erased. The file can be imported again. Type yes to continue: ")
 	return confirmed(ctx, os.Stdin)
 }
 
@@ -95,7 +97,8 @@ func (i *importCommand) takeBack(
 			fmt.Fprintf(c.Out, "%s %s\n", id, why)
 		}
 	}
-	if err := handlers.UndoImport(ctx, caller, run.started, event.ImportUndone{RunID: i.Undo, Leads: erased, Stayed: kept}); err != nil {
+	undone := event.ImportUndone{RunID: i.Undo, Leads: erased, Stayed: kept}
+	if err := handlers.UndoImport(ctx, caller, run.started, undone); err != nil {
 		return fmt.Errorf("the leads are erased, but the end is not recorded: %w; run it again", err)
 	}
 	shown.End("%d leads erased, %d stay", erased, kept)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Field is what the name of a column or of a form's field means: a field of a capture, metadata.KEY, or one of those below that a
-// capture has in another form.
+// Field is what the name of a column or of a form's field means: a field of a capture, metadata.KEY, or one of those
+// below that a capture has in another form.
 type Field string
 
 // Fields that a name can mean, beside metadata.KEY.
@@ -33,7 +33,8 @@ const (
 	FieldConsent      Field = "consent"
 	FieldVisitorID    Field = "visitorId"
 	FieldSource       Field = "metadata.source"
-	// FieldNotPerson is a contact, or a name, of something else than the person: a fax, a company, an owner. It is a custom field.
+	// FieldNotPerson is a contact, or a name, of something else than the person: a fax, a company, an owner. It is a
+	// custom field.
 	FieldNotPerson Field = "notPerson"
 
 	nameOrFirst Field = "nameOrFirst" // the first name beside a last name, else the name: Nombre
@@ -51,7 +52,8 @@ func (f Field) Kind() Field {
 	return ""
 }
 
-// Rank orders the fields that have one kind of contact, or a country: of several in one arrival, the lowest counts first.
+// Rank orders the fields that have one kind of contact, or a country: of several in one arrival, the lowest counts
+// first.
 func (f Field) Rank() int {
 	switch f {
 	case FieldPhone, FieldCountry:
@@ -62,8 +64,8 @@ func (f Field) Rank() int {
 	return 0
 }
 
-// FieldsOf returns what each of the names of one table or form means, empty for a name that is not known. Some names are told by the
-// others: Nom is the last name beside Prénom, else the whole one.
+// FieldsOf returns what each of the names of one table or form means, empty for a name that is not known. Some names
+// are told by the others: Nom is the last name beside Prénom, else the whole one.
 func FieldsOf(names []string) []Field {
 	fields := make([]Field, len(names))
 	for i, name := range names {
@@ -92,9 +94,10 @@ func alone(field Field) Field {
 	return field
 }
 
-// FieldOf returns what the name of a column, or of a form's field, means: in English, German, French, Spanish, Portuguese, Italian, Dutch
-// and Hindi, as CRMs, advertising platforms and address books export it, and as form plugins nest it (form_fields[email],
-// fields[name][value], q3_email, your-phone). It ignores case, marks, spaces, punctuation and remarks in brackets.
+// FieldOf returns what the name of a column, or of a form's field, means: in English, German, French, Spanish,
+// Portuguese, Italian, Dutch and Hindi, as CRMs, advertising platforms and address books export it, and as form
+// plugins nest it (form_fields[email], fields[name][value], q3_email, your-phone). It ignores case, marks, spaces,
+// punctuation and remarks in brackets.
 func FieldOf(name string) (Field, bool) {
 	field := alone(find(name))
 	return field, field != ""
@@ -197,9 +200,12 @@ func fieldOfKey(key string) Field {
 }
 
 // ofPerson are the fields, beside contacts, whose names other words may precede.
-var ofPerson = []Field{FieldName, FieldFirstName, FieldLastName, nameOrFirst, nameOrLast, FieldCountry, FieldPhoneCountry, FieldConsent}
+var ofPerson = []Field{
+	FieldName, FieldFirstName, FieldLastName, nameOrFirst, nameOrLast, FieldCountry, FieldPhoneCountry, FieldConsent,
+}
 
-// field returns the field that a key names. Of contacts a digit may follow: email2 is a further one, and phone1 the first.
+// field returns the field that a key names. Of contacts a digit may follow: email2 is a further one, and phone1 the
+// first.
 func (n names) field(key string) Field {
 	if field, known := n.fields[key]; known {
 		return field
@@ -217,7 +223,8 @@ func (n names) field(key string) Field {
 	return FieldOtherPhone
 }
 
-// withoutPrefix returns a key without words that may precede a name, and without a number of JotForm (q3_email) or HubSpot (0-1/email).
+// withoutPrefix returns a key without words that may precede a name, and without a number of JotForm (q3_email) or
+// HubSpot (0-1/email).
 func withoutPrefix(key string) (short []string) {
 	if rest, found := strings.CutPrefix(key, "q"); found {
 		if number := strings.TrimLeft(rest, "0123456789"); number != "" && len(number) < len(rest) {
@@ -272,7 +279,8 @@ func parseDictionary(table string) (names, error) {
 				continue
 			}
 			if other, known := parsed.fields[key]; key == "" || known && other != Field(columns[0]) {
-				return parsed, fmt.Errorf("dictionary.tsv: line %d: %q is blank, or %s too", number, strings.TrimSpace(name), other)
+				name = strings.TrimSpace(name)
+				return parsed, fmt.Errorf("dictionary.tsv: line %d: %q is blank, or %s too", number, name, other)
 			}
 			parsed.fields[key] = Field(columns[0])
 		}

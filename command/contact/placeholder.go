@@ -10,8 +10,9 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// Placeholder reports whether a text is what people and programs write for a value that they lack: N/A, -, none, null, TBD,
-// [not provided], the field of a template, or a platform's test data. It is not for names, some of which are such words.
+// Placeholder reports whether a text is what people and programs write for a value that they lack: N/A, -, none, null,
+// TBD, [not provided], the field of a template, or a platform's test data. It is not for names, some of which are such
+// words.
 func Placeholder(text string) bool {
 	const maxPlaceholder = 100 // bytes
 	if len(text) > maxPlaceholder || strings.IndexByte(text, '@') > 0 {
@@ -36,13 +37,14 @@ var placeholderKeys = func() map[string]bool {
 	return keys
 }()
 
-// PlaceholderEmail reports whether a canonical address is one that payment and advertising platforms put where there is none.
+// PlaceholderEmail reports whether a canonical address is one that payment and advertising platforms put where there
+// is none.
 func PlaceholderEmail(email string) bool {
 	return slices.Contains([]string{"void@razorpay.com", "test@meta.com", "test@fb.com"}, email)
 }
 
-// PlaceholderPhone reports whether a phone, as given or in E.164 form, is one that people type to fill a field: one digit repeated, or
-// 1234567890, with or without a country code.
+// PlaceholderPhone reports whether a phone, as given or in E.164 form, is one that people type to fill a field: one
+// digit repeated, or 1234567890, with or without a country code.
 func PlaceholderPhone(phone string) bool {
 	if len(phone) > maxPhoneInput {
 		return false
@@ -93,12 +95,16 @@ func LooksLikeEmail(text string) bool {
 	return err == nil
 }
 
-// LooksLikePhone reports whether a text is a phone number, and not a date, a sum or a short number. Region is as in ParsePhone.
+// LooksLikePhone reports whether a text is a phone number, and not a date, a sum or a short number. Region is as in
+// ParsePhone.
 func LooksLikePhone(text, region string) bool {
 	const minDigits = 8 // of those without +
 	plain := trim(text)
 	digits := onlyDigits(plain)
-	if len(digits) < minPhoneDigits || len(digits) < minDigits && !strings.HasPrefix(plain, "+") || date.MatchString(plain) || sum.MatchString(plain) {
+	if len(digits) < minPhoneDigits || len(digits) < minDigits && !strings.HasPrefix(plain, "+") {
+		return false
+	}
+	if date.MatchString(plain) || sum.MatchString(plain) {
 		return false
 	}
 	_, err := ParsePhone(plain, region, Hint{From: File})
@@ -110,7 +116,8 @@ var (
 	sum  = regexp.MustCompile(`^[\d,.']*[.,]\d{1,2}$`)
 )
 
-// Resembles reports whether a text may be an email or a phone, without a region: it has an @, or seven digits and no letters.
+// Resembles reports whether a text may be an email or a phone, without a region: it has an @, or seven digits and no
+// letters.
 func Resembles(text string) bool {
 	if strings.Contains(text, "@") {
 		return true

@@ -56,7 +56,8 @@ type column struct {
 	dropped bool   // one of too many
 }
 
-// MapColumns finds the field of each column: as the options say, else by its name. A column with an unknown name is a custom field.
+// MapColumns finds the field of each column: as the options say, else by its name. A column with an unknown name is a
+// custom field.
 func MapColumns(header []string, options Options) (*Columns, error) {
 	c := &Columns{Header: unique(header), columns: make([]column, len(header))}
 	keys := map[string]bool{}
@@ -105,8 +106,8 @@ func unique(header []string) []string {
 	return names
 }
 
-// uniqueKey returns the key of a custom field for the name of a column: without control characters, at most as long as keys may be, and
-// not taken.
+// uniqueKey returns the key of a custom field for the name of a column: without control characters, at most as long as
+// keys may be, and not taken.
 func uniqueKey(name string, taken map[string]bool) string {
 	name = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -149,7 +150,8 @@ func parentOf(name string) string {
 	return ""
 }
 
-// findProvider recognises the exports of lead ads: of Meta by the id beside a form's, of Google by the id beside its click's.
+// findProvider recognises the exports of lead ads: of Meta by the id beside a form's, of Google by the id beside its
+// click's.
 func (c *Columns) findProvider(header []string, fields []contact.Field) {
 	has := func(field contact.Field) bool { return slices.Contains(fields, field) }
 	named := func(name string) bool {
@@ -205,11 +207,14 @@ func (c *Columns) find(name string) int {
 	return slices.IndexFunc(c.Header, func(h string) bool { return plain(h) == plain(name) })
 }
 
-// named are the fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are joined to a name when
-// there is no name. A country is that of the phone, and a custom field.
+// named are the fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are joined
+// to a name when there is no name. A country is that of the phone, and a custom field.
 func named() []string {
-	return slices.Concat(slices.Insert(lead.FieldNames(), 1, string(contact.FieldFirstName), string(contact.FieldLastName)),
-		[]string{string(contact.FieldVisitorID), string(contact.FieldReceivedAt), string(contact.FieldCountry), metadata, customFields})
+	names := slices.Insert(lead.FieldNames(), 1, string(contact.FieldFirstName), string(contact.FieldLastName))
+	for _, field := range []contact.Field{contact.FieldVisitorID, contact.FieldReceivedAt, contact.FieldCountry} {
+		names = append(names, string(field))
+	}
+	return append(names, metadata, customFields)
 }
 
 func fieldNames() []string {

@@ -24,8 +24,8 @@ var (
 	monthFirst = [...]string{"1/2/2006", "1-2-2006", "1.2.2006", "1/2/06", "1-2-06", "1.2.06"}
 )
 
-// parse reads when a person came: a date, with or without a time, or seconds or milliseconds since 1970. Without a zone it is in UTC.
-// One before 1990 or after now is wrong: spreadsheets write 1900 for a cell without a date.
+// parse reads when a person came: a date, with or without a time, or seconds or milliseconds since 1970. Without a
+// zone it is in UTC. One before 1990 or after now is wrong: spreadsheets write 1900 for a cell without a date.
 func (o dateOrder) parse(text string, now time.Time) (time.Time, bool) {
 	at, ok := o.read(text)
 	return at.UTC(), ok && at.Year() >= 1990 && at.Before(now.Add(24*time.Hour))
@@ -98,7 +98,8 @@ func cutClock(text string) (date string, sinceMidnight time.Duration, zone *time
 	return date, hour*time.Hour + minute*time.Minute + second*time.Second + time.Duration(fraction), zoneOf(part(6)), true
 }
 
-// zoneOf returns the zone of an offset such as +05:30. Names of zones are ambiguous, but for those of the time of reference.
+// zoneOf returns the zone of an offset such as +05:30. Names of zones are ambiguous, but for those of the time of
+// reference.
 func zoneOf(text string) *time.Location {
 	text = strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(text, "GMT"), "UTC"), ":", "")
 	if at, err := time.Parse("-0700", text); err == nil {

@@ -38,12 +38,14 @@ func (e *CellError) Unwrap() error { return e.Err }
 
 var errNotObject = errors.New("must be a JSON object")
 
-// Record turns a row into the body of a capture. Nothing but a missing contact costs the person: a value that cannot be used becomes a
-// custom field of its column, with a warning. Of several contacts of a kind the first that can be used counts, and the others become
-// custom fields. The error is a *CellError.
+// Record turns a row into the body of a capture. Nothing but a missing contact costs the person: a value that cannot
+// be used becomes a custom field of its column, with a warning. Of several contacts of a kind the first that can be
+// used counts, and the others become custom fields. The error is a *CellError.
 func (c *Columns) Record(cells []string, rules lead.Rules) (Record, error) {
-	b := builder{Columns: c, rules: rules, plain: map[string]string{}, metadata: map[string]jsontext.Value{}, custom: map[string]jsontext.Value{}}
-	b.cells = make([]string, len(cells))
+	b := builder{
+		Columns: c, rules: rules, cells: make([]string, len(cells)),
+		plain: map[string]string{}, metadata: map[string]jsontext.Value{}, custom: map[string]jsontext.Value{},
+	}
 	for i, cell := range cells {
 		b.cells[i] = withoutGuard(cell)
 	}
@@ -52,7 +54,9 @@ func (c *Columns) Record(cells []string, rules lead.Rules) (Record, error) {
 	}
 	b.contacts()
 	b.names()
-	b.first(contact.FieldStatus, field.StatusUnknown, func(cell string) (string, bool) { return account.Stage(rules.Stages, cell) })
+	b.first(contact.FieldStatus, field.StatusUnknown, func(cell string) (string, bool) {
+		return account.Stage(rules.Stages, cell)
+	})
 	b.first(contact.FieldTemperature, field.TemperatureUnknown, temperature)
 	b.first(contact.FieldValue, field.ValueUnreadable, func(cell string) (string, bool) {
 		_, err := lead.ParseAmount(cell)
@@ -87,6 +91,10 @@ type builder struct {
 	warnings field.Warnings
 }
 
+func (b *builder) warn(column int, code, message string) {
+	b.warnings.Add(b.columns[column].name, code, message)
+}
+
 // objects reads the columns with JSON objects of metadata and custom fields.
 func (b *builder) objects() error {
 	for _, parent := range []string{metadata, customFields} {
@@ -110,8 +118,8 @@ func (b *builder) objects() error {
 	return nil
 }
 
-// contacts takes the first email and phone that can be used. If there is none, the first that cannot is left in its place, so that the
-// row is refused for it.
+// contacts takes the first email and phone that can be used. If there is none, the first that cannot is left in its
+// place, so that the row is refused for it.
 func (b *builder) contacts() {
 	country := ""
 	for _, i := range b.country {
@@ -146,7 +154,7 @@ func (b *builder) set(kind contact.Field, found chosen, none bool) {
 		found.wrong = found.wrong[1:]
 	}
 	for _, i := range found.wrong {
-		b.warnings.Add(b.columns[i].name, field.ValueUnreadable, "cannot be used as "+string(kind)+", and is kept as a custom field")
+		b.warn(i, field.ValueUnreadable, "cannot be used as "+string(kind)+", and is kept as a custom field")
 		b.keep(i, b.cells[i])
 	}
 }
@@ -163,15 +171,15 @@ type chosen struct {
 // separators separate several contacts in one cell.
 var separators = strings.NewReplacer(":::", "\n", ";", "\n", ",", "\n", " / ", "\n", "|", "\n")
 
-// contact returns the first usable value of columns. Read returns one in canonical form, whether it can be used, and whether it is one
-// that nobody has. The others become custom fields.
-func (b *builder) contact(columns []int, read func(text string) (value string, usable, nobodys bool)) (found chosen) {
+// contact returns the first usable value of columns. Read returns one in canonical form, whether it can be used, and
+// whether it is of no person. The others become custom fields.
+func (b *builder) contact(columns []int, read func(text string) (value string, usable, absent bool)) (found chosen) {
 	for _, i := range columns {
 		cell := b.cells[i]
 		if contact.Placeholder(cell) {
 			continue
 		}
-		if value, usable, nobodys := read(cell); usable && !nobodys { // as most are
+		if value, usable, absent := read(cell); usable && !absent { // as most are
 			switch {
 			case found.value == "":
 				found.value = value
@@ -190,10 +198,10 @@ func (b *builder) contact(columns []int, read func(text string) (value string, u
 			if part = strings.TrimSpace(part); contact.Placeholder(part) {
 				continue
 			}
-			value, usable, nobodys := read(part)
+			value, usable, absent := read(part)
 			switch {
-			case nobodys:
-				b.warnings.Add(b.columns[i].name, field.PlaceholderContact, "is a contact that nobody has, and was taken as absent")
+			case absent:
+				b.warn(i, field.PlaceholderContact, "is the contact of no person, and was taken as absent")
 			case usable && found.value == "":
 				found.value = value
 			case usable && value == found.value:
@@ -206,7 +214,7 @@ func (b *builder) contact(columns []int, read func(text string) (value string, u
 		case wrong && len(further) == len(parts):
 			found.wrong = append(found.wrong, i)
 		case wrong:
-			b.warnings.Add(b.columns[i].name, field.ValueUnreadable, "has a part that cannot be used, and that is kept as a custom field")
+			b.warn(i, field.ValueUnreadable, "has a part that cannot be used, and that is kept as a custom field")
 			b.keep(i, strings.Join(further, "; "))
 		case len(further) > 0:
 			b.keep(i, strings.Join(further, "; "))
@@ -240,7 +248,7 @@ func (b *builder) name(i int, cell string) {
 	name := contact.ParseName(cell)
 	switch {
 	case name == "" && !contact.Placeholder(cell):
-		b.warnings.Add(b.columns[i].name, field.NotAName, "is no name, and was taken as absent")
+		b.warn(i, field.NotAName, "is no name, and was taken as absent")
 	case name == "":
 	case b.plain["name"] == "":
 		b.setName(b.columns[i].name, name)
@@ -261,7 +269,8 @@ func (b *builder) shortened(column, text string, most int) string {
 	return cutText(text, most)
 }
 
-// first sets a field to the first value that can be used. Others become custom fields, with a warning if they cannot be.
+// first sets a field to the first value that can be used. Others become custom fields, with a warning if they cannot
+// be.
 func (b *builder) first(name contact.Field, code string, read func(cell string) (string, bool)) {
 	for _, i := range b.of[name] {
 		cell := strings.TrimSpace(b.cells[i])
@@ -271,7 +280,7 @@ func (b *builder) first(name contact.Field, code string, read func(cell string) 
 		value, usable := read(cell)
 		switch {
 		case !usable:
-			b.warnings.Add(b.columns[i].name, code, "cannot be used as "+string(name)+", and is kept as a custom field")
+			b.warn(i, code, "cannot be used as "+string(name)+", and is kept as a custom field")
 			b.keep(i, b.cells[i])
 		case b.plain[string(name)] != "":
 			b.keep(i, b.cells[i])
@@ -289,7 +298,8 @@ func temperature(cell string) (string, bool) {
 	return lead.Temperatures()[at], true
 }
 
-// metaPrefix is what exports of Meta put before ids: l of a lead, ag of an ad, as of an ad set, c of a campaign, f of a form.
+// metaPrefix is what exports of Meta put before ids: l of a lead, ag of an ad, as of an ad set, c of a campaign, f of
+// a form.
 var metaPrefix = regexp.MustCompile(`^(?:l|ag|as|c|f):(\d+)$`)
 
 func withoutMetaPrefix(id string) string { return metaPrefix.ReplaceAllString(id, "$1") }
@@ -311,8 +321,9 @@ func (b *builder) campaign() {
 			b.keep(i, cell)
 			continue
 		}
-		if size += len(key) + len(value); size > lead.MaxMetadataBytes*3/4 || len(b.metadata) >= lead.MaxMetadataKeys-1 {
-			b.warnings.Add(col.name, field.FieldDropped, "is more than a lead's metadata can have, and was left out")
+		size += len(key) + len(value)
+		if size > lead.MaxMetadataBytes*3/4 || len(b.metadata) >= lead.MaxMetadataKeys-1 {
+			b.warn(i, field.FieldDropped, "is more than a lead's metadata can have, and was left out")
 			continue
 		}
 		b.metadata[key] = value
@@ -334,11 +345,11 @@ func (b *builder) keep(i int, cell string) {
 		key = cutText(col.key, lead.MaxCustomKey-len(suffix)) + suffix
 	}
 	if col.dropped || len(b.custom) >= lead.MaxCustomFields {
-		b.warnings.Add(col.name, field.FieldDropped, "is more than the 50 custom fields that a lead can have, and was left out")
+		b.warn(i, field.FieldDropped, "is more than the 50 custom fields that a lead can have, and was left out")
 		return
 	}
 	if key == col.key && lead.Length(col.name) > lead.MaxCustomKey {
-		b.warnings.Add(col.name, field.ValueShortened, "has a name of more than 50 characters, which was cut")
+		b.warn(i, field.ValueShortened, "has a name of more than 50 characters, which was cut")
 	}
 	b.custom[key] = quoted(b.shortened(col.name, cell, lead.MaxCustomValue))
 }
@@ -370,8 +381,8 @@ func quoted(text string) jsontext.Value {
 	return value
 }
 
-// withoutGuard removes what spreadsheets and exports put around a cell so that it is not read as a number or a formula: ="…", and an
-// apostrophe before a formula or digits, also in a part of the cell.
+// withoutGuard removes what spreadsheets and exports put around a cell so that it is not read as a number or a
+// formula: ="…", and an apostrophe before a formula or digits, also in a part of the cell.
 func withoutGuard(cell string) string {
 	if inside, ok := strings.CutPrefix(cell, `="`); ok && strings.HasSuffix(inside, `"`) {
 		return strings.ReplaceAll(inside[:len(inside)-1], `""`, `"`)

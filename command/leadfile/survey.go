@@ -87,7 +87,8 @@ func (s *Survey) Add(cells []string) {
 	}
 }
 
-// Settle decides what depends on all rows: the order of dates, and which columns are left out because there are too many.
+// Settle decides what depends on all rows: the order of dates, and which columns are left out because there are too
+// many.
 func (s *Survey) Settle(now time.Time) {
 	c := s.columns
 	c.now, c.dates = now, orderOf(s.dates, s.rules.Region)
@@ -102,8 +103,8 @@ func (s *Survey) Settle(now time.Time) {
 	}
 }
 
-// Questions returns why the rows should not be imported before a person has decided: no column is a contact, or one that becomes a custom
-// field has contacts. The first cannot be overruled.
+// Questions returns why the rows should not be imported before a person has decided: no column is a contact, or one
+// that becomes a custom field has contacts. The first cannot be overruled.
 func (s *Survey) Questions() (none bool, contacts []string) {
 	c := s.columns
 	for i, col := range s.Columns {

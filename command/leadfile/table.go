@@ -122,11 +122,12 @@ func separator(line string) (rune, bool) {
 	return rune(line[len(name)]), true
 }
 
-// KnowContacts tells which columns have contacts. It lets Rows recognise lines that are rows in a cell that is not closed.
+// KnowContacts tells which columns have contacts. It lets Rows recognise lines that are rows in a cell that is not
+// closed.
 func (t *Table) KnowContacts(columns []bool) { t.contacts = columns }
 
-// endsInReturns reports whether lines end in a carriage return alone, as in Excel's "CSV (Macintosh)". Cells may still contain
-// line feeds.
+// endsInReturns reports whether lines end in a carriage return alone, as in Excel's "CSV (Macintosh)". Cells may still
+// contain line feeds.
 func endsInReturns(head []byte) bool {
 	quoted, found := false, false
 	for _, b := range head {
@@ -177,7 +178,8 @@ func mostFrequent(line string) rune {
 	return best
 }
 
-// Rows yields the rows that are not blank, including those that are wrong. The second value is an error of reading the file.
+// Rows yields the rows that are not blank, including those that are wrong. The second value is an error of reading the
+// file.
 func (t *Table) Rows() iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for {
@@ -230,8 +232,8 @@ func blankCells(cells []string) bool {
 	return true
 }
 
-// record reads the next row, which may span lines. If a quoted cell goes wrong, only the row's first line is refused, and the next row
-// is read from the line behind it: a quote that is not closed must not take other rows with it.
+// record reads the next row, which may span lines. If a quoted cell goes wrong, only the row's first line is refused,
+// and the next row is read from the line behind it: a quote that is not closed must not take other rows with it.
 func (t *Table) record() (Row, error) {
 	first, err := t.lines.next()
 	if err != nil {
@@ -241,7 +243,9 @@ func (t *Table) record() (Row, error) {
 	if first.tooLong {
 		return row.refused("is longer than 2 MiB"), nil
 	}
-	s := splitter{delimiter: []byte(string(t.Delimiter)), literal: t.Delimiter == '\t', cells: make([]string, 0, max(len(t.Header), 8))}
+	s := splitter{
+		delimiter: []byte(string(t.Delimiter)), literal: t.Delimiter == '\t', cells: make([]string, 0, max(len(t.Header), 8)),
+	}
 	state := s.feed(first.text)
 	read := []line{first}
 	for size := len(first.text); state == open; {
@@ -265,14 +269,13 @@ func (t *Table) record() (Row, error) {
 		s.feed(first.text)
 	case state == open:
 		t.lines.unread(read[1:]...)
-		return row.refused("begins a quoted cell that is not closed up to line %d: is a quote missing, or one too many?", last), nil
+		return row.refused("begins a quoted cell that is not closed up to line %d: "+oneQuote, last), nil
 	case state == broken:
 		t.lines.unread(read[1:]...)
 		return row.refused("has a quote in a quoted cell that is not doubled (lines %d to %d)", row.Line, last), nil
 	case len(read) > 1 && t.swallows(read):
 		t.lines.unread(read[1:]...)
-		return row.refused("begins a quoted cell from line %d to %d, with lines in it that are rows: is a quote missing, or one too many?",
-			row.Line, last), nil
+		return row.refused("begins a quoted cell from line %d to %d, with lines in it that are rows: "+oneQuote, row.Line, last), nil
 	default:
 		row.Lines = len(read)
 	}
@@ -286,6 +289,8 @@ func (t *Table) record() (Row, error) {
 	return row, nil
 }
 
+const oneQuote = "is a quote missing, or one too many?"
+
 func (t *Table) column(i int) string {
 	if i < len(t.Header) {
 		return t.Header[i]
@@ -293,8 +298,9 @@ func (t *Table) column(i int) string {
 	return fmt.Sprint(i + 1)
 }
 
-// swallows reports whether lines that became one row, by a quoted cell, are rows themselves: one within has a contact in the place where
-// rows have one; or the first and another one are as long as rows, and both have an email or both have a phone.
+// swallows reports whether lines that became one row, by a quoted cell, are rows themselves: one within has a contact
+// in the place where rows have one; or the first and another one are as long as rows, and both have an email or both
+// have a phone.
 func (t *Table) swallows(read []line) bool {
 	first := t.alone(read[0].text)
 	for i, line := range read[1:] {
@@ -351,11 +357,12 @@ const (
 	broken              // a quoted cell has a quote that is not doubled
 )
 
-// splitter splits the lines of one row into cells (RFC 4180). A quote in a cell that does not begin with one is a character.
+// splitter splits the lines of one row into cells (RFC 4180). A quote in a cell that does not begin with one is a
+// character.
 type splitter struct {
 	delimiter []byte
-	// literal is the rule of tab-separated files: a cell is quoted only if its first single quote stands before a delimiter or the end
-	// of a line.
+	// literal is the rule of tab-separated files: a cell is quoted only if its first single quote stands before a
+	// delimiter or the end of a line.
 	literal bool
 	never   bool // no cell is quoted
 	cells   []string

@@ -72,7 +72,8 @@ func Run(ctx context.Context, progress io.Writer, source *Source, target Target,
 		finished := rows.finished()
 		finished.RunID = target.Admission.Caller.RequestID
 		if err := run.Finish(ctx, finished); err != nil {
-			return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w; run it again%s", err, into.again())
+			return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w; run it again%s",
+				err, into.again())
 		}
 	}
 	shown.End("%s; %s%s", rows, into.end(), source.accounted())
@@ -86,7 +87,8 @@ func Run(ctx context.Context, progress io.Writer, source *Source, target Target,
 func (t Target) arriving(r row) command.BatchArrival {
 	read := func(ctx context.Context) (command.CaptureLead, error) {
 		cmd := command.CaptureLead{
-			Admission: t.Admission, Body: r.body, Source: r.source, IdempotencyKey: r.key, ReceivedAt: r.record.ReceivedAt, Import: true, MergeDuplicates: t.Merge,
+			Admission: t.Admission, Body: r.body, Source: r.source, IdempotencyKey: r.key, ReceivedAt: r.record.ReceivedAt,
+			Import: true, MergeDuplicates: t.Merge,
 		}
 		if r.err != nil || r.record.DeliveryID == "" {
 			return cmd, r.err
@@ -241,7 +243,8 @@ func (o *Outcomes) add(arrived command.BatchOutcome) error {
 	}
 	// The message may contain the name of a column, which comes from the file.
 	return o.table.Write([]string{
-		strconv.Itoa(arrived.Line), strconv.Itoa(arrived.Lines), strconv.Itoa(row.status), row.leadID, codes(arrived.Noted), export.Defused(row.message),
+		strconv.Itoa(arrived.Line), strconv.Itoa(arrived.Lines), strconv.Itoa(row.status), row.leadID,
+		codes(arrived.Noted), export.Defused(row.message),
 	})
 }
 

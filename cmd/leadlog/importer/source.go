@@ -154,8 +154,10 @@ func (s *Source) titleHint() string {
 		if err != nil {
 			return ""
 		}
-		if columns, err := leadfile.MapColumns(table.Header, leadfile.Options{}); err == nil && slices.Contains(columns.Contacts(), true) {
-			return fmt.Sprintf("; or, if line %d names the columns, leave out those before it by --skip %d", table.Before, table.Before-1)
+		columns, err := leadfile.MapColumns(table.Header, leadfile.Options{})
+		if err == nil && slices.Contains(columns.Contacts(), true) {
+			return fmt.Sprintf("; or, if line %d names the columns, leave out those before it by --skip %d",
+				table.Before, table.Before-1)
 		}
 	}
 	return ""
@@ -178,8 +180,8 @@ func (s *Source) describe(w io.Writer, survey *leadfile.Survey) {
 		for _, example := range column.Examples {
 			examples = append(examples, cli.Printable(strings.ReplaceAll(example, "\t", " ")))
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%d\t%d\t%d\t%s\n", cli.Printable(column.Name), cli.Printable(becomes), column.Filled, column.Emails, column.Phones,
-			strings.Join(examples, " | "))
+		fmt.Fprintf(table, "  %s\t%s\t%d\t%d\t%d\t%s\n", cli.Printable(column.Name), cli.Printable(becomes),
+			column.Filled, column.Emails, column.Phones, strings.Join(examples, " | "))
 	}
 	_ = table.Flush() // like other prints, which may fail
 }
@@ -262,7 +264,8 @@ func (f File) openTable(s *Source) error {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	s.dialect.Delimiter = table.Delimiter
-	if s.columns, err = leadfile.MapColumns(table.Header, leadfile.Options{Map: f.Map, Keep: f.Keep, At: f.At}); err != nil {
+	options := leadfile.Options{Map: f.Map, Keep: f.Keep, At: f.At}
+	if s.columns, err = leadfile.MapColumns(table.Header, options); err != nil {
 		return cli.Usagef("%s: %w", f.Path, err)
 	}
 	return nil
@@ -398,7 +401,8 @@ func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}
 		for text, err := range s.texts() {
-			row := row{line: text.line, lines: text.lines, bytes: len(text.record.Body), record: text.record, err: text.err}
+			row := row{line: text.line, lines: text.lines, record: text.record, err: text.err}
+			row.bytes = len(text.record.Body)
 			if s.encoding != nil {
 				row.source = csvSource
 			}
