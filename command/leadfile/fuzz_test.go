@@ -3,6 +3,7 @@ package leadfile_test
 import (
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -74,5 +75,38 @@ func FuzzEncoding(f *testing.F) {
 		if encoding.Name == "UTF-8" {
 			require.Equal(t, string(file), string(text))
 		}
+	})
+}
+
+// FuzzRecord requires that a row with a contact that can be used becomes a valid arrival, whatever else it has.
+func FuzzRecord(f *testing.F) {
+	f.Add("Status", "open", "Rating", "x", "Value", "1.5 Cr", "Created", "soon", "IP Address", "1")
+	f.Add("utm_source", "a\tb", "User Agent", "\x01", "visitorId", "v", "Name", "{{x}}", "Country", "IN")
+	f.Add(strings.Repeat("question ", 20), "x", strings.Repeat("question ", 20), "y", "", "z", "Note", strings.Repeat("é", 2500), "Email", "x;y")
+	f.Fuzz(func(t *testing.T, h1, c1, h2, c2, h3, c3, h4, c4, h5, c5 string) {
+		names := []string{"Phone", h1, h2, h3, h4, h5}
+		cells := []string{"+919876543210", c1, c2, c3, c4, c5}
+		for i := range names {
+			names[i] = strings.TrimSpace(strings.ToValidUTF8(names[i], ""))
+			cells[i] = strings.ReplaceAll(strings.ToValidUTF8(cells[i], ""), "\x00", "")
+		}
+		columns, err := leadfile.MapColumns(names, leadfile.Options{})
+		require.NoError(t, err)
+		survey := columns.NewSurvey(rules)
+		survey.Add(cells)
+		survey.Settle(now)
+		record, err := columns.Record(cells, rules)
+		var wrong *leadfile.CellError
+		if errors.As(err, &wrong) {
+			return // a cell of metadata or custom fields that is no object
+		}
+		require.NoError(t, err)
+		var body map[string]jsontext.Value
+		require.NoError(t, json.Unmarshal(record.Body, &body))
+		if body["phone"] == nil && body["email"] == nil {
+			return
+		}
+		_, err = lead.ParseArrival(body, rules, lead.Client{})
+		require.NoError(t, err, "%q", record.Body)
 	})
 }

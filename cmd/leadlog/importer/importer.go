@@ -206,17 +206,13 @@ type Outcomes struct {
 	table *csv.Writer
 }
 
-// CreateOutcomes creates the file, or truncates it.
+// CreateOutcomes creates the file, unless there is one. What it has is replaced once the import has started.
 func CreateOutcomes(path string) (*Outcomes, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("%w (--outcome names another file)", err)
 	}
-	o := &Outcomes{path: path, file: file, table: csv.NewWriter(file)}
-	if err := o.table.Write([]string{"line", "lines", "status", "leadId", "warnings", "errors"}); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return o, nil
+	return &Outcomes{path: path, file: file, table: csv.NewWriter(file)}, nil
 }
 
 func (o *Outcomes) start(ctx context.Context, source *Source, t Target) (*command.Import, error) {
@@ -229,7 +225,15 @@ func (o *Outcomes) start(ctx context.Context, source *Source, t Target) (*comman
 		return nil, cli.Usagef("%w: run it again as before, or take it back by leadlog import --undo %s --account %s",
 			err, unfinished.RunID, t.Admission.Caller.Account)
 	}
-	return run, err
+	if err != nil {
+		return nil, err
+	}
+	if info, err := o.file.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := o.file.Truncate(0); err != nil {
+			return nil, err
+		}
+	}
+	return run, o.table.Write([]string{"line", "lines", "status", "leadId", "warnings", "errors"})
 }
 
 func (o *Outcomes) name() string  { return "import" }
