@@ -15,8 +15,8 @@ import (
 // Tail follows the log once for all followers of a process: it reads each page once, opens and decodes each event once, and passes it to
 // the followers whose filters select it.
 //
-// Followers at the end of the log share a reader that waits for none of them. A follower that is too slow for it reads again from where it
-// is. Followers that are behind, such as those of views that start empty, share a reader that waits for the slowest of them, unless it takes
+// Followers at the end of the log share a reader that does not wait for the slower of them. One that is too slow for it reads again from where
+// it is. Followers that are behind, such as those of views that start empty, share a reader that waits for the slowest of them, unless it takes
 // nothing for a while. A reader holds only the pages that some of its followers have not taken, up to a bound.
 type Tail struct {
 	store   Store // its events are in stored form
@@ -103,8 +103,10 @@ type tailPage struct {
 
 // Follow adds a follower. The caller must close it.
 func (t *Tail) Follow(start Start) *Follower {
-	if start.After == 0 {
+	if now := time.Now(); start.After == 0 {
 		start.Since = time.Time{} // there are no earlier events
+	} else if start.Since.After(now) { // by the clock of another machine
+		start.Since = now
 	}
 	f := &Follower{Start: start, tail: t}
 	t.mu.Lock()
@@ -302,16 +304,21 @@ func (r *tailReader) full(b bounds, p tailPage) bool {
 	return len(r.pages) > 0 && (r.events+len(p.events) > b.events || r.bytes+p.bytes > b.bytes)
 }
 
-// held returns how long a full reader must wait before it drops a page that some follower has not taken.
+// held returns how long a full reader must wait before it drops a page that some follower has not taken. While no follower wants more, it
+// waits: nothing is gained by reading on.
 func (r *tailReader) held(b bounds) time.Duration {
-	if r.live {
-		return 0
-	}
-	until := r.started.Add(b.gather)
+	wanted, until := false, r.started.Add(b.gather)
 	for f := range r.followers {
+		wanted = wanted || f.After >= r.end()
 		if patience := f.took.Add(b.patience); f.After >= r.base && f.After < r.pages[0].position && patience.After(until) {
 			until = patience
 		}
+	}
+	switch {
+	case !wanted:
+		return b.patience
+	case r.live:
+		return 0
 	}
 	return time.Until(until)
 }

@@ -368,6 +368,40 @@ func TestTail_SlowFollowerBehind(t *testing.T) {
 	})
 }
 
+// A reader does not leave its only follower behind.
+func TestTail_SlowFollowerAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := newTailLog(10)
+		log.fill("a-1", 1000)
+		tail := NewTail(log, streams("a-"))
+		tail.bounds.events = 50
+		f := startFollowing(t, tail, Start{})
+		for range 3 {
+			time.Sleep(time.Hour)
+			_, _, err := f.Next(t.Context(), nil, 10, nil)
+			require.NoError(t, err)
+			synctest.Wait()
+			require.LessOrEqual(t, log.read(), 12)
+		}
+		awaitEvents(t, f, 970)
+		time.Sleep(time.Second)
+		log.fill("a-1", 1000)
+		time.Sleep(time.Hour)
+		require.LessOrEqual(t, log.read(), 107, "at the end neither")
+		awaitEvents(t, f, 1000)
+		require.Equal(t, 200, log.read())
+	})
+}
+
+// The clock of the database that dates a checkpoint may be ahead.
+func TestTail_SinceTheFuture(t *testing.T) {
+	t.Parallel()
+	log := newTailLog(10)
+	log.fill("a-1", 2)
+	awaitEvents(t, startFollowing(t, NewTail(log, streams("a-")), Start{After: 1, Since: time.Now().Add(time.Hour)}), 1)
+}
+
 func TestTail_ReportsErrorToEveryFollower(t *testing.T) {
 	t.Parallel()
 	log := newTailLog(10)
