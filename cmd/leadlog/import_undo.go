@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
@@ -70,6 +71,9 @@ func (i *importCommand) confirmUndo(ctx context.Context, c cli.Output) error {
 	return confirmed(ctx, os.Stdin)
 }
 
+// erasedAtOnce is how many leads are erased concurrently. Most of an erasure's time is waiting for the views.
+const erasedAtOnce = 32
+
 // takeBack erases the leads, prints the others, and records the end.
 func (i *importCommand) takeBack(
 	ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, run importRun, made []string,
@@ -82,14 +86,42 @@ func (i *importCommand) takeBack(
 	caller := command.Caller{Account: i.Account, Actor: command.UndoActor}
 	erasure, eraser := handlers.Erasure(caller), h.Eraser()
 	shown := cli.NewProgress(c.Err, "undo")
-	erased := 0
-	for _, id := range made {
-		if _, err := eraser.EraseLead(ctx, erasure, id); err != nil && !errors.Is(err, lead.ErrNotFound) {
-			return fmt.Errorf("lead %s: %w; %d leads are erased, run it again for the others", id, err, erased)
+	done := make(chan struct{})
+	erasing, erasingCtx := errgroup.WithContext(ctx)
+	erasing.SetLimit(erasedAtOnce + 1)
+	erasing.Go(func() error {
+		for erased := range len(made) {
+			select {
+			case <-done:
+				shown.Show(uint64(erased)+1, uint64(len(made)), "leads")
+			case <-erasingCtx.Done():
+				return nil
+			}
 		}
-		erased++
-		shown.Show(uint64(erased), uint64(len(made)), "leads")
+		return nil
+	})
+	for _, id := range made {
+		erasing.Go(func() error {
+			if erasingCtx.Err() != nil {
+				return nil // after the first error
+			}
+			if _, err := eraser.EraseLead(erasingCtx, erasure, id); err != nil && !errors.Is(err, lead.ErrNotFound) {
+				return fmt.Errorf("lead %s: %w; run it again for those that are not erased", id, err)
+			}
+			select {
+			case done <- struct{}{}:
+			case <-erasingCtx.Done():
+			}
+			return nil
+		})
 	}
+	if err := erasing.Wait(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w; run it again for the leads that are not erased", ctx.Err())
+	}
+	erased := len(made)
 	kept := 0
 	for _, id := range slices.Sorted(maps.Keys(run.leads)) {
 		if why := run.leads[id].why(); why != "" {
