@@ -103,6 +103,30 @@ func (s *Survey) Settle(now time.Time) {
 	}
 }
 
+// Notes returns what a person should look at before the rows are imported: columns of contacts with values that are none.
+func (s *Survey) Notes() (notes []string) {
+	for _, col := range s.Columns {
+		of := map[string]int{string(contact.FieldPhone): col.Phones, string(contact.FieldEmail): col.Emails}
+		found, isContact := of[col.Becomes]
+		if !isContact || 2*found >= col.sampled {
+			continue
+		}
+		note := fmt.Sprintf("only %d of %d cells of %q are %ss", found, col.sampled, col.Name, col.Becomes)
+		if col.Becomes == string(contact.FieldPhone) {
+			note += "; a number without + is read by a column of countries, else in the account's region, " + s.rules.Region
+		}
+		notes = append(notes, note)
+	}
+	return notes
+}
+
+// HeaderIsRow reports whether the names of columns look like the values of a row: the file has no header.
+func (c *Columns) HeaderIsRow(region string) bool {
+	return slices.ContainsFunc(c.Header, func(name string) bool {
+		return contact.LooksLikeEmail(name) || contact.LooksLikePhone(name, region)
+	})
+}
+
 // Questions returns why the rows should not be imported before a person has decided: no column is a contact, or one
 // that becomes a custom field has contacts. The first cannot be overruled.
 func (s *Survey) Questions() (none bool, contacts []string) {

@@ -125,7 +125,13 @@ func (s *Source) Survey(w io.Writer, rules lead.Rules, now time.Time, yes bool) 
 	s.before, s.blank = table.Before, table.Blank
 	survey.Settle(now)
 	s.describe(w, survey)
+	for _, note := range survey.Notes() {
+		fmt.Fprintf(w, "note: %s\n", cli.Printable(note))
+	}
 	none, contacts := survey.Questions()
+	if none && s.columns.HeaderIsRow(rules.Region) {
+		return cli.Usagef("the first row must name the columns, and looks like a person: add a row such as name,phone,email before it")
+	}
 	if none {
 		return cli.Usagef("no column is a phone or an email%s: name one by --map \"COLUMN=phone\"%s", s.hint(contacts), s.titleHint())
 	}
