@@ -128,7 +128,7 @@ func (e Erasure) erasureOfLive(ctx context.Context, leadID string, held loadedLe
 	if err != nil {
 		return fact, nil, err
 	}
-	fact.Leads = held.lead.Joined
+	fact.Leads, fact.Origins = held.lead.Joined, held.lead.Origins
 	for _, kind := range []claim.Kind{claim.Phone, claim.Email} {
 		for _, value := range values(held.lead, kind) {
 			fact.Claims = append(fact.Claims, e.h.claims.Stream(e.Account(), kind, value))
@@ -162,6 +162,9 @@ func (h *Handlers) erasureOfLost(ctx context.Context, held loadedLead) (erased e
 		switch data := fact.Data.(type) {
 		case event.LeadJoined:
 			erased.Leads = append(append(erased.Leads, data.From), data.Joined...)
+			erased.Origins = append(erased.Origins, data.Origins...)
+		case event.LeadSplit:
+			erased.Leads, erased.Origins = data.Joined, data.Origins
 		case event.LeadJoinedInto: // it is erased with the lead that it was joined into
 			return erased, lead.ErrNotFound
 		}
@@ -212,6 +215,25 @@ func (e Erasure) MoreVisitors(ctx context.Context, leadID string, erased event.L
 			yield(slices.Sorted(maps.Keys(page)), nil)
 		}
 	}
+}
+
+// MovedArrivals returns the ids of the arrivals with streams of their own that came to other leads, and belong to these leads by a split.
+func (e Erasure) MovedArrivals(ctx context.Context, leads []string) (ids []string, err error) {
+	for _, id := range leads {
+		for recorded, err := range e.h.store.Read(ctx, event.LeadStream(id), 0) {
+			if err != nil {
+				return nil, err
+			}
+			data, err := recorded.Decode()
+			if err != nil {
+				return nil, err
+			}
+			if split, is := data.(event.LeadSplit); is && split.From != "" {
+				ids = append(ids, split.Arrivals...)
+			}
+		}
+	}
+	return ids, nil
 }
 
 // visitorOf returns the visitor that an event links with its lead; empty without one.

@@ -185,7 +185,7 @@ var harmless = []string{
 	"limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval", "dryRun",
 	"status", "source", "leadTemperature", "type", "code", "size", "from", "to", "state", "reason",
 	"model", "by", "window", "halfLife", "include",
-	"types", "wait", "campaign", "medium",
+	"types", "wait", "campaign", "medium", "shared",
 }
 
 // queries returns pairs with a replaced id in each query parameter.

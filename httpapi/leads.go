@@ -205,6 +205,38 @@ func (x *exchange) updateLead() (answer, error)     { return changed(x, x.Comman
 func (x *exchange) releaseContact() (answer, error) { return changed(x, x.Commands.ReleaseContact) }
 func (x *exchange) joinLeads() (answer, error)      { return changed(x, x.Commands.JoinLeads) }
 
+// splitLead takes arrivals of another person from a lead, or undoes a join. It answers with both leads.
+func (x *exchange) splitLead() (answer, error) {
+	id, err := x.ulidID(lead.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.members()
+	if err != nil {
+		return answer{}, err
+	}
+	leave, err := x.enterStream()
+	if err != nil {
+		return answer{}, err
+	}
+	defer leave()
+	split, err := x.Commands.SplitLead(x.ctx, command.SplitLead{Caller: x.caller, LeadID: id, Body: body})
+	if err != nil {
+		return answer{}, err
+	}
+	x.shows(split.Leaves.ID)
+	return answer{status: http.StatusCreated, position: split.Position, body: splitEnvelope{
+		Success: true, Data: query.NewLead(split.Leaves), From: query.NewLead(split.Stays),
+	}}, nil
+}
+
+// splitEnvelope is the body of the answer to a split.
+type splitEnvelope struct {
+	Success bool       `json:"success"`
+	Data    query.Lead `json:"data"` // the lead that leaves
+	From    query.Lead `json:"from"` // the lead that stays
+}
+
 // changing is a command that changes a lead according to a body.
 type changing interface {
 	command.UpdateLead | command.ReleaseContact | command.JoinLeads

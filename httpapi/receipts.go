@@ -89,7 +89,7 @@ func (x *exchange) showCertificate() (answer, error) {
 		return answer{}, err
 	}
 	done, _ := fact.Data.(event.LeadErased)
-	left, err := x.Eraser.Unfinished(x.ctx, x.caller.Account, append([]string{leadID}, done.Leads...), done.Visitors, erased.Position)
+	left, err := x.Eraser.Unfinished(x.ctx, x.caller.Account, append([]string{leadID}, done.Leads...), done.Origins, done.Visitors, erased.Position)
 	if err == nil && left {
 		err = errUnfinished
 	}

@@ -49,6 +49,7 @@ func (a *api) routes() []route {
 		{del, leads + "/{id}", scoped("leads:write"), quota.Write, (*exchange).eraseLead},
 		{post, leads + "/{id}/contacts/release", scoped("leads:write"), quota.Write, (*exchange).releaseContact},
 		{post, leads + "/{id}/join", scoped("leads:write"), quota.Write, (*exchange).joinLeads},
+		{post, leads + "/{id}/split", scoped("leads:write"), quota.Write, (*exchange).splitLead},
 		{get, leads + "/{id}/sources", scoped("leads:read"), quota.Read, revealing((*exchange).listLeadSources)},
 		{get, leads + "/{id}/events", scoped("leads:read"), quota.Stream, revealing((*exchange).listLeadEvents)},
 		{get, leads + "/{id}/events/{eventId}/receipt", verifying, quota.Stream, (*exchange).showReceipt},

@@ -16,6 +16,7 @@ import (
 // activity before a position is deleted, or the activity that certain keys sealed.
 type Forgotten struct {
 	Leads    []string
+	Origins  []event.SplitOrigin // arrivals of other leads whose personal data are deleted, while the rows stay
 	Visitors map[string]eventstore.Position
 	Keys     map[string][]int64 // by the stream of a visitor
 }
@@ -69,6 +70,17 @@ func (f Forgotten) rows(of table) (condition string, arguments []any) {
 		arguments = append(arguments, f.Leads)
 		conditions = append(conditions, `lead_id = ANY ($1)`)
 	}
+	if of.leads && len(f.Origins) > 0 {
+		var leads []string
+		var before []int64
+		for _, origin := range f.Origins {
+			leads, before = append(leads, origin.LeadID), append(before, origin.Before)
+		}
+		arguments = append(arguments, leads, before)
+		n := len(arguments)
+		conditions = append(conditions, fmt.Sprintf(`EXISTS (SELECT FROM unnest($%d::text[], $%d::bigint[]) AS origin (lead_id, before)
+	                 WHERE c.lead_id = origin.lead_id COLLATE "C" AND %s < origin.before)`, n-1, n, of.revision()))
+	}
 	visitors := func(streams []string, values []int64, with string) {
 		if !of.visitors || len(streams) == 0 {
 			return
@@ -100,6 +112,14 @@ func (t table) stream() string {
 		return `c.kind = 'visit' AND c.visitor`
 	}
 	return `c.stream`
+}
+
+// revision returns the SQL of the revision in its lead's stream that a row is as of.
+func (t table) revision() string {
+	if t.personal != "" {
+		return `c.revision`
+	}
+	return `coalesce((c.state ->> 'revision')::bigint, 0)`
 }
 
 // remove returns the statement that deletes rows.
@@ -172,6 +192,7 @@ func DeleteErasedFromCopies(ctx context.Context, store eventstore.Store, conn *p
 			}
 			switch data := fact.Data.(type) {
 			case event.LeadErased:
+				gone.Origins = append(gone.Origins, data.Origins...)
 				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), data.Leads...) // a copy may be as of a position before the join
 			case event.VisitorForgotten:
 				if len(data.Keys) == 0 {

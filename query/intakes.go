@@ -100,14 +100,14 @@ type DemoLead struct {
 }
 
 // DemoData returns an account's demo data: the leads whose every arrival came by its intakes of demo data, deleted ones included, in
-// the order in which they came. Leads into which others were joined are left out.
+// the order in which they came. Leads that have arrivals by joins or splits are left out.
 func (r *Reader) DemoData(ctx context.Context, account string) (d DemoData, err error) {
 	rows, err := r.pool.Query(ctx, `
 		WITH demo AS MATERIALIZED (SELECT intake_id FROM views.intake WHERE account = $1 AND demo)
 		SELECT l.lead_id, l.status
 		  FROM demo JOIN views.arrival a USING (intake_id) JOIN views.lead l USING (lead_id)
 		 WHERE NOT EXISTS (SELECT FROM views.touch t WHERE t.lead_id = l.lead_id AND t.lead_id <> '' AND t.intake_id NOT IN (SELECT intake_id FROM demo))
-		   AND NOT EXISTS (SELECT FROM views.touch_join j WHERE j.into_id = l.lead_id)
+		   AND NOT EXISTS (SELECT FROM views.touch_owner o WHERE o.owner = l.lead_id)
 		 GROUP BY l.lead_id ORDER BY min(a.position)`, account)
 	if err != nil {
 		return d, schema.Unavailable(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math"
 	"strings"
 	"time"
 
@@ -260,12 +259,8 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	if !event.ValidID(id) {
 		return List[SourceEntry]{}, ErrNotFound
 	}
-	leads, _, err := r.partsOf(ctx, account, id, math.MaxInt64)
-	if err != nil {
-		return List[SourceEntry]{}, err
-	}
 	s := selection{from: firstTouches, order: `position`, then: sourceEntries + `t.position`}
-	s.and(`lead_id = ANY (?) AND lead_id <> ''`, leads)
+	s.and(`?::text COLLATE "C" IS NOT NULL AND position IN (`+schema.TouchesOf("views.", "$1")+`)`, id)
 	s.and(`account = ?`, account)
 	s.and(`first AND NOT erased`)
 	list, err := pageByPosition(ctx, r, s, cursorOf(sourceCursor, account), p, scanSourceEntry)
@@ -311,22 +306,24 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 }
 
 // read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased, which the
-// last event of the stream shows, because no event follows an erasure.
+// last event of the stream shows, because no event follows an erasure. Events of before a split may be erased with the lead that left.
 func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) (events pageBuilder[Event], err error) {
 	events.limit = limit
+	lost := false
 	for recorded, err := range r.store.Read(ctx, stream, from) {
 		if err != nil {
 			return events, err
 		}
-		if recorded.Metadata.Account != account || erasure(recorded) {
+		if recorded.Metadata.Account != account || recorded.Type == (event.LeadErased{}).EventType() {
 			return events, ErrNotFound
 		}
 		if !events.takes() {
 			break
 		}
+		lost = lost || recorded.Erased
 		events.add(newEvent(recorded), len(recorded.Data))
 	}
-	if !events.more {
+	if !events.more && !lost {
 		return events, nil
 	}
 	last, err := r.store.Last(ctx, stream)

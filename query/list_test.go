@@ -91,7 +91,7 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 		var id, source string
 		var position int
 		rows, err := w.Pool.Query(ctx, `
-			SELECT coalesce(j.into_id, t.lead_id), source, t.position FROM views.touch t LEFT JOIN views.touch_join j USING (lead_id) WHERE first`)
+			SELECT coalesce(o.owner, t.lead_id), source, t.position FROM views.touch t LEFT JOIN views.touch_owner o USING (position) WHERE first`)
 		require.NoError(t, err)
 		_, err = pgx.ForEachRow(rows, []any{&id, &source, &position}, func() error { positions[id+source] = position; return nil })
 		require.NoError(t, err)

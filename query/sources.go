@@ -75,28 +75,29 @@ type ReportFilter struct {
 
 // An entry of the source history is the first touch of a lead, after joins, from a source. What sourceEntries adds to it is looked up for
 // the entries of the page alone.
-const (
-	firstTouches = `
+const firstTouches = `
 	SELECT position, lead_id, source, kind, at, credential FROM views.touch`
 
+var (
 	sourceEntries = `
-	SELECT t.position, o.lead_id, t.source, t.at, seen.latest, seen.arrivals, t.credential, p.metadata, p.ip, p.user_agent, p.request_id,
-	       p.changed
+	SELECT t.position, o.lead_id, t.source, t.at, seen.latest, seen.arrivals, t.credential, coalesce(p.metadata, '{}'), coalesce(p.ip, ''),
+	       coalesce(p.user_agent, ''), coalesce(p.request_id, ''), coalesce(p.changed, '[]')
 	  FROM page t
-	  JOIN views.touch_personal p ON p.position = t.position` + survivors + `
+	  LEFT JOIN views.touch_personal p ON p.position = t.position` + survivors + `
 	 CROSS JOIN LATERAL (
 	       SELECT max(a.at) AS latest, count(*) AS arrivals
-	         FROM (SELECT o.lead_id UNION ALL SELECT lead_id FROM views.touch_join WHERE into_id = o.lead_id) AS part
-	         JOIN views.touch a ON a.lead_id = part.lead_id AND a.lead_id <> ''
-	        WHERE a.source = t.source AND NOT a.erased) AS seen
+	         FROM views.touch a
+	        WHERE a.position IN (` + schema.TouchesOf("views.", "o.lead_id") + `) AND a.source = t.source AND NOT a.erased) AS seen
 	 ORDER BY `
 
-	// survivors has the lead that touches t belong to after joins. OFFSET 0 has PostgreSQL look for it once, and not wherever it is used.
+	// survivors has the lead that touches t belong to after joins and splits. OFFSET 0 has PostgreSQL look for it once, and not wherever it is
+	// used.
 	survivors = `
-	 CROSS JOIN LATERAL (
-	       SELECT coalesce((SELECT into_id FROM views.touch_join WHERE lead_id = t.lead_id ORDER BY position DESC LIMIT 1), t.lead_id)
-	       OFFSET 0) AS o (lead_id)`
+	 CROSS JOIN LATERAL (SELECT ` + schema.OwnerOf("views.", "t", lastPosition) + ` OFFSET 0) AS o (lead_id)`
 )
+
+// lastPosition is behind all events.
+const lastPosition = "9223372036854775807"
 
 // Sources lists where all of an account's leads came from, in the order in which each source was first seen. The error
 // is ErrCursor for a cursor of another list.
@@ -268,9 +269,7 @@ func (r *Reader) BetweenTouches(ctx context.Context, account string, since, unti
 	rows, err := r.pool.Query(ctx, `
 		WITH entry AS (SELECT t.*, o.lead_id AS owner FROM (`+s.sql(latestTouches)+`) t`+survivors+`),
 		begun AS (
-		SELECT owner, (SELECT min(a.at)
-		                 FROM (SELECT owner UNION ALL SELECT lead_id FROM views.touch_join WHERE into_id = owner) AS part (lead_id)
-		                 JOIN views.touch a ON a.lead_id = part.lead_id AND a.lead_id <> '') AS at
+		SELECT owner, (SELECT min(a.at) FROM views.touch a WHERE a.position IN (`+schema.TouchesOf("views.", "lead.owner")+`)) AS at
 		  FROM (SELECT DISTINCT owner FROM entry) AS lead)
 		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.at - b.at))::float8
 		  FROM entry t JOIN begun b ON b.owner = t.owner

@@ -28,6 +28,7 @@ type Step struct {
 
 	EmailHeldBy  string // id of the lead that the arrival's email stays with
 	Joined, Into string // ids of the lead that became part of this one, and of the one that this became part of
+	Split        string // id of the other lead of a split
 	Released     Change // what finds the lead no more
 }
 
@@ -115,6 +116,8 @@ func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.S
 		step.Released = Change{Field: data.Field, Old: cmp.Or(data.Phone, data.Email)}
 	case event.LeadJoined:
 		step.Joined = data.From
+	case event.LeadSplit:
+		step.Split = cmp.Or(data.Into, data.From)
 	case event.LeadJoinedInto:
 		step.Into = data.Into
 	}

@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"iter"
-	"slices"
 	"strconv"
 	"time"
 
@@ -45,18 +44,16 @@ type TouchFilter struct {
 
 // touchList reads the touches of a page with the lead that each belongs to. A visit belongs to the lead that was linked with its visitor
 // first, and is not erased. $1 is the position that it is as of, and $2 whether personal data are read.
-const touchList = `
-	SELECT t.touch_id, coalesce(j.into_id, o.lead_id), t.at, t.source, t.kind, t.utm_source, t.utm_medium, t.utm_campaign, t.utm_id,
+var touchList = `
+	SELECT t.touch_id, o.lead_id, t.at, t.source, t.kind, t.utm_source, t.utm_medium, t.utm_campaign, t.utm_id,
 	       t.credential, t.intake_id, coalesce(p.request_id, ''), t.position, t.erased, coalesce(p.metadata, '{}')
 	  FROM page t
 	  LEFT JOIN views.touch_personal p ON p.position = t.position AND $2
 	 CROSS JOIN LATERAL (
-	       SELECT CASE WHEN t.erased THEN '' WHEN t.kind <> 'visit' THEN t.lead_id ELSE coalesce((
-	              SELECT a.lead_id FROM views.touch a
+	       SELECT CASE WHEN t.erased THEN '' WHEN t.kind <> 'visit' THEN ` + schema.OwnerOf("views.", "t", "$1") + ` ELSE coalesce((
+	              SELECT ` + schema.OwnerOf("views.", "a", "$1") + ` FROM views.touch a
 	               WHERE a.visitor = t.visitor AND a.visitor <> '' AND a.kind <> 'visit' AND NOT a.erased AND a.position <= $1
 	               ORDER BY a.position LIMIT 1), '') END) AS o (lead_id)
-	  LEFT JOIN LATERAL (
-	       SELECT into_id FROM views.touch_join WHERE lead_id = o.lead_id AND position <= $1 ORDER BY position DESC LIMIT 1) AS j ON true
 	 ORDER BY t.at, t.position`
 
 // Arrivals and visits are in indexes of their own, so that a list of arrivals does not read the visits between them.
@@ -65,9 +62,11 @@ const (
 	isVisit   = `t.kind = 'visit'`
 )
 
-// leadTouches are the touches of leads $3 and visitors $4. In the order of the list, PostgreSQL might read all touches of the account.
-const leadTouches = `(
-	SELECT a.* FROM unnest($3::text[]) AS id CROSS JOIN LATERAL (SELECT * FROM views.touch WHERE lead_id = id AND lead_id <> '' OFFSET 0) AS a
+// leadTouches are the touches of lead $3 as of position $1, and of visitors $4. In the order of the list, PostgreSQL might read all touches of
+// the account.
+var leadTouches = `(
+	SELECT a.* FROM (` + schema.TouchesAsOf("views.", "$3", "$1") + `) AS its CROSS JOIN LATERAL (
+	       SELECT * FROM views.touch WHERE position = its.position OFFSET 0) AS a
 	 UNION ALL
 	SELECT v.* FROM unnest($4::text[]) AS id
 	 CROSS JOIN LATERAL (SELECT * FROM views.touch WHERE visitor = id AND visitor <> '' AND kind = 'visit' OFFSET 0) AS v) AS t`
@@ -80,12 +79,15 @@ func (r *Reader) Touches(ctx context.Context, account string, filter TouchFilter
 	s.and(`t.position <= ?`, int64(filter.AsOf))
 	s.and(`?::boolean IS NOT NULL`, !filter.Masked)
 	if filter.LeadID != "" {
-		leads, visitors, err := r.partsOf(ctx, account, filter.LeadID, filter.AsOf)
+		if !storable(filter.LeadID) || !storable(account) {
+			return List[Touch]{}, nil
+		}
+		visitors, err := r.visitorsOf(ctx, account, filter.LeadID, filter.AsOf)
 		if err != nil {
 			return List[Touch]{}, err
 		}
 		s.table = leadTouches
-		s.and(`?::text[] IS NOT NULL AND ?::text[] IS NOT NULL AND NOT t.erased`, leads, visitors)
+		s.and(`?::text COLLATE "C" IS NOT NULL AND ?::text[] IS NOT NULL AND NOT t.erased`, filter.LeadID, visitors)
 	}
 	s.from = `SELECT t.* FROM ` + s.table
 	switch {
@@ -136,37 +138,17 @@ func (r *Reader) TouchesAll(ctx context.Context, account string, filter TouchFil
 	return All(func(p Page) (List[Touch], error) { return r.Touches(ctx, account, filter, p) })
 }
 
-// partsOf returns the ids of the leads whose touches belong to a lead as of a position, and the streams of their visitors. A lead
-// that was joined into another has none.
-func (r *Reader) partsOf(ctx context.Context, account, id string, asOf eventstore.Position) (leads, visitors []string, err error) {
-	leads, visitors = []string{}, []string{}
-	if !storable(id) || !storable(account) {
-		return leads, visitors, nil
-	}
+// visitorsOf returns the streams of the visitors of the arrivals that belong to a lead as of a position.
+func (r *Reader) visitorsOf(ctx context.Context, account, id string, asOf eventstore.Position) ([]string, error) {
 	rows, err := r.pool.Query(ctx, `
-		WITH part AS (
-		     SELECT c.lead_id
-		       FROM (SELECT $2::text COLLATE "C" UNION SELECT lead_id FROM views.touch_join WHERE into_id = $2 AND account = $1 AND position <= $3) AS c (lead_id)
-		       LEFT JOIN LATERAL (
-		            SELECT into_id FROM views.touch_join WHERE lead_id = c.lead_id AND position <= $3 ORDER BY position DESC LIMIT 1) AS j ON true
-		      WHERE coalesce(j.into_id, c.lead_id) = $2
-		)
-		SELECT p.lead_id, coalesce(t.visitor, '')
-		  FROM part p
-		  LEFT JOIN LATERAL (SELECT * FROM views.touch WHERE lead_id = p.lead_id AND lead_id <> '' OFFSET 0) AS t
-		       ON t.account = $1 AND t.position <= $3 AND t.visitor <> ''`,
-		account, id, int64(asOf))
+		SELECT DISTINCT t.visitor FROM (`+schema.TouchesAsOf("views.", `$2::text COLLATE "C"`, "$3")+`) AS its
+		 CROSS JOIN LATERAL (SELECT * FROM views.touch WHERE position = its.position OFFSET 0) AS t
+		 WHERE t.account = $1 AND t.visitor <> '' ORDER BY 1`, account, id, int64(asOf))
 	if err != nil {
-		return nil, nil, schema.Unavailable(err)
+		return nil, schema.Unavailable(err)
 	}
-	var lead, visitor string
-	_, err = pgx.ForEachRow(rows, []any{&lead, &visitor}, func() error {
-		leads, visitors = append(leads, lead), append(visitors, visitor)
-		return nil
-	})
-	slices.Sort(leads)
-	slices.Sort(visitors)
-	return slices.Compact(leads), slices.Compact(visitors), schema.Unavailable(err)
+	visitors, err := pgx.AppendRows([]string{}, rows, pgx.RowTo[string])
+	return visitors, schema.Unavailable(err)
 }
 
 func scanTouch(row pgx.CollectableRow) (t Touch, err error) {

@@ -12,9 +12,11 @@ import (
 type History struct {
 	Stages  []Stage // in the order of the log
 	Values  []Value // likewise
-	Touches []Seen  // of the lead, and of those that were joined into it
-	Joined  int64   // where it became part of another lead; 0: it did not
+	Touches []Seen  // that it has or had, by joins and splits too
 }
+
+// NoStage is the stage of a lead that became part of another. No account has it, because it is a control character.
+const NoStage = "\x01"
 
 // Stage sets the stage of a lead, which may have been the same before.
 type Stage struct {
@@ -29,12 +31,17 @@ type Value struct {
 	Units    uint64
 }
 
-// Seen is a touch and the position since which it belongs to the lead: its own, that of a later join, or that of the arrival that linked
-// its visitor.
+// Seen is a touch and the position since which it belongs to the lead: its own, that of a later join or split, or that of the arrival that
+// linked its visitor. It belongs to the lead before Until; 0 is for good.
 type Seen struct {
 	Touch
-	Since int64
-	Visit bool
+	Since, Until int64
+	Visit        bool
+}
+
+// Has reports whether the touch belongs to the lead as of a position.
+func (t Seen) Has(position int64) bool {
+	return t.Since <= position && (t.Until == 0 || position < t.Until)
 }
 
 // Won has the stages that count as a conversion, by the position since which they do.
@@ -74,9 +81,6 @@ type Moment struct {
 
 // AsOf returns the last change of the lead from another stage to a won stage, if it is at a won stage as of a position.
 func (h *History) AsOf(position int64, won []string) (m Moment, converted bool) {
-	if h.Joined > 0 && h.Joined <= position {
-		return m, false
-	}
 	for _, s := range h.Stages {
 		if s.Position > position {
 			break
@@ -111,7 +115,7 @@ func (h *History) Conversion(lead string, position int64, won []string, visits b
 func Known(touches []Seen, position int64, visits bool) []Touch {
 	known := make([]Touch, 0, len(touches))
 	for _, t := range touches {
-		if t.Since <= position && (visits || !t.Visit) {
+		if t.Has(position) && (visits || !t.Visit) {
 			known = append(known, t.Touch)
 		}
 	}
@@ -127,7 +131,7 @@ type Span struct {
 // Forever is the end of a span that has none yet.
 const Forever = 1<<63 - 1
 
-// Spans returns the lead's conversions over the whole log, in order. Their touches are those of the history.
+// Spans returns the lead's conversions over the whole log, in order. Their touches are those of the history; none ends within a span.
 func (h *History) Spans(won Won) (spans []Span) {
 	var changes []int64
 	for _, s := range h.Stages {
@@ -139,14 +143,17 @@ func (h *History) Spans(won Won) (spans []Span) {
 	for _, w := range won {
 		changes = append(changes, w.Position)
 	}
-	if h.Joined > 0 {
-		changes = append(changes, h.Joined)
+	ends := map[int64]bool{} // of touches
+	for _, t := range h.Touches {
+		if t.Until > 0 {
+			ends[t.Until], changes = true, append(changes, t.Until)
+		}
 	}
 	slices.Sort(changes)
 	for _, position := range slices.Compact(changes) {
 		m, converted := h.AsOf(position, won.AsOf(position))
 		if n := len(spans) - 1; n >= 0 && spans[n].Until == Forever {
-			if converted && spans[n].Moment == m {
+			if converted && spans[n].Moment == m && !ends[position] {
 				continue
 			}
 			spans[n].Until = position

@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -54,6 +55,7 @@ type Ledger struct {
 	linked   map[string][]string // by lead, the streams of the visitors that it is linked with
 	visitors map[string]*visitor // by stream
 	won      Won
+	arrivals map[int64]arrived // by position
 }
 
 type visitor struct {
@@ -63,7 +65,7 @@ type visitor struct {
 
 // NewLedger returns an empty ledger, of touches with one key.
 func NewLedger(by Key) *Ledger {
-	return &Ledger{by: by, leads: map[string]*History{}, linked: map[string][]string{}, visitors: map[string]*visitor{}}
+	return &Ledger{by: by, leads: map[string]*History{}, linked: map[string][]string{}, visitors: map[string]*visitor{}, arrivals: map[int64]arrived{}}
 }
 
 // Add folds an event, and returns the leads whose histories it changed. Events must be added in log order; those that attribution does not
@@ -80,9 +82,17 @@ func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 	case event.LeadUpdated:
 		l.set(id, fact.At, position, data.LeadFields)
 	case event.LeadJoined:
-		l.join(id, data.From, position)
+		l.move(data.From, id, position, nil)
 		l.set(id, fact.At, position, event.LeadFields{OpportunityValue: data.OpportunityValue})
+		from := l.Lead(data.From)
+		from.Stages = append(from.Stages, Stage{position, fact.At.UnixMilli(), NoStage})
 		return []string{id, data.From}
+	case event.LeadSplit:
+		l.set(id, data.StatusAt, position, event.LeadFields{Status: data.Status, OpportunityValue: cmp.Or(data.OpportunityValue, "0")})
+		if data.Into != "" {
+			l.move(id, data.Into, position, data.Touches)
+			return []string{id, data.Into}
+		}
 	case event.VisitorActed:
 		if data.Touch {
 			return l.visit(fact, position, &data)
@@ -125,6 +135,7 @@ func (l *Ledger) arrive(id string, fact *event.Fact, position int64, source stri
 	key := Channel{source, of.UTMMedium, of.UTMCampaign, of.UTMSource, kept.IntakeID, TouchCredential(fact.Metadata.Credential)}.Key(l.by)
 	h := l.Lead(id)
 	h.Touches = append(h.Touches, Seen{Touch: Touch{kept.SeenAt(fact.At).UnixMilli(), position, key}, Since: position})
+	l.arrivals[position] = arrived{fact.ID.String(), visitor}
 	l.link(id, visitor, position)
 }
 
@@ -138,19 +149,28 @@ func (l *Ledger) set(id string, at time.Time, position int64, fields event.LeadF
 	}
 }
 
-// join gives one lead the touches of another.
-func (l *Ledger) join(into, from string, position int64) {
+// move gives arrivals of one lead to another, with the visitors that they are linked with: those that a split names, or all.
+func (l *Ledger) move(from, into string, position int64, touches []string) {
 	h, source := l.Lead(into), l.Lead(from)
-	source.Joined = position
-	for _, t := range source.Touches {
-		if !t.Visit { // visits are added with their visitors
-			h.Touches = append(h.Touches, Seen{t.Touch, position, false})
+	for i := range source.Touches {
+		t := &source.Touches[i]
+		if arrived := l.arrivals[t.Position]; !t.Visit && t.Until == 0 && (touches == nil || slices.Contains(touches, arrived.id)) {
+			t.Until = position
+			h.Touches = append(h.Touches, Seen{Touch: t.Touch, Since: position})
+			l.link(into, arrived.visitor, position)
 		}
 	}
-	for _, stream := range l.linked[from] {
-		l.link(into, stream, position)
+	for _, stream := range slices.Clone(l.linked[from]) {
+		if !slices.ContainsFunc(source.Touches, func(t Seen) bool {
+			return !t.Visit && t.Until == 0 && l.arrivals[t.Position].visitor == stream
+		}) {
+			l.unlink(from, stream, position)
+		}
 	}
 }
+
+// arrived is the event of an arrival.
+type arrived struct{ id, visitor string }
 
 // link gives a lead all visits of a visitor.
 func (l *Ledger) link(id, stream string, position int64) {
@@ -162,7 +182,26 @@ func (l *Ledger) link(id, stream string, position int64) {
 	v.leads = append(v.leads, id)
 	h := l.Lead(id)
 	for _, t := range v.visits {
-		h.Touches = append(h.Touches, Seen{t, position, true})
+		if i := slices.IndexFunc(h.Touches, func(of Seen) bool { return of.Visit && of.Position == t.Position }); i >= 0 {
+			h.Touches[i].Until = 0 // it was linked before
+			continue
+		}
+		h.Touches = append(h.Touches, Seen{Touch: t, Since: position, Visit: true})
+	}
+}
+
+// unlink ends the visits of a visitor that no arrival of the lead is linked with any more.
+func (l *Ledger) unlink(id, stream string, position int64) {
+	gone := func(other string) bool { return other == stream }
+	l.linked[id] = slices.DeleteFunc(l.linked[id], gone)
+	v := l.visitor(stream)
+	v.leads = slices.DeleteFunc(v.leads, func(other string) bool { return other == id })
+	h := l.Lead(id)
+	for i := range h.Touches {
+		t := &h.Touches[i]
+		if t.Visit && t.Until == 0 && slices.ContainsFunc(v.visits, func(visit Touch) bool { return visit.Position == t.Position }) {
+			t.Until = position
+		}
 	}
 }
 
@@ -182,7 +221,7 @@ func (l *Ledger) visit(fact *event.Fact, position int64, data *event.VisitorActe
 	v.visits = append(v.visits, t)
 	for _, id := range v.leads {
 		h := l.Lead(id)
-		h.Touches = append(h.Touches, Seen{t, position, true})
+		h.Touches = append(h.Touches, Seen{Touch: t, Since: position, Visit: true})
 	}
 	return v.leads
 }

@@ -62,7 +62,7 @@ func (s State) Join(account string, from State) (event.LeadJoinedInto, event.Lea
 	joined := s.joinedFact(from)
 	if len(fill(s.CustomFields, from.CustomFields)) > MaxCustomFields {
 		wrong.Add("customFields", "must be at most 50 in all, of both leads")
-	} else if size(joined)+movedClaim*(len(from.Phones)+len(from.Emails)) > maxJoined {
+	} else if encodedSize(joined)+movedClaim*(len(from.Phones)+len(from.Emails)) > maxJoined {
 		wrong.Add("customFields", "must be at most 700 KiB with all else that the other lead has")
 	}
 	if len(withAll(s.Phones, from.Phones)) > MaxContacts {
@@ -85,7 +85,7 @@ func (s State) Join(account string, from State) (event.LeadJoinedInto, event.Lea
 
 // joinedFact returns the fact that another lead, with all its data, becomes part of this one.
 func (s State) joinedFact(from State) event.LeadJoined {
-	joined := event.LeadJoined{From: from.ID, Joined: from.Joined, Was: from.snapshot()}
+	joined := event.LeadJoined{From: from.ID, Joined: from.Joined, Was: from.snapshot(), Origins: from.Origins}
 	after := s
 	after.join(&event.Fact{}, &joined)
 	latest := event.LeadMerged{LeadFields: after.LeadFields}
@@ -103,14 +103,6 @@ func (s State) joinedFact(from State) event.LeadJoined {
 		joined.Changed = append(joined.Changed, "visitorId")
 	}
 	return joined
-}
-
-func size(joined event.LeadJoined) int {
-	_, encoded, err := event.Encode(joined)
-	if err != nil { // cannot happen: all of it was on the log before
-		return 0
-	}
-	return len(encoded)
 }
 
 func (s State) snapshot() event.LeadSnapshot {
@@ -149,6 +141,7 @@ func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	s.CustomFields, s.Metadata = fill(s.CustomFields, was.CustomFields), fill(s.Metadata, was.Metadata)
 	s.Sources = joinSources(s.Sources, was.Sources)
 	s.Joined = withAll(with(s.Joined, data.From), data.Joined)
+	s.Origins = withOrigins(s.Origins, data.Origins)
 	s.UpdatedAt = fact.At
 }
 

@@ -90,3 +90,9 @@ func shortest(v jsontext.Value) bool {
 	}
 	return true
 }
+
+// texts reads a list of strings.
+func texts(v jsontext.Value) (list []string, ok bool) {
+	err := json.Unmarshal(v, &list)
+	return list, err == nil
+}

@@ -86,6 +86,7 @@ func other(t *rapid.T, at time.Time) State {
 	}
 	if rapid.Bool().Draw(t, "was joined") {
 		s.Joined = []string{idA}
+		s.Origins = []event.SplitOrigin{{LeadID: idContact, Before: 3}}
 	}
 	return s
 }

@@ -46,6 +46,7 @@ type State struct {
 	VisitorIDs []string                  `json:"visitorIds,omitzero"`
 	Joined     []string                  `json:"joined,omitzero"`     // ids of leads that are part of this one
 	JoinedInto string                    `json:"joinedInto,omitzero"` // id of the lead that this one was joined into
+	Origins    []event.SplitOrigin       `json:"origins,omitzero"`    // where else data of this lead are, because it left another
 	CreatedAt  time.Time                 `json:"createdAt,omitzero"`
 	UpdatedAt  time.Time                 `json:"updatedAt,omitzero"`
 }
@@ -89,7 +90,15 @@ func (s *State) fold(fact *event.Fact) {
 }
 
 func (s *State) evolve(fact *event.Fact) {
-	if _, erased := fact.Data.(event.LeadErased); erased || fact.Erased || s.Phase == Erased {
+	if _, erased := fact.Data.(event.LeadErased); erased || fact.Erased {
+		s.erase(fact)
+		return
+	}
+	if split, is := fact.Data.(event.LeadSplit); is {
+		s.split(fact, &split)
+		return
+	}
+	if s.Phase == Erased {
 		s.erase(fact)
 		return
 	}

@@ -65,11 +65,15 @@ var sentAs = func() map[string]string {
 		public[data.EventType()] = event.PublicName(data.EventType())
 	}
 	public[event.LeadJoined{}.EventType()] = event.PublicName(event.LeadUpdated{}.EventType()) // of the surviving lead; the source lead has no more events
+	public[event.LeadSplit{}.EventType()] = event.PublicName(event.LeadUpdated{}.EventType())
 	return public
 }()
 
 // SentAs returns the public type under which endpoints get an event; false if they do not get it.
 func SentAs(data event.Data) (name string, sent bool) {
+	if split, is := data.(event.LeadSplit); is && split.From != "" && !split.Undone { // a new lead
+		return sentAs[event.LeadCreated{}.EventType()], true
+	}
 	name, sent = sentAs[data.EventType()]
 	return name, sent
 }

@@ -100,6 +100,7 @@ var catalogue = newCatalogue(
 	entryOf[LeadReleased](),
 	entryOf[LeadJoinedInto](),
 	entryOf[LeadJoined](),
+	entryOf[LeadSplit](),
 	entryOf[LeadRefused](),
 	entryOf[LeadErased](),
 	entryOf[DataRevealed](),

@@ -93,7 +93,13 @@ func samples() []Data {
 					Metadata: meta, IP: "203.0.113.7", UserAgent: "Mozilla/5.0", RequestID: "r-1", Changed: []string{"name"},
 				}},
 			},
-			OpportunityValue: "0", Changed: []string{"phone"},
+			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Before: 7}}, OpportunityValue: "0", Changed: []string{"phone"},
+		},
+		LeadSplit{
+			Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB", From: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Undone: true, Touches: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AE"},
+			Arrivals: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AF"}, Joined: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AG"},
+			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Before: 7}}, Status: "new", StatusAt: at, OpportunityValue: "0",
+			Is: LeadSnapshot{ContactUID: "c_8xk2", LeadFields: LeadFields{Name: "Zoë"}, Phones: []string{"+491701234567"}, Source: "api", Sources: []SourceSnapshot{{Source: "api", FirstSeenAt: at, LastSeenAt: at}}, CreatedAt: at},
 		},
 		LeadRefused{
 			Source: "google", Code: "DUPLICATE_LEAD_EMAIL",
@@ -103,6 +109,7 @@ func samples() []Data {
 			Leads:    []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
 			Claims:   []string{"claim-00112233445566778899aabbccddeeff"},
 			Visitors: []string{"visitor-acme-00112233445566778899aabbccddeeff"},
+			Origins:  []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Before: 7}},
 			KeyCommitments: []KeyCommitment{{
 				LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Commitment: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
 			}},

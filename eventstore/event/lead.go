@@ -104,15 +104,39 @@ type LeadJoinedInto struct {
 // LeadJoined records that another lead, the source lead, was joined into this one. This lead keeps the fields that it has; folding takes
 // fields that it lacks from the source lead.
 type LeadJoined struct {
-	From    string       `json:"from" personal:"no"`             // id of the other lead
-	Joined  []string     `json:"joined,omitzero" personal:"no"`  // ids of leads joined into the other before
-	Was     LeadSnapshot `json:"was" personal:"yes"`             // the source lead at that time
-	Changed []string     `json:"changed,omitzero" personal:"no"` // names of changed fields
+	From    string        `json:"from" personal:"no"`             // id of the other lead
+	Joined  []string      `json:"joined,omitzero" personal:"no"`  // ids of leads joined into the other before
+	Was     LeadSnapshot  `json:"was" personal:"yes"`             // the source lead at that time
+	Changed []string      `json:"changed,omitzero" personal:"no"` // names of changed fields
+	Origins []SplitOrigin `json:"origins,omitzero" personal:"no"` // where else data of the source lead are
 	// OpportunityValue is the value that this lead takes from Was because it had none. It is kept after an erasure, like other values.
 	OpportunityValue string `json:"opportunityValue,omitzero" personal:"no"`
 }
 
-// LeadSnapshot is the personal data of LeadJoined: the source lead.
+// LeadSplit records that a lead was two persons, or that a join was wrong. It is on the streams of both leads, and folding replaces each by
+// Is. It is sealed with a new key, so that the earlier events of the lead that stays can be erased with the lead that left.
+type LeadSplit struct {
+	Into    string   `json:"into,omitzero" personal:"no"`   // id of the lead that left; on the stream of the one that stays
+	From    string   `json:"from,omitzero" personal:"no"`   // id of the lead that stays; on the stream of the one that left
+	Undone  bool     `json:"undone,omitzero" personal:"no"` // a join was undone: the lead that left had been a lead before
+	Touches []string `json:"touches" personal:"no"`         // ids of the events of the arrivals that left
+	// Arrivals are the ids of those of the arrivals that have streams of their own.
+	Arrivals         []string      `json:"arrivals,omitzero" personal:"no"`
+	Joined           []string      `json:"joined,omitzero" personal:"no"`  // ids of the leads that are part of this one from now on
+	Origins          []SplitOrigin `json:"origins,omitzero" personal:"no"` // where else data of this lead are
+	Status           string        `json:"status" personal:"no"`
+	StatusAt         time.Time     `json:"statusAt" personal:"no"` // when the lead came to this stage, by the facts that it has
+	OpportunityValue string        `json:"opportunityValue,omitzero" personal:"no"`
+	Is               LeadSnapshot  `json:"is" personal:"yes"` // the lead from now on
+}
+
+// SplitOrigin is a part of the stream of another lead that has data of a lead that left it.
+type SplitOrigin struct {
+	LeadID string `json:"leadId"`
+	Before int64  `json:"before"` // revision of the first event that has none
+}
+
+// LeadSnapshot is the personal data of a lead at the time of a join or split.
 type LeadSnapshot struct {
 	ContactUID string `json:"contactUID"`
 	LeadFields
@@ -153,9 +177,10 @@ type LeadRefused struct {
 // LeadErased records that a person is erased: the personal data in earlier events must no longer be read, and no event follows. It names
 // everything else to erase, so that an interrupted erasure can be finished although the values behind the names are gone.
 type LeadErased struct {
-	Leads    []string `json:"leads,omitzero" personal:"no"`    // ids of leads that were joined into this one
-	Claims   []string `json:"claims,omitzero" personal:"no"`   // streams of its claims
-	Visitors []string `json:"visitors,omitzero" personal:"no"` // streams of the visitors linked with the lead
+	Leads    []string      `json:"leads,omitzero" personal:"no"`    // ids of leads that were joined into this one
+	Claims   []string      `json:"claims,omitzero" personal:"no"`   // streams of its claims
+	Visitors []string      `json:"visitors,omitzero" personal:"no"` // streams of the visitors linked with the lead
+	Origins  []SplitOrigin `json:"origins,omitzero" personal:"no"`  // events of other leads with data of this one: their keys are destroyed too
 	// KeyCommitments are the hashes of the keys that seal the personal data of the lead and of those that were joined into it.
 	KeyCommitments []KeyCommitment `json:"keyCommitments,omitzero" personal:"no"`
 }
@@ -173,5 +198,6 @@ func (LeadUpdated) EventType() string    { return "lead.updated.v1" }
 func (LeadReleased) EventType() string   { return "lead.released.v1" }
 func (LeadJoinedInto) EventType() string { return "lead.joinedinto.v1" }
 func (LeadJoined) EventType() string     { return "lead.joined.v1" }
+func (LeadSplit) EventType() string      { return "lead.split.v1" }
 func (LeadRefused) EventType() string    { return "lead.refused.v1" }
 func (LeadErased) EventType() string     { return "lead.erased.v1" }

@@ -8,7 +8,7 @@ func TrailTypes() []string {
 		WebhookTested{}, WebhookRetried{}, WebhookReplayed{}, WebhookReplayEnded{}, WebhookDeleted{},
 		IntakeCreated{}, IntakeChanged{}, IntakeRotated{}, IntakeDeleted{}, IntakeSilent{}, IntakeResumed{},
 		AccountConfigured{}, JWTsRevoked{}, StorageLow{},
-		LeadJoined{}, LeadReleased{}, LeadErased{},
+		LeadJoined{}, LeadSplit{}, LeadReleased{}, LeadErased{},
 		DataRevealed{}, DataExported{}, DataSearched{}, ImportStarted{}, ImportFinished{}, ImportUndone{},
 	)
 }

@@ -34,6 +34,36 @@ func TestAppend_DestroyedKey(t *testing.T) {
 	})
 }
 
+// A split begins a new key. The keys of before it are destroyed without the later events, which another process may append that has cached
+// an earlier key.
+func TestDestroyBefore_KeepsLaterEvents(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, other, stream := p.open(), p.open(), event.LeadStream("01KAHQ5V8M3N6R9T2W4Y7Z0B1A")
+		named := func(name string) event.LeadMerged { return event.LeadMerged{LeadFields: event.LeadFields{Name: name}, Source: "api"} }
+		for _, name := range []string{"a", "b"} {
+			storetest.AppendNext(t, other, stream, fact(t, named(name)))
+		}
+		for range 5 { // each has a later key
+			storetest.AppendNext(t, store, stream, fact(t, event.LeadSplit{Into: "x"}))
+		}
+		require.Len(t, read(t, other, stream), 7)
+		storetest.AppendNext(t, other, stream, fact(t, named("c")))
+		before := eventstore.Revision(6)
+		held, err := store.HasKeysBefore(t.Context(), stream, before)
+		require.NoError(t, err)
+		require.True(t, held)
+		for range 2 {
+			require.NoError(t, store.DestroyBefore(t.Context(), stream, before))
+			held, err = store.HasKeysBefore(t.Context(), stream, before)
+			require.NoError(t, err)
+			require.False(t, held)
+		}
+		for i, recorded := range read(t, store, stream) {
+			require.Equal(t, i < 6, recorded.Erased, "revision %d", i)
+		}
+	})
+}
+
 func TestAppend_SealedWithoutExpectation(t *testing.T) {
 	t.Parallel()
 	stream := event.VisitorStream("acme", "aa")

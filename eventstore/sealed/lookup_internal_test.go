@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -37,7 +38,7 @@ func TestLookup_Range(t *testing.T) {
 	var kept []eventstore.Write
 	create := func(stream string, keys int) {
 		for range keys {
-			k, sealed, err := v.create(stream)
+			k, sealed, err := v.create(stream, math.MinInt64)
 			require.NoError(t, err)
 			want[stream], kept = append(want[stream], k), append(kept, eventstore.Write{Stream: stream, Key: &sealed})
 		}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,6 +202,59 @@ func (s *Store) cacheKeys(p *sealing, stored bool) {
 	}
 }
 
+// startsKey reports whether an event is sealed with a new key of its stream: the earlier keys can be destroyed without the later events.
+func startsKey(e eventstore.Event) bool { return e.Type == event.LeadSplit{}.EventType() }
+
+// latestKey returns the id of the latest key of a stream, which a new one must exceed.
+func (s *Store) latestKey(ctx context.Context, w eventstore.Write) (int64, error) {
+	if w.Expect == eventstore.NoStream {
+		return math.MinInt64, nil
+	}
+	keys, err := s.vault.findOf(ctx, w.Stream)
+	if err != nil || len(keys) == 0 {
+		return math.MinInt64, err
+	}
+	return keys[len(keys)-1].id, nil
+}
+
+// DestroyBefore destroys the keys of a stream that seal only events before a revision.
+func (s *Store) DestroyBefore(ctx context.Context, stream string, before eventstore.Revision) error {
+	ids, err := s.keysBefore(ctx, stream, before)
+	if err == nil && len(ids) > 0 {
+		err = s.vault.destroy(ctx, stream, ids)
+		s.cache.remove(stream)
+	}
+	return err
+}
+
+// HasKeysBefore reports whether a stream has a key that DestroyBefore destroys.
+func (s *Store) HasKeysBefore(ctx context.Context, stream string, before eventstore.Revision) (bool, error) {
+	ids, err := s.keysBefore(ctx, stream, before)
+	return len(ids) > 0, err
+}
+
+func (s *Store) keysBefore(ctx context.Context, stream string, before eventstore.Revision) (ids []int64, err error) {
+	stored, err := s.vault.find(ctx, []string{stream})
+	if err != nil || len(stored[stream]) == 0 {
+		return nil, err
+	}
+	used := map[int64]bool{} // by key: whether a later event needs it
+	for recorded, err := range s.Store.Read(ctx, stream, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if v, _, sealed := openEnvelope(recorded.Data, nil); sealed {
+			used[v.keyID] = used[v.keyID] || recorded.Revision >= before
+		}
+	}
+	for id, needed := range used {
+		if !needed && hasID(stored[stream], id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
 // sealable reports whether an event is sealed. One without data is not, and is invalid.
 func sealable(e eventstore.Event) bool { return !bare(e.Type) && len(e.Data) > 0 }
 
@@ -245,7 +299,7 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 // keyOf returns the key of a stream. It creates one if there is none, and skips the lookup for a new stream. A visitor's stream goes on after
 // the fact of an erasure, so a cached key may be from before the fact. A key that exists after the caller has read the stream is not.
 func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
-	if w.Expect != eventstore.NoStream {
+	if w.Expect != eventstore.NoStream && !slices.ContainsFunc(w.Events, startsKey) {
 		if known, ok := s.cache.get(w.Stream); ok && known.stored && !strings.HasPrefix(w.Stream, event.VisitorPrefix) {
 			return known.key, nil
 		}
@@ -257,7 +311,11 @@ func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key,
 			return keys[len(keys)-1], nil
 		}
 	}
-	fresh, stored, err := s.vault.create(w.Stream)
+	latest, err := s.latestKey(ctx, w)
+	if err != nil {
+		return key{}, err
+	}
+	fresh, stored, err := s.vault.create(w.Stream, latest)
 	if err != nil {
 		return key{}, err
 	}

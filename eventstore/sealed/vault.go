@@ -103,11 +103,17 @@ func (v *Vault) Known(ctx context.Context) error {
 	return nil
 }
 
-// create returns a new key of a stream, unsealed and in stored form. The caller stores it.
-func (v *Vault) create(stream string) (key, eventstore.Key, error) {
+// create returns a new key of a stream, unsealed and in stored form. The caller stores it. Its id is random and exceeds that of the latest
+// key, so that the ids of a stream's keys are in the order in which they were created.
+func (v *Vault) create(stream string, latest int64) (key, eventstore.Key, error) {
 	var random [keyIDBytes + sealbox.KeySize]byte
 	_, _ = rand.Read(random[:]) // never fails
-	fresh := key{id: int64(binary.BigEndian.Uint64(random[:keyIDBytes])), secret: [sealbox.KeySize]byte(random[keyIDBytes:])}
+	id := int64(binary.BigEndian.Uint64(random[:keyIDBytes]))
+	if id <= latest {
+		room := uint64(math.MaxInt64) - uint64(latest)
+		id = latest + 1 + int64(uint64(id)%max(1, room/2))
+	}
+	fresh := key{id: id, secret: [sealbox.KeySize]byte(random[keyIDBytes:])}
 	sealed, err := v.box.Seal(fresh.secret[:], owner(stream, fresh.id))
 	if err != nil {
 		return key{}, eventstore.Key{}, boxError(err)
@@ -263,7 +269,7 @@ const selectKeys = `SELECT stream, id, sealed_by, sealed FROM person.key`
 // selectEach uses the index for each stream. Without the lateral join, PostgreSQL scans the whole table for some thousand streams, again
 // and again during a replay.
 const selectEach = `SELECT k.* FROM unnest($1::text[]) AS asked (stream)
-	CROSS JOIN LATERAL (` + selectKeys + ` WHERE stream = asked.stream COLLATE "C" OFFSET 0) AS k`
+	CROSS JOIN LATERAL (` + selectKeys + ` WHERE stream = asked.stream COLLATE "C" ORDER BY id OFFSET 0) AS k`
 
 // selectFew is planned and executed in a fifth of the time of selectEach.
 const selectFew = selectKeys + ` WHERE stream = ANY ($1)`
@@ -272,7 +278,7 @@ const selectFew = selectKeys + ` WHERE stream = ANY ($1)`
 const maxFew = 50
 
 // selectRange reads keys that are adjacent in the index, which takes a fifth of the time of separate lookups.
-const selectRange = selectKeys + ` WHERE stream BETWEEN $1 AND $2 ORDER BY stream LIMIT $3`
+const selectRange = selectKeys + ` WHERE stream BETWEEN $1 AND $2 ORDER BY stream, id LIMIT $3`
 
 // minRange is the number of new leads from which their keys are read as a range.
 const minRange = 50

@@ -20,7 +20,7 @@ var names = map[string]string{
 
 	// Types of events.
 	"lead.created": "Lead created", "lead.merged": "Lead merged", "lead.updated": "Lead updated", "lead.released": "Contact detail released",
-	"lead.erased": "Lead erased", "lead.joined": "Leads joined",
+	"lead.erased": "Lead erased", "lead.joined": "Leads joined", "lead.split": "Leads split",
 	"token.created": "Token created", "token.rotated": "Token rotated", "token.expiring": "Token about to expire", "token.deleted": "Token deleted",
 	"token.refused":  "Token refused",
 	"intake.created": "Intake created", "intake.changed": "Intake changed", "intake.rotated": "Intake secret rotated", "intake.deleted": "Intake deleted",
@@ -77,7 +77,7 @@ var settingNames = map[string]string{
 	"tokensSeeLeads": "Tokens see stored fields", "visitorDays": "Days that visitor activity is kept",
 	"quarantine": "Invalid captures are kept", "quarantineDays": "Days that arrivals are kept", "storagePerDay": "Bytes stored per day",
 	"ignoredContacts": "Ignored contacts", "sharedAfter": "Contacts are shared after", "notBefore": "Issued before",
-	"leadId": "Lead", "arrivalId": "Arrival", "leads": "Leads", "from": "Joined lead", "field": "Field",
+	"leadId": "Lead", "arrivalId": "Arrival", "leads": "Leads", "from": "Joined lead", "into": "New lead", "touches": "Arrivals", "undone": "Join undone", "field": "Field",
 	"exportId": "Export", "what": "Data", "fields": "Searched by", "format": "Format", "rows": "Rows", "complete": "Complete",
 	"created": "New leads", "merged": "Merged", "refused": "Refused", "invalid": "Invalid", "repeated": "Repeated",
 }

@@ -102,6 +102,8 @@ func (t teller) event(s stepShown) (text string, won bool) {
 		text = "The " + s.Released.Field + " " + s.Released.Old + " was released"
 	case "lead.joined":
 		text = "Another lead was joined into this one: " + orNothing(changes)
+	case "lead.split":
+		text = "Split: arrivals of another person became a lead of their own"
 	case "lead.joinedinto":
 		text = "Joined into another lead"
 	default:

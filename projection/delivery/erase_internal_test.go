@@ -40,7 +40,7 @@ func TestEraseDeliveries_UsesIndex(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path = delivery`); err != nil {
 			return err
 		}
-		if err := eraseDeliveries(t.Context(), tx, []string{"lead-1"}); err != nil {
+		if err := eraseDeliveries(t.Context(), tx, []string{"lead-1"}, nil); err != nil {
 			return err
 		}
 		return tx.QueryRow(t.Context(), `SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)

@@ -112,7 +112,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err := o.requests.save(ctx, tx); err != nil {
 		return err
 	}
-	return eraseDeliveries(ctx, tx, o.forgotten)
+	return eraseDeliveries(ctx, tx, o.forgotten, o.forgottenBefore)
 }
 
 // changes collects the changes of a batch.
@@ -130,7 +130,8 @@ type changes struct {
 	spent              map[string]uint64 // steps of filters in this batch, by account
 	spentByAll         uint64
 	deferred           []deferredEvent
-	forgotten          []string // streams of leads
+	forgotten          []string         // streams of leads
+	forgottenBefore    map[string]int64 // of streams of leads that are not erased: up to which revision
 }
 
 // evolve applies an event of an endpoint.
@@ -156,7 +157,20 @@ func (o *changes) evolve(id string, e projection.Event) {
 // queue adds a row for each endpoint that is subscribed to an event.
 func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	if erased, ok := e.Data.(event.LeadErased); ok {
-		o.forgotten = append(o.forgotten, o.forgetBodies(e.Stream, erased)...)
+		whole := o.forgetBodies(e.Stream, erased)
+		o.forgotten = append(o.forgotten, whole...)
+		for _, stream := range whole {
+			delete(o.forgottenBefore, stream)
+		}
+		for _, origin := range erased.Origins {
+			stream := event.LeadStream(origin.LeadID)
+			o.Bodies.forget(stream)
+			if slices.Contains(o.forgotten, stream) && o.forgottenBefore[stream] == 0 {
+				continue // all of it
+			}
+			o.forgotten = append(o.forgotten, stream)
+			o.forgottenBefore[stream] = max(o.forgottenBefore[stream], origin.Before)
+		}
 	}
 	name, sent := webhook.SentAs(e.Data)
 	if !sent || e.Erased || e.Position <= o.origin {
@@ -212,7 +226,9 @@ func (f FanOut) forgetBodies(stream string, erased event.LeadErased) []string {
 
 // known reads the position after which events are delivered, and the endpoints of all accounts of a batch.
 func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (changes, error) {
-	o := changes{FanOut: f, changed: map[string]endpoint{}, counts: filterCounts{}, behind: map[string]bool{}, spent: map[string]uint64{}}
+	o := changes{FanOut: f, changed: map[string]endpoint{}, counts: filterCounts{}, behind: map[string]bool{}, spent: map[string]uint64{},
+		forgottenBefore: map[string]int64{},
+	}
 	var origin *int64
 	accounts := accountsOf(batch)
 	queries := &pgx.Batch{}

@@ -196,6 +196,9 @@ func (f *Filters) Preview(ctx context.Context, events []Source, source string, t
 		if e.Type == event.PublicName(event.LeadJoined{}.EventType()) {
 			c.Type, _ = webhook.SentAs(event.LeadJoined{})
 		}
+		if e.Type == event.PublicName(event.LeadSplit{}.EventType()) {
+			c.Type, _ = webhook.SentAs(event.LeadSplit{From: "a new lead", Undone: e.Revision > 0})
+		}
 		if err := c.render(ctx); errors.Is(err, ErrForgotten) || errors.Is(err, ErrNotOnLog) {
 			continue
 		}

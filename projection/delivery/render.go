@@ -94,6 +94,8 @@ type leadData struct {
 	UpdatedAt   string      `json:"updatedAt"`
 	SourceEntry *sourceData `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
 	JoinedFrom  string      `json:"joinedFrom,omitzero"`  // of a join: the source lead
+	SplitFrom   string      `json:"splitFrom,omitzero"`   // of a split: the lead that stays
+	SplitInto   string      `json:"splitInto,omitzero"`   // of a split: the lead that left
 }
 
 // sourceData is an entry of a source history in the format of the API.
@@ -225,6 +227,10 @@ func (s Source) encode(fact event.Fact, about subject) ([]byte, error) {
 	case event.LeadJoined:
 		of := newLeadData(leadState)
 		of.JoinedFrom = data.From
+		return encodeLead(out, of, about.changes())
+	case event.LeadSplit:
+		of := newLeadData(leadState)
+		of.SplitFrom, of.SplitInto = data.From, data.Into
 		return encodeLead(out, of, about.changes())
 	case event.LeadErased:
 		out.Data, out.Changes = erasedData{leadState.ID, leadState.ContactUID}, []changeData{}

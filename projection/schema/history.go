@@ -18,40 +18,64 @@ type LeadHistory struct {
 	Channels []attribution.Channel // of the touches, whose keys are not set yet
 }
 
-// historiesOf selects the histories of leads. Touches of a joined lead belong to the lead that it was joined into, from the join on; visits
-// belong to a lead from the arrival that linked the visitor. Each lead is looked up by indexes: OFFSET 0 keeps PostgreSQL from reading all
-// of a table to join it, as it does when it knows nothing of the table.
+// TouchesOf selects the positions of the arrivals that a lead has now. The place is the schema of the tables with its dot, or empty, and lead a
+// parameter.
+func TouchesOf(place, lead string) string { return TouchesAsOf(place, lead, "9223372036854775807") }
+
+// TouchesAsOf is TouchesOf as of a position, which is a parameter too.
+func TouchesAsOf(place, lead, position string) string {
+	return `
+	SELECT came.position FROM ` + place + `touch came
+	 WHERE came.lead_id = ` + lead + ` AND came.lead_id <> '' AND came.position <= ` + position + `
+	   AND NOT EXISTS (SELECT FROM ` + place + `touch_owner later WHERE later.position = came.position AND later.since <= ` + position + ` OFFSET 0)
+	 UNION ALL
+	SELECT moved.position FROM ` + place + `touch_owner moved
+	 WHERE moved.owner = ` + lead + ` AND moved.since <= ` + position + `
+	   AND NOT EXISTS (
+	       SELECT FROM ` + place + `touch_owner later
+	        WHERE later.position = moved.position AND later.since > moved.since AND later.since <= ` + position + ` OFFSET 0)`
+}
+
+// OwnerOf selects the lead that an arrival belongs to as of a position: touch is the arrival's row.
+func OwnerOf(place, touch, position string) string {
+	return `coalesce((
+	       SELECT moved.owner FROM ` + place + `touch_owner moved WHERE moved.position = ` + touch + `.position AND moved.since <= ` + position + `
+	        ORDER BY moved.since DESC LIMIT 1), ` + touch + `.lead_id)`
+}
+
+// historiesOf selects the histories of leads. An arrival belongs to a lead from when it came, or from a join or split on, until another one
+// moves it; visits belong to a lead as long as an arrival that linked the visitor. Each lead is looked up by indexes: OFFSET 0 keeps
+// PostgreSQL from reading all of a table to join it, as it does when it knows nothing of the table.
 func historiesOf(place string) string {
 	return `
 	WITH asked AS (
 	         SELECT lead_id COLLATE "C" AS lead_id FROM unnest($1::text[]) AS lead_id),
-	     member AS (
-	         SELECT lead_id, lead_id AS part, 0::bigint AS since FROM asked
-	          UNION ALL
-	         SELECT a.lead_id, j.lead_id, j.position
-	           FROM asked a CROSS JOIN LATERAL (SELECT lead_id, position FROM ` + place + `touch_join WHERE into_id = a.lead_id OFFSET 0) AS j),
 	     arrival AS (
-	         SELECT m.lead_id, m.part, t.account, greatest(m.since, t.position) AS since, t.position, t.at, t.stage, t.value, t.visitor,
-	                t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
-	           FROM member m CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE lead_id = m.part AND lead_id <> '' OFFSET 0) AS t),
+	         SELECT a.lead_id AS asked, t.*, t.position AS since, t.stage AS own_stage, t.value AS own_value,
+	                (SELECT min(o.since) FROM ` + place + `touch_owner o WHERE o.position = t.position) AS until
+	           FROM asked a CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE lead_id = a.lead_id AND lead_id <> '' OFFSET 0) AS t
+	          UNION ALL
+	         SELECT a.lead_id, t.*, o.since, '', '',
+	                (SELECT min(l.since) FROM ` + place + `touch_owner l WHERE l.position = o.position AND l.since > o.since)
+	           FROM asked a
+	          CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch_owner WHERE owner = a.lead_id OFFSET 0) AS o
+	          CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE position = o.position OFFSET 0) AS t),
 	     link AS (
-	         SELECT lead_id, visitor, min(since) AS since FROM arrival WHERE $2 AND visitor <> '' GROUP BY lead_id, visitor)
-	SELECT lead_id, account, 'touch', position, at, since, CASE part WHEN lead_id THEN stage ELSE '' END, CASE part WHEN lead_id THEN value ELSE '' END,
+	         SELECT asked, visitor, min(since) AS since, CASE WHEN bool_and(until IS NOT NULL) THEN max(until) END AS until
+	           FROM arrival WHERE $2 AND visitor <> '' GROUP BY asked, visitor)
+	SELECT asked, account, 'touch', position, at, since, coalesce(until, 0), own_stage, own_value,
 	       source, utm_medium, utm_campaign, utm_source, intake_id, credential
 	  FROM arrival
 	 UNION ALL
-	SELECT l.lead_id, t.account, 'visit', t.position, t.at, greatest(l.since, t.position), '', '',
+	SELECT l.asked, t.account, 'visit', t.position, t.at, greatest(l.since, t.position), coalesce(l.until, 0), '', '',
 	       t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
 	  FROM link l
 	 CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE visitor = l.visitor AND visitor <> '' AND kind = 'visit' OFFSET 0) AS t
+	 WHERE l.until IS NULL OR t.position < l.until
 	 UNION ALL
-	SELECT a.lead_id, c.account, 'change', c.position, c.at, c.position, c.stage, c.value, '', '', '', '', '', ''
+	SELECT a.lead_id, c.account, 'change', c.position, c.at, c.position, 0, c.stage, c.value, '', '', '', '', '', ''
 	  FROM asked a CROSS JOIN LATERAL (SELECT * FROM ` + place + `lead_change WHERE lead_id = a.lead_id OFFSET 0) AS c
-	 UNION ALL
-	SELECT a.lead_id, j.account, 'join', j.position, 'epoch', 0, '', '', '', '', '', '', '', ''
-	  FROM asked a
-	 CROSS JOIN LATERAL (SELECT account, position FROM ` + place + `touch_join WHERE lead_id = a.lead_id ORDER BY position LIMIT 1) AS j
-	 ORDER BY 1, 4`
+	 ORDER BY 1, 4, 6`
 }
 
 // Histories reads the histories of leads, in the order of their ids, and calls do with each. The place is the schema of the tables with its
@@ -63,11 +87,11 @@ func Histories(ctx context.Context, tx pgx.Tx, place string, leads []string, vis
 	}
 	var history *LeadHistory
 	var lead, account, what, stage, value string
-	var position, since int64
+	var position, since, until int64
 	var at time.Time
 	var of attribution.Channel
 	into := []any{
-		&lead, &account, &what, &position, &at, &since, &stage, &value,
+		&lead, &account, &what, &position, &at, &since, &until, &stage, &value,
 		&of.Source, &of.Medium, &of.Campaign, &of.UTMSource, &of.Intake, &of.Credential,
 	}
 	_, err = pgx.ForEachRow(rows, into, func() error {
@@ -80,12 +104,9 @@ func Histories(ctx context.Context, tx pgx.Tx, place string, leads []string, vis
 			history = &LeadHistory{LeadID: lead, Account: account}
 		}
 		switch what {
-		case "join":
-			history.Joined = position
-			return nil
 		case "touch", "visit":
 			history.Touches = append(history.Touches, attribution.Seen{
-				Touch: attribution.Touch{At: at.UnixMilli(), Position: position}, Since: since, Visit: what == "visit",
+				Touch: attribution.Touch{At: at.UnixMilli(), Position: position}, Since: since, Until: until, Visit: what == "visit",
 			})
 			history.Channels = append(history.Channels, of)
 		}
@@ -191,15 +212,10 @@ func Milliseconds(binaryTime []byte) int64 {
 }
 
 // ChangedSince selects the leads whose conversions may have changed after position $1, up to $2: $3 is an account, or empty for all. It
-// does not cover changes of an account's won stages, which WonSince selects. A join has a row in lead_change too.
+// does not cover changes of an account's won stages, which WonSince selects. Joins and splits have rows in lead_change.
 func ChangedSince(place string) string {
 	return `
 	SELECT lead_id FROM ` + place + `lead_change WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
-	 UNION
-	SELECT j.lead_id
-	  FROM ` + place + `lead_change c
-	 CROSS JOIN LATERAL (SELECT lead_id FROM ` + place + `touch_join WHERE into_id = c.lead_id AND position = c.position OFFSET 0) AS j
-	 WHERE c.position > $1 AND c.position <= $2 AND ($3 = '' OR c.account = $3)
 	 UNION
 	SELECT t.lead_id FROM ` + place + `touch t
 	 WHERE t.position > $1 AND t.position <= $2 AND ($3 = '' OR t.account = $3) AND t.kind = 'merged'
@@ -209,10 +225,12 @@ func ChangedSince(place string) string {
 	 WHERE t.position > $1 AND t.position <= $2 AND ($3 = '' OR t.account = $3) AND t.kind = 'created'
 	   AND EXISTS (SELECT FROM ` + place + `won_stages w WHERE w.account = t.account AND w.stages ? t.stage OFFSET 0)
 	 UNION
-	SELECT coalesce(j.into_id, a.lead_id)
+	SELECT coalesce(o.owner, a.lead_id)
 	  FROM ` + place + `touch v
-	 CROSS JOIN LATERAL (SELECT lead_id FROM ` + place + `touch WHERE visitor = v.visitor AND visitor <> '' AND kind <> 'visit' OFFSET 0) AS a
-	  LEFT JOIN LATERAL (SELECT into_id FROM ` + place + `touch_join WHERE lead_id = a.lead_id OFFSET 0) AS j ON true
+	 CROSS JOIN LATERAL (
+	       SELECT lead_id, position FROM ` + place + `touch WHERE visitor = v.visitor AND visitor <> '' AND kind <> 'visit' OFFSET 0) AS a
+	  LEFT JOIN LATERAL (
+	       SELECT a.lead_id AS owner UNION SELECT owner FROM ` + place + `touch_owner WHERE position = a.position OFFSET 0) AS o ON true
 	 WHERE v.position > $1 AND v.position <= $2 AND ($3 = '' OR v.account = $3) AND v.kind = 'visit'`
 }
 

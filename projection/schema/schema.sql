@@ -498,13 +498,13 @@ CREATE TABLE views.lead (
     phone text COLLATE "C" NOT NULL,
     email text COLLATE "C" NOT NULL,
     search text COLLATE "C" NOT NULL,
-    contacts bigint NOT NULL,
     state json NOT NULL,
     won numeric GENERATED 
 CASE
     WHEN (status = 'won'::text) THEN (NULLIF((state ->> 'opportunityValue'::text), ''::text))::numeric
     ELSE NULL::numeric
 END,
+    contacts bigint NOT NULL DEFAULT 0,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor=85);
 CREATE INDEX lead_contacts ON views.lead USING btree (account, created_at, lead_id) INCLUDE (contacts) WHERE (contacts > 1);
@@ -515,9 +515,9 @@ COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what list
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
 COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
-COMMENT ON COLUMN views.lead.contacts IS 'How many phones find the lead, or emails, if these are more.';
 COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
+COMMENT ON COLUMN views.lead.contacts IS 'How many phones find the lead, or emails, if these are more.';
 
 CREATE TABLE views.lead_change (
     "position" bigint NOT NULL,
@@ -526,11 +526,11 @@ CREATE TABLE views.lead_change (
     at timestamp with time zone NOT NULL,
     stage text COLLATE "C" NOT NULL,
     value text COLLATE "C" NOT NULL,
-    CONSTRAINT lead_change_position PRIMARY KEY ("position")
+    CONSTRAINT lead_change_position PRIMARY KEY ("position", lead_id)
 );
 CREATE INDEX lead_change_lead ON views.lead_change USING btree (lead_id);
 CREATE INDEX lead_change_stage ON views.lead_change USING btree (account, stage, lead_id) WHERE (stage <> ''::text);
-COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, each value that no arrival gave, and each join, in the order of the log.';
+COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, each value that no arrival gave, and what joins and splits set, in the order of the log. A lead that became part of another is at stage U+0001.';
 COMMENT ON COLUMN views.lead_change.stage IS 'Folded, for it is compared without regard to case; empty: it stays.';
 COMMENT ON COLUMN views.lead_change.value IS 'Of the opportunity; empty: it stays.';
 
@@ -664,6 +664,7 @@ CREATE TABLE views.touch (
     stage text COLLATE "C" NOT NULL,
     value text COLLATE "C" NOT NULL,
     key_id bigint NOT NULL DEFAULT 0,
+    revision bigint NOT NULL DEFAULT 0,
     CONSTRAINT touch_position PRIMARY KEY ("position")
 );
 CREATE INDEX touch_at ON views.touch USING btree (account, at, "position") WHERE (kind <> 'visit'::text);
@@ -683,16 +684,19 @@ COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
 COMMENT ON COLUMN views.touch.stage IS 'Of a lead that the arrival created, folded; else empty.';
 COMMENT ON COLUMN views.touch.value IS 'Of the opportunity, as the arrival gave it; else empty.';
 COMMENT ON COLUMN views.touch.key_id IS 'The key that sealed the event; 0: none.';
+COMMENT ON COLUMN views.touch.revision IS 'Of the event in its stream.';
 
-CREATE TABLE views.touch_join (
-    lead_id text COLLATE "C" NOT NULL,
+CREATE TABLE views.touch_owner (
     "position" bigint NOT NULL,
-    into_id text COLLATE "C" NOT NULL,
+    since bigint NOT NULL,
+    owner text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,
-    CONSTRAINT touch_join_lead PRIMARY KEY (lead_id, "position")
+    begins boolean NOT NULL,
+    CONSTRAINT touch_owner_touch PRIMARY KEY ("position", since)
 );
-CREATE INDEX touch_join_into ON views.touch_join USING btree (into_id);
-COMMENT ON TABLE views.touch_join IS 'Whom the touches of a lead belong to, from a position on: the last row up to a position says it. A lead without a row has its own.';
+CREATE INDEX touch_owner_lead ON views.touch_owner USING btree (owner, "position");
+COMMENT ON TABLE views.touch_owner IS 'Which lead an arrival belongs to from a position on, after joins and splits: the last row up to a position says it. One without a row belongs to the lead that it came to.';
+COMMENT ON COLUMN views.touch_owner.begins IS 'The first arrival of a lead that a split created.';
 
 CREATE TABLE views.touch_personal (
     "position" bigint NOT NULL,

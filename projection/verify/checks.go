@@ -104,7 +104,7 @@ var checks = []string{
 	`SELECT format('%s: the %s is claimed for %s, which does not exist', stream, kind, holding)
 	   FROM (SELECT *, CASE kind WHEN 'token-slot' THEN 'token-' WHEN 'webhook-slot' THEN 'webhook-' WHEN 'intake-slot' THEN 'intake-' ELSE 'lead-' END || holder AS holding
 	           FROM claimed WHERE holder <> '' AND kind IN ('phone', 'email', 'token-slot', 'webhook-slot', 'intake-slot')) c
-	   LEFT JOIN (SELECT stream AS holding, bool_or(lives) AS lived, bool_and(lives) AS lives FROM lived GROUP BY stream) h USING (holding)
+	   LEFT JOIN (SELECT stream AS holding, bool_or(lives) AS lived, (array_agg(lives ORDER BY position DESC))[1] AS lives FROM lived GROUP BY stream) h USING (holding)
 	  WHERE NOT EXISTS (SELECT FROM claimed l WHERE l.revision > 0 AND l.stream = c.stream AND l.position > c.position)
 	    AND NOT coalesce(h.lived AND (h.lives OR kind IN ('phone', 'email') AND holder NOT IN (SELECT lead_id FROM joined_into)), false)
 	    AND $1::bigint >= 0
@@ -113,7 +113,7 @@ var checks = []string{
 	`SELECT format('lead-%s has %s values of kind %s, and claims on %s: %s', lead_id, vals, kind, claims, string_agg(stream, ', ' ORDER BY stream))
 	   FROM uneven JOIN held USING (lead_id, kind)
 	  WHERE claims > vals
-	    AND 'lead-' || lead_id IN (SELECT stream FROM lived GROUP BY stream HAVING bool_and(lives))
+	    AND 'lead-' || lead_id IN (SELECT stream FROM lived GROUP BY stream HAVING (array_agg(lives ORDER BY position DESC))[1])
 	    AND lead_id NOT IN (SELECT substr(stream, 6) FROM seen WHERE position > $1 AND stream ^@ 'lead-')
 	    AND lead_id NOT IN (SELECT h.lead_id FROM held h JOIN claimed l USING (stream) WHERE l.position > $1)
 	  GROUP BY lead_id, kind, vals, claims

@@ -72,6 +72,9 @@ func (r *logReader) noteErasedStreams(stream, account string, position eventstor
 			}
 			r.erasedStreams[erased] = true
 		}
+		for _, origin := range d.Origins { // events of before a split
+			delete(r.unreadable, event.LeadStream(origin.LeadID))
+		}
 	case event.ArrivalDiscarded:
 		if d.Reason == event.DiscardedByOwner || d.Reason == event.DiscardedErased {
 			r.noteDeleted(stream, account)
@@ -152,7 +155,7 @@ func (v Verification) unerased(ctx context.Context, r logReader) error {
 	for _, id := range slices.Sorted(maps.Keys(r.erased)) {
 		e := r.erased[id]
 		leads := append([]string{id}, e.fact.Leads...)
-		unfinished, err := v.Unfinished(ctx, e.account, leads, e.fact.Visitors, e.position)
+		unfinished, err := v.Unfinished(ctx, e.account, leads, e.fact.Origins, e.fact.Visitors, e.position)
 		if err != nil {
 			return err
 		}
@@ -166,7 +169,7 @@ func (v Verification) unerased(ctx context.Context, r logReader) error {
 		if f.all {
 			before = f.position
 		}
-		unfinished, err := v.Unfinished(ctx, f.account, nil, []string{stream}, before)
+		unfinished, err := v.Unfinished(ctx, f.account, nil, nil, []string{stream}, before)
 		if err != nil {
 			return err
 		}

@@ -202,6 +202,10 @@ func (r *logReader) claims(e eventstore.Recorded, data event.Data) {
 		}
 	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered, event.IntakeCreated:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
+	case event.LeadSplit:
+		if d.From != "" {
+			r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
+		}
 	case event.LeadJoinedInto:
 		r.joinedInto = append(r.joinedInto, []any{int64(e.Position), event.LeadID(e.Stream), d.Into})
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -45,7 +46,7 @@ type Verification struct {
 	Unerased func(UnfinishedErasure)
 	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and HasKeys whether a stream has a key.
 	// Incomplete erasures are only searched for with both.
-	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
+	Unfinished func(ctx context.Context, account string, leads []string, origins []event.SplitOrigin, visitors []string, erased eventstore.Position) (bool, error)
 	HasKeys    func(ctx context.Context, streams ...string) (bool, error)
 	// BrokenSecrets, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, with the reason. Some of them may
 	// have been deleted since the view was updated.

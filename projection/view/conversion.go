@@ -208,7 +208,9 @@ func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touc
 		     SELECT lead_id, kind, stage, at, position FROM `+place+`touch
 		      WHERE account = $1 AND kind <> 'visit' AND (at, position) > ($2, $3) ORDER BY at, position LIMIT $4)
 		SELECT lead_id, at, position, kind = 'created', stage = ANY ($5) OR EXISTS (
-		       SELECT FROM `+place+`lead_change c WHERE c.lead_id = page.lead_id AND c.stage = ANY ($5) OFFSET 0)
+		       SELECT FROM `+place+`lead_change c WHERE c.lead_id = page.lead_id AND c.stage = ANY ($5) OFFSET 0),
+		       ARRAY(SELECT o.owner FROM `+place+`touch_owner o WHERE o.position = page.position AND o.begins AND EXISTS (
+		             SELECT FROM `+place+`lead_change c WHERE c.lead_id = o.owner AND c.stage = ANY ($5) OFFSET 0))
 		  FROM page ORDER BY at, position`, account, after.at, after.position, sweptTouches, won)
 	if err != nil {
 		return p, err
@@ -216,13 +218,15 @@ func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touc
 	var lead string
 	var created, ever bool
 	read := 0
-	_, err = pgx.ForEachRow(rows, []any{&lead, &p.last.at, &p.last.position, &created, &ever}, func() error {
+	var split []string // leads that a split created, with this arrival as their first
+	_, err = pgx.ForEachRow(rows, []any{&lead, &p.last.at, &p.last.position, &created, &ever, &split}, func() error {
 		if read++; created {
 			p.created++
 		}
 		if created && ever {
 			p.won = append(p.won, lead)
 		}
+		p.won = append(p.won, split...)
 		return nil
 	})
 	p.end = read < sweptTouches
@@ -293,7 +297,7 @@ func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
 	// Touches that belong to the lead from until on count only in later rows. Without them, a row of the past never changes.
 	counts := func(i int) bool {
 		touch := h.Touches[i]
-		return touch.Since < span.Until && touch.At <= span.At && touch.At >= span.At-attribution.MaxWindow.Milliseconds()
+		return touch.Since < span.Until && (touch.Until == 0 || touch.Until > span.Since) && touch.At <= span.At && touch.At >= span.At-attribution.MaxWindow.Milliseconds()
 	}
 	made.bytesBy(func(buffer []byte) []byte {
 		for i := range h.Touches {

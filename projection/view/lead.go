@@ -96,18 +96,32 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*projection.Event) (won
 	if err := indexChanged(ctx, tx, before, known.leads[:len(before)]); err != nil {
 		return won, err
 	}
-	var changed []lead.State
+	var changed, again []lead.State // again: those that a split made leads again
 	var gone []string
 	for id := range ids {
-		if state := known.leads[known.index[id]]; state.Phase == lead.Live {
-			changed = append(changed, state)
-		} else {
+		switch at := known.index[id]; {
+		case known.leads[at].Phase == lead.Live && at < len(before):
+			changed = append(changed, known.leads[at])
+		case known.leads[at].Phase == lead.Live:
+			again = append(again, known.leads[at])
+			if is, counts := worthOf(&known.leads[at]); counts {
+				won.add(is, 1)
+			}
+		default:
 			gone = append(gone, id)
 		}
 	}
 	// The same order in all transactions prevents deadlocks.
 	slices.SortFunc(changed, func(a, b lead.State) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(again, func(a, b lead.State) int { return cmp.Compare(a.ID, b.ID) })
 	slices.Sort(gone)
+	live := newLeadRows(again)
+	if err := live.insert(ctx, tx, "lead", leadColumns...); err != nil {
+		return won, err
+	}
+	if err := indexLate(ctx, tx, again); err != nil {
+		return won, err
+	}
 	if err := updateLeads(ctx, tx, changed); err != nil {
 		return won, err
 	}
@@ -154,6 +168,9 @@ func (f *leadFold) evolve(id string, e *projection.Event) error {
 	}
 	state := &f.leads[i]
 	*state = lead.Evolve(*state, e.Fact())
+	if _, split := e.Data.(event.LeadSplit); split && state.Phase == lead.Live { // the lead may have had no row, and is all in this event
+		state.Revision = int64(e.Revision)
+	}
 	if state.Phase != lead.Erased && state.Revision != int64(e.Revision) { // an erased lead may have no row
 		return fmt.Errorf("lead %s at revision %d: %w", id, e.Revision, errGap)
 	}
@@ -222,14 +239,14 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	if len(leads) == 0 {
 		return nil
 	}
-	var ids, statuses, temperatures, phones, emails, searches []string
+	var ids, statuses, temperatures, sources, phones, emails, searches []string
 	var contacts []int64
 	var states [][]byte
 	for i := range leads {
 		state := &leads[i]
 		ids, statuses, temperatures = append(ids, state.ID), append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
 		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
-		contacts = append(contacts, contactsOf(state))
+		contacts, sources = append(contacts, contactsOf(state)), append(sources, state.Source)
 		encoded, err := appendState(nil, state)
 		if err != nil {
 			return err
@@ -238,11 +255,11 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, search = n.search,
-		                contacts = n.contacts, state = n.state
-		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::json[])
-		       AS n (lead_id, status, temperature, phone, email, search, contacts, state)
+		                contacts = n.contacts, state = n.state, source = n.source
+		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::json[], $9::text[])
+		       AS n (lead_id, status, temperature, phone, email, search, contacts, state, source)
 		 WHERE lead.lead_id = n.lead_id`,
-		ids, statuses, temperatures, phones, emails, searches, contacts, states)
+		ids, statuses, temperatures, phones, emails, searches, contacts, states, sources)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,11 +20,10 @@ import (
 )
 
 // Touch has a row for each arrival of a lead, and for each visit from a campaign. A row keeps its values, so that a report as of any
-// position can be repeated: joins have rows of their own, and an erasure deletes the personal data, which is in another table. The view
+// position can be repeated: joins and splits have rows of their own, and an erasure deletes the personal data, which is in another table. The view
 // also has the other inputs of attribution: changes of a lead's stage and value, and which stages are won.
 //
-// The source history is read from this view: the first arrival of a lead from a source is flagged. Only a join changes a flag, if both
-// leads had the source.
+// The source history is read from this view: the first arrival of a lead from a source is flagged. Only a join or a split changes flags.
 type Touch struct{}
 
 // Kinds of touches.
@@ -36,7 +36,7 @@ const (
 func (Touch) Name() string { return schema.Touch }
 func (Touch) Version() int { return 2 }
 func (Touch) Tables() []string {
-	return []string{"touch", "touch_personal", "touch_join", "lead_change", "won_stages", conversionTable, conversionStateTable, conversionSweepTable}
+	return []string{"touch", "touch_personal", "touch_owner", "lead_change", "won_stages", conversionTable, conversionStateTable, conversionSweepTable}
 }
 func (Touch) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix}}
@@ -46,12 +46,12 @@ func (v Touch) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) e
 	return v.Prepare(batch)(ctx, tx)
 }
 
-// Prepare implements projection.Preparer. An erasure or a join changes rows written before it, so a batch is split there.
+// Prepare implements projection.Preparer. An erasure, a join or a split changes rows written before it, so a batch is split there.
 func (Touch) Prepare(batch []projection.Event) projection.Write {
 	parts := []*touches{newTouches(len(batch))}
 	for i := range batch {
 		part := parts[len(parts)-1]
-		if part.add(&batch[i]); part.erased != nil || part.visitor != "" || part.joined != nil {
+		if part.add(&batch[i]); part.erased != nil || part.visitor != "" || part.moved.into != "" {
 			parts = append(parts, newTouches(len(batch)-i-1))
 		}
 	}
@@ -65,15 +65,24 @@ func (Touch) Prepare(batch []projection.Event) projection.Write {
 	}
 }
 
-// touches holds the rows of a part of a batch, and the erasure or join that ends it.
+// touches holds the rows of a part of a batch, and the erasure, join or split that ends it.
 type touches struct {
-	plain, personal, joins rows
-	changes, settings      rows
-	erased                 []string // leads
-	visitor                string   // stream of a visitor who is forgotten
-	forgotten              event.VisitorForgotten
-	joined                 []string // leads
-	into                   string   // the surviving lead
+	plain, personal   rows
+	changes, settings rows
+	erased            []string // leads
+	origins           []event.SplitOrigin
+	visitor           string // stream of a visitor who is forgotten
+	forgotten         event.VisitorForgotten
+	moved             move
+}
+
+// move gives arrivals of one lead to another: of a join all that it has, of a split some of them.
+type move struct {
+	from, into string
+	position   int64
+	touches    []string // of a split: ids
+	begins     bool     // the lead is new
+	joined     bool
 }
 
 func newTouches(count int) *touches {
@@ -107,12 +116,18 @@ func (t *touches) add(e *projection.Event) {
 			t.visit(e, &data)
 		}
 	case event.LeadJoined:
-		t.into, t.joined = event.LeadID(e.Stream), append([]string{data.From}, data.Joined...)
-		for _, id := range t.joined {
-			t.join(e, id)
+		t.moved = move{from: data.From, into: event.LeadID(e.Stream), position: int64(e.Position), joined: true}
+		t.changeRow(e, event.LeadID(e.Stream), e.At, "", data.OpportunityValue)
+		t.changeRow(e, data.From, e.At, attribution.NoStage, "")
+	case event.LeadSplit:
+		if data.Into != "" {
+			t.moved = move{
+				from: event.LeadID(e.Stream), into: data.Into, position: int64(e.Position), touches: data.Touches, begins: !data.Undone,
+			}
 		}
-		t.changeRow(e, e.At, event.LeadFields{OpportunityValue: data.OpportunityValue})
+		t.changeRow(e, event.LeadID(e.Stream), data.StatusAt, account.FoldStage(data.Status), cmp.Or(data.OpportunityValue, "0"))
 	case event.LeadErased:
+		t.origins = data.Origins
 		t.erased = append(slices.Clip(data.Leads), event.LeadID(e.Stream)) // a new slice, since events are shared with other projectors
 	case event.VisitorForgotten:
 		t.visitor, t.forgotten = e.Stream, data
@@ -151,7 +166,7 @@ func (t *touches) visit(e *projection.Event, acted *event.VisitorActed) {
 var (
 	touchColumns = []string{
 		"position", "touch_id", "account", "lead_id", "at", "kind", "source", "first", "utm_source", "utm_medium", "utm_campaign", "utm_id",
-		"credential", "intake_id", "visitor", "erased", "stage", "value", "key_id",
+		"credential", "intake_id", "visitor", "erased", "stage", "value", "key_id", "revision",
 	}
 	personalColumns = []string{"position", "account", "metadata", "ip", "user_agent", "request_id", "changed"}
 )
@@ -178,6 +193,7 @@ func (t *touches) row(e *projection.Event, a *touchRow, lead string, at time.Tim
 	r.text(account.FoldStage(a.stage))
 	r.text(a.value)
 	r.bigint(e.KeyID)
+	r.bigint(int64(e.Revision))
 	if e.Erased {
 		return
 	}
@@ -192,29 +208,21 @@ func (t *touches) row(e *projection.Event, a *touchRow, lead string, at time.Tim
 	p.jsonBy(func(buffer []byte) ([]byte, error) { return event.AppendJSON(buffer, a.changed) })
 }
 
-func (t *touches) join(e *projection.Event, from string) {
-	t.joins.row(4)
-	t.joins.text(from)
-	t.joins.bigint(int64(e.Position))
-	t.joins.text(event.LeadID(e.Stream))
-	t.joins.text(e.Metadata.Account)
-}
-
 // change adds a stage or a value that no touch has.
 func (t *touches) change(e *projection.Event, at time.Time, sets event.LeadFields) {
 	if sets.Status != "" || sets.OpportunityValue != "" {
-		t.changeRow(e, at, sets)
+		t.changeRow(e, event.LeadID(e.Stream), at, account.FoldStage(sets.Status), sets.OpportunityValue)
 	}
 }
 
-func (t *touches) changeRow(e *projection.Event, at time.Time, sets event.LeadFields) {
+func (t *touches) changeRow(e *projection.Event, lead string, at time.Time, stage, value string) {
 	t.changes.row(6)
 	t.changes.bigint(int64(e.Position))
 	t.changes.text(e.Metadata.Account)
-	t.changes.text(event.LeadID(e.Stream))
+	t.changes.text(lead)
 	t.changes.timestamp(at)
-	t.changes.text(account.FoldStage(sets.Status))
-	t.changes.text(sets.OpportunityValue)
+	t.changes.text(stage)
+	t.changes.text(value)
 }
 
 // setting adds the stages that count as a conversion.
@@ -258,9 +266,6 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 	if err := t.personal.insert(ctx, tx, "touch_personal", personalColumns...); err != nil {
 		return err
 	}
-	if err := t.joins.insert(ctx, tx, "touch_join", "lead_id", "position", "into_id", "account"); err != nil {
-		return err
-	}
 	if err := t.changes.insert(ctx, tx, "lead_change", "position", "account", "lead_id", "at", "stage", "value"); err != nil {
 		return err
 	}
@@ -270,39 +275,75 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 	if err := t.erase(ctx, tx); err != nil {
 		return err
 	}
-	return t.unflag(ctx, tx)
+	return t.move(ctx, tx)
 }
 
 // sealedBy limits a condition on the rows of a visitor to those that the keys $3 sealed. $2 is whether all are forgotten.
 const sealedBy = ` AND ($2 OR key_id = ANY ($3::bigint[]))`
 
-// erase deletes the personal data of earlier touches.
+// erase deletes the personal data of earlier touches: of those that the lead has, of those that came to it and that another lead has now, and
+// of those that came to other leads before it left them. Only the first are erased.
 func (t *touches) erase(ctx context.Context, tx pgx.Tx) (err error) {
-	const statement = `
+	const gone = `
 		WITH gone AS (UPDATE touch SET erased = true WHERE NOT erased AND %s RETURNING position)
 		DELETE FROM touch_personal p USING gone WHERE p.position = gone.position`
 	switch {
 	case t.erased != nil:
-		_, err = tx.Exec(ctx, fmt.Sprintf(statement, `lead_id = ANY ($1)`), t.erased)
+		for _, id := range t.erased {
+			if _, err := tx.Exec(ctx, fmt.Sprintf(gone, `position IN (`+schema.TouchesOf("", "$1")+`)`), id); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, `
+			DELETE FROM touch_personal WHERE position IN (SELECT position FROM touch WHERE lead_id = ANY ($1) AND lead_id <> '')`, t.erased)
+		for _, origin := range t.origins {
+			if err == nil {
+				_, err = tx.Exec(ctx, `
+					DELETE FROM touch_personal WHERE position IN (
+					       SELECT position FROM touch WHERE lead_id = $1 AND lead_id <> '' AND revision < $2)`, origin.LeadID, origin.Before)
+			}
+		}
 	case t.visitor != "":
-		_, err = tx.Exec(ctx, fmt.Sprintf(statement, `kind = 'visit' AND visitor = $1`+sealedBy),
+		_, err = tx.Exec(ctx, fmt.Sprintf(gone, `kind = 'visit' AND visitor = $1`+sealedBy),
 			t.visitor, len(t.forgotten.Keys) == 0, t.forgotten.KeyIDs())
 	}
 	return err
 }
 
-// unflag keeps one first arrival from each source after a join: the earliest one, or that of the surviving lead if the times are equal, as
-// in lead.Evolve.
-func (t *touches) unflag(ctx context.Context, tx pgx.Tx) error {
-	if t.joined == nil {
+// move gives arrivals to another lead, and flags the first arrival from each source of both leads. A split also shows that neither lead is
+// erased, although arrivals that cannot be read were taken for those of an erased lead.
+func (t *touches) move(ctx context.Context, tx pgx.Tx) error {
+	m := t.moved
+	if m.into == "" {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE touch SET first = false WHERE position IN (
-		       SELECT position
-		         FROM (SELECT position, row_number() OVER (PARTITION BY source ORDER BY at, lead_id = ANY ($2)) AS place
-		                 FROM touch
-		                WHERE lead_id IN (SELECT $1 UNION ALL SELECT lead_id FROM touch_join WHERE into_id = $1) AND lead_id <> '' AND first) AS ranked
-		        WHERE place > 1)`, t.into, t.joined)
-	return err
+		INSERT INTO touch_owner (position, since, owner, account, begins)
+		SELECT position, $2, $3, account, $4 AND position = min(position) OVER ()
+		  FROM touch WHERE position IN (`+schema.TouchesOf("", "$1")+`) AND ($5 OR touch_id = ANY ($6))`,
+		m.from, m.position, m.into, m.begins, m.joined, m.touches)
+	if err != nil {
+		return err
+	}
+	if m.joined { // of equal times the one of the surviving lead stays, as in lead.Evolve
+		_, err = tx.Exec(ctx, `
+			UPDATE touch SET first = false WHERE position IN (
+			       SELECT position
+			         FROM (SELECT position, row_number() OVER (
+			                      PARTITION BY source ORDER BY at, position IN (SELECT position FROM touch_owner WHERE owner = $1 AND since = $2)) AS place
+			                 FROM touch WHERE position IN (`+schema.TouchesOf("", "$1")+`) AND first) AS ranked
+			        WHERE place > 1)`, m.into, m.position)
+		return err
+	}
+	for _, id := range []string{m.from, m.into} {
+		_, err := tx.Exec(ctx, `
+			UPDATE touch SET first = ranked.place = 1, erased = false
+			  FROM (SELECT position, row_number() OVER (PARTITION BY source ORDER BY at, position) AS place
+			          FROM touch WHERE position IN (`+schema.TouchesOf("", "$1")+`)) AS ranked
+			 WHERE touch.position = ranked.position AND (first <> (ranked.place = 1) OR erased)`, id)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

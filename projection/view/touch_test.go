@@ -1,7 +1,7 @@
 package view_test
 
 import (
-	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -71,22 +71,36 @@ func TestTouch_ErasureKeepsNumbers(t *testing.T) {
 				`visit     1 user:urn:ada t -`,
 				`visit     1 user:urn:ada f ` + details,
 			}, touchRows(t, w))
-			require.Equal(t, []string{second + " " + first}, pgtest.Rows[string](t, w.Pool, `SELECT lead_id || ' ' || into_id FROM views.touch_join`))
+			require.Equal(t, []string{second + " " + first}, pgtest.Rows[string](t, w.Pool, `SELECT lead_id || ' ' || owner FROM views.touch_owner JOIN views.touch USING (position)`))
 		})
 	}
 }
 
-// The last row up to a position names the lead that another lead's touches belong to, also after several joins.
-func TestTouch_JoinsAsIntervals(t *testing.T) {
+// The last row up to a position names the lead that an arrival belongs to, after joins and splits.
+func TestTouch_BelongsInIntervals(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	a, b, c := w.NewID(), w.NewID(), w.NewID()
-	into := w.Append(t, "acme", event.LeadStream(b), event.LeadJoined{From: a})
-	again := w.Append(t, "acme", event.LeadStream(c), event.LeadJoined{From: b, Joined: []string{a}})
+	names := map[string]string{a: "A", b: "B", c: "C"}
+	arrived := event.LeadCreated{Source: "website"}
+	first := w.Append(t, "acme", event.LeadStream(a), arrived)
+	w.Append(t, "acme", event.LeadStream(b), arrived)
+	last := w.Append(t, "acme", event.LeadStream(b), event.LeadMerged{Source: "api", NewSource: true})
+	w.Append(t, "acme", event.LeadStream(b), event.LeadJoined{From: a})
 	w.Project(t)
-	rows := pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', CASE position WHEN `+strconv.FormatUint(uint64(into), 10)+` THEN 'first' WHEN `+strconv.FormatUint(uint64(again), 10)+` THEN 'second' END,
-		lead_id, into_id) FROM views.touch_join ORDER BY position, lead_id`)
-	require.Equal(t, []string{"first " + a + " " + b, "second " + a + " " + c, "second " + b + " " + c}, rows)
+	moved := pgtest.Rows[string](t, w.Pool, `SELECT touch_id FROM views.touch WHERE position IN ($1, $2)`, int64(first), int64(last))
+	w.Append(t, "acme", event.LeadStream(b), event.LeadSplit{Into: c, Touches: moved})
+	w.Append(t, "acme", event.LeadStream(b), event.LeadSplit{Into: a, Undone: true, Touches: []string{"01KAHQ5V8M3N6R9T2W4Y7Z0B1A"}})
+	w.Append(t, "acme", event.LeadStream(a), event.LeadJoined{From: c})
+	w.Project(t)
+	var rows []string
+	for _, row := range pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', dense_rank() OVER (ORDER BY position), owner, begins) FROM views.touch_owner ORDER BY since, position`) {
+		for id, name := range names {
+			row = strings.ReplaceAll(row, id, name)
+		}
+		rows = append(rows, row)
+	}
+	require.Equal(t, []string{"1 B f", "1 C t", "2 C f", "1 A f", "2 A f"}, rows)
 }
 
 func TestTouch_StagesAndValues(t *testing.T) {
@@ -109,8 +123,8 @@ func TestTouch_StagesAndValues(t *testing.T) {
 	w.Project(t)
 	require.Equal(t, []string{`created neu 5`, `merged  `, `merged  `, `created won `},
 		pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', kind, stage, value) FROM views.touch ORDER BY position`))
-	require.Equal(t, []string{`won/`, `/7.5`, `/9`, `/`, `won/`},
-		pgtest.Rows[string](t, w.Pool, `SELECT stage || '/' || value FROM views.lead_change ORDER BY position`))
+	require.Equal(t, []string{`won/`, `/7.5`, "\x01/", `/9`, "\x01/", `/`, `won/`},
+		pgtest.Rows[string](t, w.Pool, `SELECT stage || '/' || value FROM views.lead_change ORDER BY position, stage DESC`))
 	require.Equal(t, []string{`acme ["won"] neu`, `acme ["won", "übergeben"] neu`},
 		pgtest.Rows[string](t, w.Pool, `SELECT concat_ws(' ', account, stages, first) FROM views.won_stages ORDER BY position`))
 }

@@ -156,6 +156,8 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 		return json.Marshal(map[string]string{"field": d.Field})
 	case event.LeadJoined:
 		return json.Marshal(map[string]string{"from": d.From})
+	case event.LeadSplit: // without the lead
+		return json.Marshal(splitShown{d.From, d.Into, d.Undone, d.Touches}, json.Deterministic(true))
 	case event.LeadErased:
 		return json.Marshal(map[string][]string{"leads": append([]string{}, d.Leads...)}) // without the claims and the visitors
 	}
@@ -214,6 +216,14 @@ func withDefaults(now map[string]jsontext.Value, configured event.AccountConfigu
 		now[name] = encoded
 	}
 	return nil
+}
+
+// splitShown is what the trail has of a split.
+type splitShown struct {
+	From    string   `json:"from,omitzero"`
+	Into    string   `json:"into,omitzero"`
+	Undone  bool     `json:"undone,omitzero"`
+	Touches []string `json:"touches"`
 }
 
 // hidden is shown instead of a secret.

@@ -40,7 +40,7 @@ func TestView_SameRowsForAnyBatchSize(t *testing.T) {
 	for _, size := range []int{1, 10} {
 		pgtest.Exec(t, w.Pool, `TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_search, views.source_day, views.token,
 			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.touch, views.touch_personal,
-			views.touch_join, views.refused, views.arrival, views.trail, views.trail_setting`)
+			views.touch_owner, views.refused, views.arrival, views.trail, views.trail_setting`)
 		projectiontest.CatchUp(t, w.RunnerOf(t, size, view.All()...))
 		require.Equal(t, first, w.Dump(t), "batches of %d", size)
 	}
@@ -114,7 +114,7 @@ func TestLead_StateJSON(t *testing.T) {
 		fields = append(fields, field.Name)
 	}
 	require.Equal(t, "Phase ID Revision Account ContactUID LeadFields Name Phone Email Status Temperature OpportunityID OpportunityValue "+
-		"CustomFields NameDerived Phones Emails Source Sources Metadata VisitorIDs Joined JoinedInto CreatedAt UpdatedAt",
+		"CustomFields NameDerived Phones Emails FirstSeen Source Sources Metadata VisitorIDs Joined JoinedInto Origins CreatedAt UpdatedAt",
 		strings.Join(fields, " "), "lead.State has changed: give LeadView a new version")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	written := view.AppendState(nil, &lead.State{

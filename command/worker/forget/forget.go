@@ -25,6 +25,9 @@ type Keys interface {
 	// Returned reports whether such keys exist.
 	DestroyReturned(ctx context.Context, streams ...string) error
 	Returned(ctx context.Context, streams ...string) (bool, error)
+	// DestroyBefore deletes the keys of a stream that seal only events before a revision. HasKeysBefore reports whether there are such keys.
+	DestroyBefore(ctx context.Context, stream string, before eventstore.Revision) error
+	HasKeysBefore(ctx context.Context, stream string, before eventstore.Revision) (bool, error)
 	// HasKeys reports whether any of the streams has a key.
 	HasKeys(ctx context.Context, streams ...string) (bool, error)
 }

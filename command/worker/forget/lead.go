@@ -40,9 +40,15 @@ func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID str
 		}
 	}
 
-	// 3. The keys of the leads and, after a restore, the restored keys of visitors.
+	// 3. The keys of the leads and, after a restore, the restored keys of visitors. If a lead left another one, the keys of the other's events
+	// of before that split too: the split restates the other lead under a new key.
 	if err := e.Keys.Destroy(ctx, leadStreams(leads)...); err != nil {
 		return done, err
+	}
+	for _, origin := range erased.Origins {
+		if err := e.Keys.DestroyBefore(ctx, event.LeadStream(origin.LeadID), eventstore.Revision(origin.Before)); err != nil {
+			return done, err
+		}
 	}
 	if again {
 		if err := e.Keys.DestroyReturned(ctx, erased.Visitors...); err != nil {
@@ -60,6 +66,11 @@ func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID str
 	if err != nil {
 		return done, err
 	}
+	if len(erased.Origins) > 0 { // a lead left another one
+		if last, err = e.eraseMoved(ctx, facts, leads, last); err != nil {
+			return done, err
+		}
+	}
 
 	// 6. The visitors that the fact names.
 	if err := e.forgetUnlinked(ctx, facts, erased.Visitors, &done); err != nil {
@@ -68,7 +79,7 @@ func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID str
 
 	// 7. Copies of the views, which do not follow the log.
 	done.Position = last
-	return done, e.Views.DeleteFromCopies(ctx, projection.Forgotten{Leads: leads})
+	return done, e.Views.DeleteFromCopies(ctx, projection.Forgotten{Leads: leads, Origins: erased.Origins})
 }
 
 // eraseArrivals erases the arrivals of leads, each with a key and a fact, until the view has none. It returns the position of the last
@@ -90,6 +101,22 @@ func (e Eraser) eraseArrivals(ctx context.Context, facts command.Erasure, leads 
 			return last, err
 		}
 	}
+}
+
+// eraseMoved erases the arrivals that a split moved to the leads.
+func (e Eraser) eraseMoved(ctx context.Context, facts command.Erasure, leads []string, last eventstore.Position) (eventstore.Position, error) {
+	moved, err := facts.MovedArrivals(ctx, leads)
+	if err != nil || len(moved) == 0 {
+		return last, err
+	}
+	for _, id := range moved {
+		at, err := facts.EraseArrival(ctx, id, e.destroyArrival(id))
+		if err != nil {
+			return last, err
+		}
+		last = max(last, at)
+	}
+	return last, e.Views.Await(ctx, last)
 }
 
 // forgetUnlinked forgets the visitors of an erased lead that no other lead is linked with: a fact and a key for each, then the views, then
@@ -134,9 +161,17 @@ func (e Eraser) forgetUnlinked(ctx context.Context, facts command.Erasure, visit
 }
 
 // Unfinished reports whether the erasure of leads and visitors at a position lacks a step.
-func (e Eraser) Unfinished(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error) {
+func (e Eraser) Unfinished(
+	ctx context.Context, account string, leads []string, origins []event.SplitOrigin, visitors []string, erased eventstore.Position,
+) (bool, error) {
 	if held, err := e.Keys.HasKeys(ctx, leadStreams(leads)...); held || err != nil {
 		return held, err
+	}
+	for _, origin := range origins {
+		held, err := e.Keys.HasKeysBefore(ctx, event.LeadStream(origin.LeadID), eventstore.Revision(origin.Before))
+		if held || err != nil {
+			return held, err
+		}
 	}
 	if returned, err := e.Keys.Returned(ctx, visitors...); returned || err != nil {
 		return returned, err
@@ -148,7 +183,7 @@ func (e Eraser) Unfinished(ctx context.Context, account string, leads, visitors 
 	if err != nil {
 		return false, err
 	}
-	gone := projection.Forgotten{Leads: leads, Visitors: map[string]eventstore.Position{}}
+	gone := projection.Forgotten{Leads: leads, Origins: origins, Visitors: map[string]eventstore.Position{}}
 	for _, stream := range visitors {
 		isLinked, shown := linked[stream]
 		if shown && !isLinked {

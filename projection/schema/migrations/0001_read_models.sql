@@ -39,9 +39,9 @@ CREATE TABLE views.lead (
     phone       text        COLLATE "C" NOT NULL,
     email       text        COLLATE "C" NOT NULL,
     search      text        COLLATE "C" NOT NULL,
-    contacts    bigint      NOT NULL,
     state       json        NOT NULL,
     won         numeric     GENERATED ALWAYS AS (CASE WHEN status = 'won' THEN nullif(state ->> 'opportunityValue', '')::numeric END) STORED,
+    contacts    bigint      NOT NULL DEFAULT 0,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor = 85);
 
@@ -221,6 +221,7 @@ CREATE TABLE views.touch (
     stage        text        COLLATE "C" NOT NULL,
     value        text        COLLATE "C" NOT NULL,
     key_id       bigint      NOT NULL DEFAULT 0,
+    revision     bigint      NOT NULL DEFAULT 0,
     CONSTRAINT touch_position PRIMARY KEY (position)
 );
 
@@ -243,6 +244,7 @@ COMMENT ON COLUMN views.touch.erased IS 'The person is forgotten.';
 COMMENT ON COLUMN views.touch.stage IS 'Of a lead that the arrival created, folded; else empty.';
 COMMENT ON COLUMN views.touch.value IS 'Of the opportunity, as the arrival gave it; else empty.';
 COMMENT ON COLUMN views.touch.key_id IS 'The key that sealed the event; 0: none.';
+COMMENT ON COLUMN views.touch.revision IS 'Of the event in its stream.';
 
 CREATE TABLE views.touch_personal (
     position   bigint NOT NULL,
@@ -259,15 +261,16 @@ COMMENT ON TABLE views.touch_personal IS 'What is personal in a touch. It has no
 COMMENT ON COLUMN views.touch_personal.changed IS 'The lead''s fields that the arrival set.';
 COMMENT ON COLUMN views.touch_personal.metadata IS 'As the arrival gave it. Of a visit: the parameters of the URL, with page_url and referrer.';
 
-CREATE TABLE views.touch_join (
-    lead_id  text   COLLATE "C" NOT NULL,
-    position bigint NOT NULL,
-    into_id  text   COLLATE "C" NOT NULL,
-    account  text   COLLATE "C" NOT NULL,
-    CONSTRAINT touch_join_lead PRIMARY KEY (lead_id, position)
+CREATE TABLE views.touch_owner (
+    position bigint  NOT NULL,
+    since    bigint  NOT NULL,
+    owner    text    COLLATE "C" NOT NULL,
+    account  text    COLLATE "C" NOT NULL,
+    begins   boolean NOT NULL,
+    CONSTRAINT touch_owner_touch PRIMARY KEY (position, since)
 );
 
-CREATE INDEX touch_join_into ON views.touch_join (into_id);
+CREATE INDEX touch_owner_lead ON views.touch_owner (owner, position);
 
 CREATE TABLE views.lead_change (
     position bigint      NOT NULL,
@@ -276,13 +279,13 @@ CREATE TABLE views.lead_change (
     at       timestamptz NOT NULL,
     stage    text        COLLATE "C" NOT NULL,
     value    text        COLLATE "C" NOT NULL,
-    CONSTRAINT lead_change_position PRIMARY KEY (position)
+    CONSTRAINT lead_change_position PRIMARY KEY (position, lead_id)
 );
 
 CREATE INDEX lead_change_lead ON views.lead_change (lead_id);
 CREATE INDEX lead_change_stage ON views.lead_change (account, stage, lead_id) WHERE stage <> '';
 
-COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, each value that no arrival gave, and each join, in the order of the log.';
+COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, each value that no arrival gave, and what joins and splits set, in the order of the log. A lead that became part of another is at stage U+0001.';
 COMMENT ON COLUMN views.lead_change.stage IS 'Folded, for it is compared without regard to case; empty: it stays.';
 COMMENT ON COLUMN views.lead_change.value IS 'Of the opportunity; empty: it stays.';
 
@@ -346,7 +349,8 @@ COMMENT ON TABLE views.conversion_sweep IS 'Accounts whose won stages changed: c
 COMMENT ON COLUMN views.conversion_sweep.position IS 'The first such change. Reports as of an earlier position are complete.';
 COMMENT ON COLUMN views.conversion_sweep.leads IS 'How many leads the sweep has passed.';
 
-COMMENT ON TABLE views.touch_join IS 'Whom the touches of a lead belong to, from a position on: the last row up to a position says it. A lead without a row has its own.';
+COMMENT ON TABLE views.touch_owner IS 'Which lead an arrival belongs to from a position on, after joins and splits: the last row up to a position says it. One without a row belongs to the lead that it came to.';
+COMMENT ON COLUMN views.touch_owner.begins IS 'The first arrival of a lead that a split created.';
 
 CREATE TABLE views.token (
     token_id     text        COLLATE "C" NOT NULL,

@@ -1,0 +1,225 @@
+package command_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+func (w *world) split(p process, id, body string) (command.LeadSplit, error) {
+	return p.SplitLead(w.t.Context(), command.SplitLead{Caller: owner, LeadID: id, Body: members(body)})
+}
+
+func (w *world) join(p process, into, from string) error {
+	_, err := p.JoinLeads(w.t.Context(), command.JoinLeads{Caller: owner, LeadID: into, Body: members(fmt.Sprintf(`{"from":%q}`, from))})
+	return err
+}
+
+func (w *world) state(t require.TestingT, id string) lead.State {
+	state, _, err := eventstore.Load(w.t.Context(), w.log, event.LeadStream(id), lead.Evolve)
+	require.NoError(t, err)
+	return state
+}
+
+// unshared is a process of a world whose contacts are never shared, so that strangers merge.
+func unshared(t *testing.T) (*world, process) {
+	w := newWorld(t)
+	p := w.process()
+	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, SharedAfter: new(0)})
+	return w, p
+}
+
+func TestSplitLead_ByContact(t *testing.T) {
+	t.Parallel()
+	w, p := unshared(t)
+	capture := func(phone, name string) command.LeadCaptured {
+		c := w.capture(p, fmt.Sprintf(`{"phone":%q,"email":"test@test.com","name":%q,"metadata":{"source":"website"},"customFields":{"of":%q}}`, phone, name, name), "")
+		require.NoError(t, c.err)
+		return c.answer
+	}
+	first := capture("+919876500011", "Asha")
+	capture("+919876500012", "Bala")
+	capture("+919876500012", "Bala")
+	id := first.Lead.ID
+	_, err := p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: id, Body: members(`{"status":"contacted"}`)})
+	require.NoError(t, err)
+
+	split, err := w.split(p, id, `{"phone":"+91 98765 00012"}`)
+	require.NoError(t, err)
+	require.Equal(t, "Asha", split.Stays.Name)
+	require.Equal(t, "contacted", split.Stays.Status, "a change by hand stays")
+	require.Equal(t, []string{"+919876500011"}, split.Stays.Phones)
+	require.Equal(t, []string{"test@test.com"}, split.Stays.Emails, "what both had stays")
+	require.Equal(t, 1, split.Stays.Sources[0].Arrivals)
+	require.Equal(t, first.Lead.CreatedAt, split.Stays.CreatedAt)
+	require.Equal(t, "Bala", split.Leaves.Name)
+	require.Equal(t, "new", split.Leaves.Status)
+	require.Empty(t, split.Leaves.Email)
+	require.Equal(t, []string{"+919876500012"}, split.Leaves.Phones)
+	require.Equal(t, 2, split.Leaves.Sources[0].Arrivals)
+	require.Equal(t, `"Bala"`, string(split.Leaves.CustomFields["of"]))
+	require.NotEqual(t, split.Stays.ContactUID, split.Leaves.ContactUID)
+
+	again := capture("+919876500012", "Bala B")
+	require.True(t, again.Merged)
+	require.Equal(t, split.Leaves.ID, again.Lead.ID, "the claim has moved")
+	require.Equal(t, split.Stays.ID, capture("+919876500011", "Asha A").Lead.ID)
+
+	for body, name := range map[string]string{
+		`{"phone":"+919876500012"}`: "phone", `{"email":"test@test.com"}`: "email", `{}`: "body", `{"phone":"1","email":"x"}`: "phone",
+		`{"touches":[]}`: "body", `{"touches":["01KAHQ5V8M3N6R9T2W4Y7Z0B1A"]}`: "touches", `{"lead":"01KAHQ5V8M3N6R9T2W4Y7Z0B1A"}`: "lead",
+		`{"phone":"+919876500011","touches":["x"]}`: "body", fmt.Sprintf(`{"touches":[%q]}`, first.EventID): "",
+	} {
+		_, err := w.split(p, id, body)
+		if name == "" {
+			continue
+		}
+		var wrong field.Errors
+		require.ErrorAs(t, err, &wrong, body)
+		require.Equal(t, name, wrong[0].Field, body)
+	}
+	_, err = w.split(p, "01KAHQ5V8M3N6R9T2W4Y7Z0B1A", `{"phone":"+919876500012"}`)
+	require.ErrorIs(t, err, lead.ErrNotFound)
+}
+
+func TestSplitLead_UndoesJoin(t *testing.T) {
+	t.Parallel()
+	w, p := unshared(t)
+	asha := w.capture(p, `{"phone":"+919876500021","name":"Asha"}`, "").answer.Lead
+	bala := w.capture(p, `{"phone":"+919876500022","name":"Bala","metadata":{"source":"website"}}`, "").answer.Lead
+	_, err := p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: bala.ID, Body: members(`{"status":"qualified"}`)})
+	require.NoError(t, err)
+	before := w.state(t, bala.ID)
+	require.NoError(t, w.join(p, asha.ID, bala.ID))
+	since := w.capture(p, `{"phone":"+919876500022","email":"bala@example.com","metadata":{"source":"website"}}`, "").answer
+	require.Equal(t, asha.ID, since.Lead.ID)
+
+	split, err := w.split(p, asha.ID, fmt.Sprintf(`{"lead":%q}`, bala.ID))
+	require.NoError(t, err)
+	require.Equal(t, bala.ID, split.Leaves.ID)
+	require.Equal(t, lead.Live, split.Leaves.Phase)
+	require.Equal(t, before.LeadFields.Status, split.Leaves.Status)
+	require.Equal(t, [3]any{before.Name, before.ContactUID, before.CreatedAt}, [3]any{split.Leaves.Name, split.Leaves.ContactUID, split.Leaves.CreatedAt})
+	require.Equal(t, []string{"bala@example.com"}, split.Leaves.Emails, "what arrived since goes along")
+	require.Equal(t, []string{"+919876500021"}, split.Stays.Phones)
+	require.Empty(t, split.Stays.Emails)
+	require.Empty(t, split.Stays.Joined)
+	require.Equal(t, asha.Name, split.Stays.Name)
+	_, err = w.split(p, asha.ID, fmt.Sprintf(`{"lead":%q}`, bala.ID))
+	require.Error(t, err)
+	require.NoError(t, w.join(p, asha.ID, bala.ID), "a join undoes it")
+	joined := w.state(t, asha.ID)
+	require.ElementsMatch(t, []string{"+919876500021", "+919876500022"}, joined.Phones)
+}
+
+// A random history, beside a model of which lead has which arrivals.
+func TestSplitLead_Model(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		w, p := unshared(t)
+		owns := map[string][]string{} // arrivals by lead
+		var leads []string
+		for range rapid.IntRange(3, 14).Draw(rt, "steps") {
+			live := slices.DeleteFunc(slices.Clone(leads), func(id string) bool { return len(owns[id]) == 0 })
+			step := rapid.IntRange(0, 9).Draw(rt, "step")
+			if len(live) == 0 {
+				step = 0
+			}
+			switch {
+			case step < 5:
+				c := w.capture(p, fmt.Sprintf(`{"phone":"+9198765001%02d","email":"p%d@example.org","metadata":{"source":"website"}}`,
+					rapid.IntRange(0, 5).Draw(rt, "phone"), rapid.IntRange(0, 3).Draw(rt, "email")), "")
+				require.NoError(rt, c.err)
+				if !slices.Contains(leads, c.answer.Lead.ID) {
+					leads = append(leads, c.answer.Lead.ID)
+				}
+				owns[c.answer.Lead.ID] = append(owns[c.answer.Lead.ID], c.answer.EventID)
+			case step == 5 && len(live) > 1:
+				into, from := live[0], live[1]
+				if rapid.Bool().Draw(rt, "other way") {
+					into, from = from, into
+				}
+				require.NoError(rt, w.join(p, into, from))
+				owns[into], owns[from] = append(owns[into], owns[from]...), nil
+			case step == 6:
+				id := rapid.SampledFrom(live).Draw(rt, "released")
+				if s := w.state(rt, id); len(s.Phones) > 1 {
+					_, err := p.ReleaseContact(t.Context(), command.ReleaseContact{Caller: owner, LeadID: id, Body: members(fmt.Sprintf(`{"phone":%q}`, s.Phones[0]))})
+					require.NoError(rt, err)
+				}
+			default:
+				id := rapid.SampledFrom(live).Draw(rt, "split")
+				s := w.state(rt, id)
+				moved := rapid.SliceOfNDistinct(rapid.SampledFrom(owns[id]), 1, len(owns[id]), rapid.ID[string]).Draw(rt, "touches")
+				body := touchesBody(rt, moved)
+				if len(s.Joined) > 0 && rapid.Bool().Draw(rt, "undo") {
+					body = fmt.Sprintf(`{"lead":%q}`, rapid.SampledFrom(s.Joined).Draw(rt, "joined"))
+				}
+				split, err := w.split(p, id, body)
+				var wrong field.Errors
+				if errors.As(err, &wrong) {
+					break // nothing or everything would go, or a side would have no contact
+				}
+				require.NoError(rt, err)
+				fact := w.last(rt, id).(event.LeadSplit)
+				if body[:3] == `{"t` {
+					require.ElementsMatch(rt, moved, fact.Touches)
+				}
+				owns[id] = slices.DeleteFunc(owns[id], func(touch string) bool { return slices.Contains(fact.Touches, touch) })
+				owns[split.Leaves.ID] = append(owns[split.Leaves.ID], fact.Touches...)
+				if !slices.Contains(leads, split.Leaves.ID) {
+					leads = append(leads, split.Leaves.ID)
+				}
+				require.Equal(rt, w.state(rt, id), split.Stays)
+			}
+			held := map[string]int{}
+			for _, id := range leads {
+				s := w.state(rt, id)
+				if require.Equal(rt, len(owns[id]) > 0, s.Phase == lead.Live, "a lead has arrivals"); s.Phase != lead.Live {
+					continue
+				}
+				arrivals := 0
+				for _, entry := range s.Sources {
+					arrivals += entry.Arrivals
+				}
+				require.Equal(rt, len(owns[id]), arrivals)
+				require.NotEmpty(rt, append(slices.Clone(s.Phones), s.Emails...))
+				held[id] = len(s.Phones) + len(s.Emails)
+			}
+			claimed := map[string]int{}
+			for _, of := range w.claims() {
+				if slices.Contains(leads, of.Holder) {
+					claimed[of.Holder]++
+				}
+			}
+			require.Equal(rt, held, claimed, "a lead has what it claims")
+		}
+	})
+}
+
+func touchesBody(t require.TestingT, ids []string) string {
+	encoded, err := json.Marshal(map[string]any{"touches": ids})
+	require.NoError(t, err)
+	return string(encoded)
+}
+
+// last returns the last fact of a lead.
+func (w *world) last(t require.TestingT, id string) event.Data {
+	recorded, err := w.log.Last(w.t.Context(), event.LeadStream(id))
+	require.NoError(t, err)
+	fact, err := recorded.Fact()
+	require.NoError(t, err)
+	return fact.Data
+}
