@@ -71,7 +71,7 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
 	}
-	rules := lead.Rules{Region: admission.Account.State.Region, Stages: admission.Account.State.Stages, From: contact.File}
+	rules := lead.RulesOf(admission.Account.State, contact.File)
 	if err := source.Survey(c.Err, rules, time.Now(), i.Yes); err != nil {
 		return err
 	}

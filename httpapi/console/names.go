@@ -78,7 +78,7 @@ var settingNames = map[string]string{
 	"quarantine": "Invalid captures are kept", "quarantineDays": "Days that arrivals are kept", "storagePerDay": "Bytes stored per day",
 	"ignoredContacts": "Ignored contacts", "sharedAfter": "Contacts are shared after", "notBefore": "Issued before",
 	"leadId": "Lead", "arrivalId": "Arrival", "leads": "Leads", "from": "Joined lead", "into": "New lead", "touches": "Arrivals", "undone": "Join undone", "field": "Field",
-	"exportId": "Export", "what": "Data", "fields": "Searched by", "format": "Format", "rows": "Rows", "complete": "Complete",
+	"exportId": "Export", "what": "Data", "fields": "Searched by", "format": "Format", "rows": "Rows", "runId": "Import", "file": "File", "reading": "Read as", "stayed": "Leads that stayed", "complete": "Complete",
 	"created": "New leads", "merged": "Merged", "refused": "Refused", "invalid": "Invalid", "repeated": "Repeated",
 }
 

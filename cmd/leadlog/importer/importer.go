@@ -141,7 +141,7 @@ func (t *tally) count(arrived command.BatchOutcome) (rowOutcome, error) {
 		wrong     field.Errors
 		delivered *deliveredError
 	)
-	if len(arrived.Noted) > 0 {
+	if len(arrived.Noted)+len(arrived.Warnings) > 0 {
 		t.warned++
 	}
 	replayed := arrived.Replayed
@@ -248,7 +248,7 @@ func (o *Outcomes) add(arrived command.BatchOutcome) error {
 	// The message may contain the name of a column, which comes from the file.
 	return o.table.Write([]string{
 		strconv.Itoa(arrived.Line), strconv.Itoa(arrived.Lines), strconv.Itoa(row.status), row.leadID,
-		codes(arrived.Noted), export.Defused(row.message),
+		codes(slices.Concat(arrived.Noted, arrived.Warnings)), export.Defused(row.message),
 	})
 }
 
