@@ -57,8 +57,14 @@ var viramas = map[rune]bool{
 // placeholders are what programs write for a value that they lack. In another case some are names, such as Null.
 var placeholders = [...]string{"undefined", "[object Object]", "null", "NULL", "None", "none", "NaN", "N/A", "n/a", "(null)", "<null>", "<nil>", "<no value>"}
 
+// maxPlaceholder is the maximum size of what is taken for no name, in bytes. It bounds the time of looking for the ends of fields.
+const maxPlaceholder = 1000
+
 // placeholder reports whether a text consists of placeholders, fields of templates and punctuation.
 func placeholder(s string) bool {
+	if len(s) > maxPlaceholder {
+		return false
+	}
 	for s != "" {
 		rest := withoutPlaceholder(s)
 		if len(rest) == len(s) {

@@ -63,3 +63,11 @@ func TestParseName_Idempotent(t *testing.T) {
 		require.Equal(t, strings.TrimSpace(name), name)
 	})
 }
+
+// Looking for the end of each field took minutes for a body of 2 MiB.
+func TestParseName_LongTemplates(t *testing.T) {
+	t.Parallel()
+	for _, field := range []string{"{", "{{", "${", "%", "*|", "<%"} {
+		require.NotEmpty(t, ParseName(strings.Repeat(field, 1<<20)))
+	}
+}
