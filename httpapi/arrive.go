@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -87,8 +88,8 @@ func unconfirmed(err error) bool {
 	return err == nil || wrong || errors.Is(err, intake.ErrProof) || errors.Is(err, errOrigin) || errors.Is(err, command.ErrIntakeChanged)
 }
 
-// arrivalAnswer is the answer to a sender that is no form.
-type arrivalAnswer struct {
+// acceptedArrival is the answer to a sender that is no form.
+type acceptedArrival struct {
 	Success   bool   `json:"success"`
 	ArrivalID string `json:"arrivalId"`
 }
@@ -98,30 +99,47 @@ func (x *exchange) receiveArrival() (answer, error) {
 	if x.intake.State.Settings.Kind == intake.Form {
 		return x.receiveForm()
 	}
-	received, err := x.receiveProven()
+	return x.receiveProven()
+}
+
+// arrivalAnswer is the answer to a sender, and counts a wrong proof.
+func (x *exchange) arrivalAnswer(received command.ArrivalReceived, err error) (answer, error) {
 	if errors.Is(err, intake.ErrProof) {
 		x.metrics.arrivals.WithLabelValues(x.intake.State.Settings.Kind, "unproven").Inc()
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{position: received.Position, body: arrivalAnswer{Success: true, ArrivalID: received.ID}}, nil
+	return answer{position: received.Position, body: acceptedArrival{Success: true, ArrivalID: received.ID}}, nil
 }
 
-// receiveProven receives a post with a proof. Its body is read once nothing in its headers is a reason to refuse it.
-func (x *exchange) receiveProven() (received command.ArrivalReceived, err error) {
+// receiveProven receives a post with a proof. Its body is read once nothing in its headers is a reason to refuse it. A handshake has no proof.
+func (x *exchange) receiveProven() (answer, error) {
 	if left := x.senders.Left(x.sender(), x.senderLimit()); x.senderLimit().Rate > 0 && !left.Allowed {
-		return received, x.tooMany(left)
+		return answer{}, x.tooMany(left)
 	}
-	if err := x.byIntake(x.checkHeaders); err != nil {
-		return received, err
+	unproven := x.byIntake(x.checkHeaders)
+	mayAsk := intake.HandshakeOf(x.intake.State.Settings) == intake.HandshakeChallenge && errors.Is(unproven, intake.ErrProof)
+	if unproven != nil && !mayAsk {
+		return x.arrivalAnswer(command.ArrivalReceived{}, unproven)
 	}
 	body, err := x.arrivalBody()
 	if err != nil {
-		return received, err
+		return answer{}, err
 	}
+	if reply, asked := intake.AnswerBody(x.intake.State.Settings, body); asked {
+		return x.handshakeAnswer(reply), nil
+	}
+	if unproven != nil {
+		return x.arrivalAnswer(command.ArrivalReceived{}, unproven)
+	}
+	return x.arrivalAnswer(x.receiveBody(x.raw(), body))
+}
+
+// receiveBody receives what a request has as its body.
+func (x *exchange) receiveBody(raw event.ArrivalRaw, body []byte) (received command.ArrivalReceived, err error) {
 	err = x.byIntake(func() (bool, error) {
-		received, err = x.receive(body)
+		received, err = x.receive(raw, body)
 		return err == nil, err
 	})
 	return received, err
@@ -130,7 +148,7 @@ func (x *exchange) receiveProven() (received command.ArrivalReceived, err error)
 // checkHeaders checks the proof in the headers of a post. If it depends on the body, the address must not have sent too many wrong ones.
 // The errors are intake.ErrProof and a limitError.
 func (x *exchange) checkHeaders() (confirmed bool, err error) {
-	proven, err := intake.VerifyHeaders(x.intake.State.Settings, x.intake.Secrets, x.r.Header.Get, x.Now())
+	proven, err := intake.VerifyHeaders(x.intake.State.Settings, x.intake.Secrets, x.sent(), x.Now())
 	if err == nil && !proven {
 		err = x.proofsLeft()
 	}
@@ -138,9 +156,9 @@ func (x *exchange) checkHeaders() (confirmed bool, err error) {
 }
 
 // receive verifies the proof of a post, and appends the arrival and its outcome.
-func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
+func (x *exchange) receive(raw event.ArrivalRaw, body []byte) (command.ArrivalReceived, error) {
 	settings := x.intake.State.Settings
-	if err := intake.Verify(settings, x.intake.Secrets, x.r.Header.Get, body, x.Now()); err != nil {
+	if err := intake.Verify(settings, x.intake.Secrets, x.sent(), body, x.Now()); err != nil {
 		return command.ArrivalReceived{}, err
 	}
 	if err := x.takeArrival(); err != nil {
@@ -150,7 +168,7 @@ func (x *exchange) receive(body []byte) (command.ArrivalReceived, error) {
 	if settings.Kind == intake.MetaLeadAds {
 		return x.receiveChanges(body)
 	}
-	raw, mapped, wrong, err := x.mapped(x.raw(), body)
+	raw, mapped, wrong, err := x.mapped(raw, body)
 	if err != nil {
 		return command.ArrivalReceived{}, err
 	}
@@ -216,13 +234,15 @@ func (x *exchange) raw() event.ArrivalRaw {
 	raw := event.ArrivalRaw{
 		ContentType: strings.ToValidUTF8(x.r.Header.Get("Content-Type"), ""), Headers: intake.VisibleHeaders(x.intake.State.Settings, x.r.Header),
 	}
-	for name, values := range x.r.URL.Query() {
-		if raw.Query == nil {
-			raw.Query = make(map[string]string)
-		}
-		raw.Query[event.Text(name)] = event.Text(values[0])
+	if query := intake.VisibleQuery(x.intake.State.Settings, x.r.URL.Query()); len(query) > 0 {
+		raw.Query = query
 	}
 	return raw
+}
+
+// sent reads where a request may have proofs.
+func (x *exchange) sent() intake.Sent {
+	return intake.Sent{Header: x.r.Header.Get, Query: x.r.URL.Query().Get}
 }
 
 // arrivalBody reads the body of a post.
@@ -334,35 +354,61 @@ func (x *exchange) arrivalLimit(limit accountLimit) accountLimit {
 	return accountLimit{quota.Limit{Rate: max(limit.Rate, all.Rate), Burst: max(limit.Burst, all.Burst)}}
 }
 
-// answerChallenge answers Meta's question whether the address is the owner's.
-func (x *exchange) answerChallenge() (answer, error) {
-	if x.intake.State.Settings.Kind != intake.MetaLeadAds {
+// receiveGet answers a handshake or, at an intake that accepts GET, receives the query as a post.
+func (x *exchange) receiveGet() (answer, error) {
+	settings := x.intake.State.Settings
+	handshake := intake.HandshakeOf(settings)
+	if handshake != intake.HandshakeNone {
+		answer, err := x.answerHandshake()
+		if !settings.AcceptGet || !errors.Is(err, intake.ErrHandshake) {
+			return answer, err
+		}
+	}
+	if !settings.AcceptGet || x.r.Method != http.MethodGet {
 		x.w.Header().Set("Allow", http.MethodPost)
 		return answer{}, errWrongMethod
 	}
+	if err := x.byIntake(x.checkHeaders); err != nil {
+		return answer{}, err
+	}
+	raw := x.raw()
+	raw.ContentType = "application/x-www-form-urlencoded"
+	query := make(url.Values, len(raw.Query))
+	for name, value := range raw.Query {
+		query.Set(name, value)
+	}
+	return x.arrivalAnswer(x.receiveBody(raw, []byte(query.Encode())))
+}
+
+// answerHandshake answers a sender that asks whether the address is its customer's. Nothing is appended, so the intake's secrets are read
+// from the log.
+func (x *exchange) answerHandshake() (answer, error) {
 	if err := x.proofsLeft(); err != nil {
 		return answer{}, err
 	}
-	latest, err := x.Directory.ConfirmIntake(x.ctx, x.intake.ID) // without an append, only this confirms the token
+	latest, err := x.Directory.ConfirmIntake(x.ctx, x.intake.ID)
 	if err != nil {
 		return answer{}, err
 	}
 	p := x.params()
-	challenge, token := p.text("hub.challenge"), p.text("hub.verify_token")
+	reply, err := intake.AnswerQuery(latest.State.Settings, latest.Secrets, p.text, x.Now())
 	if p.wrong != nil {
 		return answer{}, p.wrong
 	}
-	if !latest.Secrets.Answers(token) {
-		if err := x.takeProof(); err != nil {
-			return answer{}, err
+	if errors.Is(err, intake.ErrVerifyToken) {
+		if limited := x.takeProof(); limited != nil {
+			return answer{}, limited
 		}
-		return answer{}, errVerifyToken
 	}
+	return x.handshakeAnswer(reply), err
+}
+
+func (x *exchange) handshakeAnswer(reply intake.Reply) answer {
 	return answer{stream: func() error {
-		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, err := x.w.Write([]byte(challenge))
+		x.w.Header().Set("Content-Type", reply.ContentType)
+		_, err := x.w.Write(reply.Body)
 		return err
-	}}, nil
+	}}
 }
 
 // recordPageView records an activity of a visitor of a page with leadlog.js. A page must not have a credential, so it sends views to the

@@ -372,3 +372,55 @@ func TestArrive_CostlyPosts(t *testing.T) {
 		require.Equal(t, field, shown.at("data", "reasons").([]any)[0].(map[string]any)["field"])
 	}
 }
+
+// LinkedIn and Slack ask first, each in its way; Exotel sends the query of a GET.
+func TestGet_HandshakesAndArrivals(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	linkedIn, _ := s.createIntake(`{"name":"LinkedIn","kind":"webhook","secret":"client-secret","handshake":"linkedin",
+		"signature":{"header":"X-LI-Signature","signed":"hmacsha256={body}"}}`)
+	code := "890e4665-4dfe-4ab1-b689-ed553bceeed0"
+	answer := s.request(call{path: linkedIn + "?challengeCode=" + code}).is(http.StatusOK)
+	mac := hmac.New(sha256.New, []byte("client-secret"))
+	mac.Write([]byte(code))
+	require.JSONEq(t, fmt.Sprintf(`{"challengeCode":%q,"challengeResponse":%q}`, code, hex.EncodeToString(mac.Sum(nil))), answer.raw)
+	s.request(call{path: linkedIn}).is(http.StatusBadRequest)
+
+	slack, _ := s.createIntake(`{"name":"Slack","kind":"webhook","secret":"signing","handshake":"challenge",
+		"signature":{"header":"X-Slack-Signature","format":"v0={signature}","timestampHeader":"X-Slack-Request-Timestamp","signed":"v0:{timestamp}:{body}"}}`)
+	answer = s.deliver(slack, `{"token":"x","challenge":"3eZbrw1a","type":"url_verification"}`, nil).is(http.StatusOK)
+	require.JSONEq(t, `{"challenge":"3eZbrw1a"}`, answer.raw)
+	s.deliver(slack, `{"challenge":"3eZbrw1a","phone":"9876512345"}`, nil).is(http.StatusUnauthorized)
+
+	exotel, _ := s.createIntake(`{"name":"Exotel","kind":"webhook","secret":"theirs-and-long-enough","acceptGet":true,
+		"signature":{"scheme":"query","name":"token"},"mapping":{"phone":"body.CallFrom","deliveryId":"body.CallSid"}}`)
+	s.request(call{path: exotel + "?CallSid=c1&CallFrom=09876512346&token=wrong"}).is(http.StatusUnauthorized)
+	first := s.request(call{path: exotel + "?CallSid=c1&CallFrom=09876512346&token=theirs-and-long-enough"}).is(http.StatusOK)
+	again := s.request(call{path: exotel + "?CallSid=c1&CallFrom=09876512346&token=theirs-and-long-enough"}).is(http.StatusOK)
+	require.Equal(t, first.at("arrivalId"), again.at("arrivalId"))
+	s.leadOf(first, "+919876512346")
+	s.request(call{method: http.MethodHead, path: exotel + "?CallFrom=09876512346&token=theirs-and-long-enough"}).is(http.StatusMethodNotAllowed)
+	shown := s.as(http.MethodGet, after("/api/v1/crm/arrivals/"+first.at("arrivalId").(string), first), "").is(http.StatusOK)
+	require.NotContains(t, shown.raw, "theirs-and-long-enough")
+	require.NotContains(t, fmt.Sprint(s.written()), "theirs-and-long-enough")
+
+	plain, _ := s.createIntake(bearerIntake)
+	s.request(call{path: plain}).is(http.StatusMethodNotAllowed)
+}
+
+func TestRotate_OldSecretDuringOverlap(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, created := s.createIntake(bearerIntake)
+	rotate := intakes + "/" + created.at("data", "intakeId").(string) + "/secret/rotate"
+	require.Equal(t, []string{"overlap"}, s.as(http.MethodPost, rotate, `{"overlap":"169h"}`).is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"overlap"}, s.as(http.MethodPost, rotate, `{"overlap":"a day"}`).is(http.StatusBadRequest).fieldsNamed())
+	rotated := s.as(http.MethodPost, rotate, `{"overlap":"24h"}`).is(http.StatusOK)
+	require.NotEmpty(t, rotated.at("data", "oldSecretUntil"))
+	s.deliver(path, `{"id":"1","phone":"9876512345"}`, validProof).is(http.StatusOK)
+	s.deliver(path, `{"id":"2","phone":"9876512345"}`, map[string]string{"Authorization": "Bearer " + rotated.at("data", "secret").(string)}).is(http.StatusOK)
+	last := s.as(http.MethodPost, rotate, `{"secret":"another-and-long-enough"}`).is(http.StatusOK)
+	require.Nil(t, last.at("data", "oldSecretUntil"))
+	s.deliver(path, `{"id":"3","phone":"9876512345"}`, map[string]string{"Authorization": "Bearer " + rotated.at("data", "secret").(string)}).is(http.StatusUnauthorized)
+	s.deliver(path, `{"id":"3","phone":"9876512345"}`, validProof).is(http.StatusUnauthorized)
+}

@@ -730,7 +730,7 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	require.NotContains(t, shown, "body.who")
 	require.Equal(t, http.StatusBadRequest, b.post(at+"/switch", "enabled", "x").status)
 	require.Equal(t, at, b.post(at+"/switch", "enabled", "false").goTo)
-	require.Contains(t, b.get(at).body, `<span class="state disabled">`)
+	require.Contains(t, b.get(at).body, `<span class="state paused">`)
 
 	require.Contains(t, b.get(at+"/secret").body, "refused at once")
 	r = b.post(at + "/secret")

@@ -26,7 +26,6 @@ var (
 	errCoding       = errors.New("request body is encoded")
 	errMediaType    = errors.New("request body is not JSON")
 	errOrigin       = errors.New("origin not listed")
-	errVerifyToken  = errors.New("wrong hub.verify_token")
 	errArrivalLarge = errors.New("post too large for an intake")
 	errViewLarge    = errors.New("page view too large")
 	errSlowBody     = errors.New("request body did not arrive in time")
@@ -94,7 +93,8 @@ var failures = []struct {
 	{command.ErrUnauthorized, http.StatusUnauthorized, "Missing or invalid token", "", 0},
 	{intake.ErrProof, http.StatusUnauthorized, "Missing or invalid proof", "", 0},
 	{errOrigin, http.StatusForbidden, "This origin may not post here", "", 0},
-	{errVerifyToken, http.StatusForbidden, "hub.verify_token is wrong", "", 0},
+	{intake.ErrHandshake, http.StatusBadRequest, "Not a handshake of this intake", "", 0},
+	{intake.ErrVerifyToken, http.StatusForbidden, "hub.verify_token is wrong", "", 0},
 	{command.ErrNotProvisioned, http.StatusForbidden, "This account is not provisioned", "", 0},
 	{command.ErrFeatureDisabled, http.StatusForbidden, "Feature crm_api is not enabled for this account", "", 0},
 	{command.ErrLeadsHidden, http.StatusForbidden, scopeError("leads:read").Error(), "", 0},

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -21,17 +22,27 @@ type withSecret struct {
 // intakeFields are the members that a request may have. The record as it was answered may be sent back.
 var intakeFields = []string{
 	"name", "kind", "source", "enabled", "origins", "redirect", "honeypot", "challenge", "rateLimit", "expectEvery", "mapping", "signature",
-	"graphUrl", "secret", "appSecret", "verifyToken", "accessToken",
+	"graphUrl", "each", "acceptGet", "handshake", "onInvalid", "secret", "appSecret", "verifyToken", "accessToken",
+}
+
+// signatureFields are the members of a signature.
+var signatureFields = []string{
+	"scheme", "header", "algorithm", "encoding", "prefix", "format", "timestampHeader", "idHeader", "signed", "tolerance", "name",
 }
 
 // intakeChange parses the settings of an intake in a request. Null sets the default.
 func (f *fields) intakeChange() intake.Update {
-	f.only(append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError"}, intakeFields...)...)
+	f.only(append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError", "oldSecretUntil"}, intakeFields...)...)
 	c := intake.Update{
 		Name: f.textOrEmpty("name"), Kind: f.textOrNil("kind"), Source: f.textOrEmpty("source"), Enabled: f.boolean("enabled"),
 		Redirect: f.textOrEmpty("redirect"), Honeypot: f.textOrEmpty("honeypot"), ExpectEvery: f.textOrEmpty("expectEvery"),
 		GraphURL: f.textOrEmpty("graphUrl"), Secret: f.textOrNil("secret"), AppSecret: f.textOrNil("appSecret"),
-		VerifyToken: f.textOrNil("verifyToken"), AccessToken: f.textOrNil("accessToken"),
+		VerifyToken: f.textOrNil("verifyToken"), AccessToken: f.textOrNil("accessToken"), Each: f.textOrEmpty("each"),
+		Handshake: f.textOrEmpty("handshake"), OnInvalid: f.textOrEmpty("onInvalid"),
+	}
+	if f.includes("acceptGet") {
+		accept := f.boolean("acceptGet")
+		c.AcceptGet = new(accept != nil && *accept)
 	}
 	if f.includes("origins") {
 		c.Origins = new(f.texts("origins"))
@@ -54,9 +65,11 @@ func (f *fields) intakeChange() intake.Update {
 		inner := f.object("signature")
 		c.Signature = &event.IntakeSignature{
 			Header: inner.text("header"), Algorithm: inner.text("algorithm"), Encoding: inner.text("encoding"),
-			Prefix: inner.text("prefix"), Scheme: inner.text("scheme"),
+			Prefix: inner.text("prefix"), Scheme: inner.text("scheme"), Format: inner.text("format"),
+			TimestampHeader: inner.text("timestampHeader"), IDHeader: inner.text("idHeader"), Signed: inner.text("signed"),
+			Tolerance: inner.text("tolerance"), Name: inner.text("name"),
 		}
-		f.within("signature", inner, "header", "algorithm", "encoding", "prefix", "scheme")
+		f.within("signature", inner, signatureFields...)
 	}
 	return c
 }
@@ -144,12 +157,17 @@ func (x *exchange) rotateIntakeSecret() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	body.only("secret")
-	theirs := body.textOrNil("secret")
+	body.only("secret", "overlap")
+	rotation := command.RotateIntakeSecret{Caller: x.caller, IntakeID: id, Secret: body.textOrNil("secret")}
+	if text := body.text("overlap"); text != "" {
+		if rotation.Overlap, err = time.ParseDuration(text); err != nil {
+			body.wrong.Add("overlap", "must be a duration from 0 to 168h, such as 24h")
+		}
+	}
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	rotated, err := x.Commands.RotateIntakeSecret(x.ctx, command.RotateIntakeSecret{Caller: x.caller, IntakeID: id, Secret: theirs})
+	rotated, err := x.Commands.RotateIntakeSecret(x.ctx, rotation)
 	if err != nil {
 		return answer{}, err
 	}

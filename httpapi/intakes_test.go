@@ -34,7 +34,8 @@ func TestIntakes_Record(t *testing.T) {
 		"intakeId": id, "name": "Contact", "kind": "form", "source": "landing", "url": "/in/" + id, "enabled": true,
 		"origins": []any{"https://www.example.com"}, "redirect": "https://example.com/thanks#ok", "honeypot": "url",
 		"challenge": map[string]any{"provider": "turnstile"}, "rateLimit": 0.5, "expectEvery": "24h", "mapping": map[string]any{"name": "body.who"},
-		"signature": nil, "graphUrl": nil, "createdAt": data["createdAt"], "lastArrivalAt": nil, "state": "active",
+		"signature": nil, "graphUrl": nil, "each": nil, "acceptGet": false, "handshake": "none", "onInvalid": "auto",
+		"oldSecretUntil": nil, "createdAt": data["createdAt"], "lastArrivalAt": nil, "state": "active",
 	}, data, "a form has no secret, and the challenge's secret is not shown")
 	shown := s.as(http.MethodGet, path, "").is(http.StatusOK)
 	require.Equal(t, data, shown.at("data"))
@@ -55,10 +56,13 @@ func TestIntakes_Change(t *testing.T) {
 	s := start(t)
 	path, _ := s.intake(`{"name":"Shop","kind":"webhook","secret":"theirs","signature":{"header":"X-Signature","prefix":"sha256="},"rateLimit":2,"expectEvery":"1h"}`)
 	shown := s.as(http.MethodGet, path, "")
-	require.Equal(t, map[string]any{"scheme": "hmac", "header": "X-Signature", "algorithm": "sha256", "encoding": "hex", "prefix": "sha256="}, shown.at("data", "signature"))
+	require.Equal(t, map[string]any{
+		"scheme": "hmac", "header": "X-Signature", "algorithm": "sha256", "encoding": "hex", "prefix": "sha256=", "format": nil,
+		"timestampHeader": nil, "idHeader": nil, "signed": nil, "tolerance": nil, "name": nil,
+	}, shown.at("data", "signature"))
 	off := s.as(http.MethodPatch, path, `{"name":"Store","enabled":false,"rateLimit":null,"expectEvery":null,"signature":{"scheme":"bearer"}}`).is(http.StatusOK)
 	require.Equal(t, "Store", off.at("data", "name"))
-	require.Equal(t, "disabled", off.at("data", "state"))
+	require.Equal(t, "paused", off.at("data", "state"))
 	require.Nil(t, off.at("data", "rateLimit"))
 	require.Nil(t, off.at("data", "expectEvery"))
 	require.Equal(t, off.at("data"), s.as(http.MethodGet, after(path, off), "").at("data"))

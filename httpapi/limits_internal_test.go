@@ -79,7 +79,7 @@ func TestProofs_LimitPrecedesWork(t *testing.T) {
 	}
 	_, err := post(event.IntakeSettings{Kind: intake.GoogleLeadForm}, "").checkHeaders()
 	require.ErrorAs(t, err, &limited)
-	_, err = post(event.IntakeSettings{Kind: intake.MetaLeadAds}, "").answerChallenge()
+	_, err = post(event.IntakeSettings{Kind: intake.MetaLeadAds}, "").receiveGet()
 	require.ErrorAs(t, err, &limited)
 	bearer := event.IntakeSettings{Kind: intake.Webhook, Signature: &event.IntakeSignature{Scheme: intake.SchemeBearer}}
 	confirmed, err := post(bearer, "Bearer s").checkHeaders()

@@ -113,7 +113,7 @@ func (a *api) routes() []route {
 
 		{get, scriptPath, public, quota.Free, (*exchange).showScript},
 		{post, arrivalPath, arriving, quota.Arrival, (*exchange).receiveArrival},
-		{get, arrivalPath, arriving, quota.Arrival, (*exchange).answerChallenge},
+		{get, arrivalPath, arriving, quota.Arrival, (*exchange).receiveGet},
 		{options, arrivalPath, arriving, quota.Arrival, (*exchange).answerPreflight},
 		{post, pageViewPath, arriving, quota.PageView, (*exchange).recordPageView},
 		{options, pageViewPath, arriving, quota.Arrival, (*exchange).answerPreflight},

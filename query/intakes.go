@@ -15,13 +15,16 @@ import (
 type Intake struct {
 	intake.Record
 	CreatedAt     Timestamp `json:"createdAt"`
+	OldUntil      Timestamp `json:"oldSecretUntil"` // null: the secret before the latest rotation does not hold
 	LastArrivalAt Timestamp `json:"lastArrivalAt"`
 	LastError     string    `json:"lastError,omitzero"` // of kind meta_lead_ads: why the latest lead could not be fetched
 }
 
 // NewIntake returns the record of an intake from the fold of its stream, given its latest arrival.
 func NewIntake(id string, s intake.State, lastArrival time.Time) Intake {
-	return Intake{Record: s.Record(id), CreatedAt: Timestamp(s.CreatedAt), LastArrivalAt: Timestamp(lastArrival)}
+	return Intake{
+		Record: s.Record(id), CreatedAt: Timestamp(s.CreatedAt), OldUntil: Timestamp(s.OldUntil), LastArrivalAt: Timestamp(lastArrival),
+	}
 }
 
 // lastArrival is the latest arrival at the intake i.
@@ -31,21 +34,25 @@ const lastArrival = `(SELECT received_at FROM views.arrival a WHERE a.intake_id 
 const lastError = `coalesce((SELECT error FROM delivery.fetch_failure f WHERE f.intake_id = i.intake_id), '')`
 
 const intakeColumns = `
-	SELECT i.intake_id, settings, created_at, silent_since IS NOT NULL, ` + lastArrival + `, ` + lastError + `
+	SELECT i.intake_id, settings, created_at, silent_since IS NOT NULL, old_until, ` + lastArrival + `, ` + lastError + `
 	  FROM views.intake i`
 
 func scanIntake(row pgx.CollectableRow) (Intake, error) {
 	var id string
 	var s event.IntakeSettings
 	var created time.Time
-	var arrived *time.Time
+	var arrived, oldUntil *time.Time
 	var silent bool
 	var failure string
-	err := row.Scan(&id, jsonOf{&s}, &created, &silent, &arrived, &failure)
+	err := row.Scan(&id, jsonOf{&s}, &created, &silent, &oldUntil, &arrived, &failure)
+	state := intake.State{Settings: s, CreatedAt: created, Silent: silent}
+	if oldUntil != nil {
+		state.OldUntil = *oldUntil
+	}
 	if arrived == nil {
 		arrived = new(time.Time)
 	}
-	i := NewIntake(id, intake.State{Settings: s, CreatedAt: created, Silent: silent}, *arrived)
+	i := NewIntake(id, state, *arrived)
 	i.LastError = failure
 	return i, err
 }

@@ -36,6 +36,10 @@ type Update struct {
 	Mapping     *map[string]string
 	Signature   *event.IntakeSignature
 	GraphURL    *string
+	Each        *string
+	AcceptGet   *bool
+	Handshake   *string
+	OnInvalid   *string
 
 	Secret, AppSecret, VerifyToken, AccessToken *string
 }
@@ -88,7 +92,7 @@ func Create(c Update, newSecret func() (string, error), privateTargets bool) (cr
 	if wrong != nil {
 		return created, secrets, false, wrong
 	}
-	if secrets.Secret == "" && settings.Kind != Form && settings.Kind != MetaLeadAds {
+	if secrets.Secret == "" && settings.Kind != Form && settings.Kind != MetaLeadAds && settings.Kind != WhatsApp {
 		if secrets.Secret, err = NewSecret(settings, newSecret); err != nil {
 			return created, secrets, false, err
 		}
@@ -136,6 +140,9 @@ func (s State) Change(owner string, c Update, secrets Secrets, privateTargets bo
 	if wrong != nil {
 		return nil, secrets, wrong
 	}
+	if after.Signing() != secrets.Signing() {
+		after.Old, after.OldUntil = "", time.Time{}
+	}
 	changed := append(differences(s.Settings, settings), secrets.differences(after)...)
 	if len(changed) == 0 {
 		return nil, secrets, nil
@@ -143,32 +150,52 @@ func (s State) Change(owner string, c Update, secrets Secrets, privateTargets bo
 	return &event.IntakeChanged{IntakeSettings: settings, Changed: changed}, after, nil
 }
 
-// Rotate decides on a new secret of an intake of the account: the one that the owner chose, or the result of newSecret. The errors are ErrNotFound and
-// field.Errors.
-func (s State) Rotate(owner string, chosen *string, secrets Secrets, newSecret func() (string, error)) (event.IntakeRotated, Secrets, error) {
+// MaxOverlap is how long the secret before a rotation may hold.
+const MaxOverlap = 168 * time.Hour
+
+// Rotation is a request for a new secret of an intake.
+type Rotation struct {
+	Secret  *string       // chosen by the owner; nil or empty: the result of New
+	Overlap time.Duration // how long the present secret still holds
+	New     func() (string, error)
+	Now     time.Time
+}
+
+// Rotate decides on a new secret of an intake of the account. The errors are ErrNotFound and field.Errors.
+func (s State) Rotate(owner string, r Rotation, before Secrets) (rotated event.IntakeRotated, after Secrets, err error) {
 	if err := s.ownedBy(owner); err != nil {
-		return event.IntakeRotated{}, secrets, err
+		return rotated, before, err
 	}
-	given := chosen != nil && *chosen != ""
-	if s.Settings.Kind == MetaLeadAds && !given {
-		return event.IntakeRotated{}, secrets, field.Errors{{Field: nameSecret, Message: "is required: the app's secret, which Meta makes"}}
+	given := r.Secret != nil && *r.Secret != ""
+	meta := s.Settings.Kind == MetaLeadAds || s.Settings.Kind == WhatsApp
+	var wrong field.Errors
+	switch {
+	case s.Settings.Kind == Form:
+		wrong.Add(nameSecret, "does not exist: the address of a form is public")
+	case meta && !given:
+		wrong.Add(nameSecret, "is required: the app's secret, which Meta makes")
 	}
-	if s.Settings.Kind == Form {
-		return event.IntakeRotated{}, secrets, field.Errors{{Field: nameSecret, Message: "does not exist: the address of a form is public"}}
+	if r.Overlap < 0 || r.Overlap > MaxOverlap {
+		wrong.Add("overlap", "must be a duration from 0 to 168h, such as 24h")
 	}
-	if !given {
-		made, err := NewSecret(s.Settings, newSecret)
-		if err != nil {
-			return event.IntakeRotated{}, secrets, err
-		}
-		secrets.Secret = made
-		return event.IntakeRotated{}, secrets, nil
+	if wrong != nil {
+		return rotated, before, wrong
 	}
-	secrets, wrong := Update{Secret: chosen}.applySecrets(s.Settings, secrets, nil)
-	if s.Settings.Kind == MetaLeadAds {
-		secrets.AppSecret, secrets.VerifyToken = "", ""
+	after = before
+	if given {
+		after, wrong = Update{Secret: r.Secret}.applySecrets(s.Settings, before, nil)
+	} else if after.Secret, err = NewSecret(s.Settings, r.New); err != nil {
+		return rotated, before, err
 	}
-	return event.IntakeRotated{}, secrets, wrong.Err()
+	if meta {
+		after.AppSecret, after.VerifyToken = "", ""
+	}
+	after.Old, after.OldUntil = "", time.Time{}
+	if r.Overlap > 0 {
+		rotated.OldUntil = r.Now.Add(r.Overlap)
+		after.Old, after.OldUntil = before.Signing(), rotated.OldUntil
+	}
+	return rotated, after, wrong.Err()
 }
 
 // apply returns the changed settings, and the errors of the change's fields.
@@ -245,6 +272,29 @@ func (c Update) apply(s event.IntakeSettings, wrong field.Errors, privateTargets
 	if c.GraphURL != nil && onlyFor("graphUrl", *c.GraphURL != "", MetaLeadAds) {
 		s.GraphURL = strings.TrimRight(*c.GraphURL, "/")
 		refuse("graphUrl", wrongGraphURL(s.GraphURL, privateTargets))
+	}
+	if c.AcceptGet != nil && onlyFor("acceptGet", *c.AcceptGet, Webhook) {
+		s.AcceptGet = *c.AcceptGet
+	}
+	if c.Handshake != nil && onlyFor("handshake", *c.Handshake != "" && *c.Handshake != HandshakeNone, Webhook) {
+		if s.Handshake = *c.Handshake; s.Handshake == HandshakeNone {
+			s.Handshake = ""
+		}
+		if s.Handshake != "" && !slices.Contains(Handshakes(), s.Handshake) {
+			refuse("handshake", "must be one of "+strings.Join(Handshakes(), ", "))
+		}
+	}
+	if c.OnInvalid != nil && onlyFor("onInvalid", *c.OnInvalid != "" && *c.OnInvalid != InvalidAuto, Form) {
+		if s.OnInvalid = *c.OnInvalid; s.OnInvalid == InvalidAuto {
+			s.OnInvalid = ""
+		}
+		if s.OnInvalid != "" && !slices.Contains(OnInvalids(), s.OnInvalid) {
+			refuse("onInvalid", "must be one of "+strings.Join(OnInvalids(), ", "))
+		}
+	}
+	if c.Each != nil {
+		s.Each = strings.TrimSpace(*c.Each)
+		refuse("each", wrongEach(s))
 	}
 	return s, wrong
 }
@@ -344,35 +394,6 @@ func consistsOf(text, characters string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune(characters, r) })
 }
 
-func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Errors) {
-	var wrong field.Errors
-	oneOf := func(name string, value *string, values ...string) {
-		if *value == "" {
-			*value = values[0]
-		}
-		if !slices.Contains(values, *value) {
-			wrong.Add("signature."+name, "must be one of "+strings.Join(values, ", "))
-		}
-	}
-	oneOf("scheme", &s.Scheme, SchemeHMAC, SchemeBearer, SchemeBasic, SchemeHeader)
-	switch s.Scheme {
-	case SchemeBearer, SchemeBasic:
-		return event.IntakeSignature{Scheme: s.Scheme}, wrong
-	case SchemeHMAC:
-		oneOf("algorithm", &s.Algorithm, "sha256", "sha1", "sha512")
-		oneOf("encoding", &s.Encoding, "hex", "base64")
-	default:
-		s.Algorithm, s.Encoding = "", ""
-	}
-	if s.Header = strings.TrimSpace(s.Header); s.Header == "" || !consistsOf(s.Header, letters+upper+headerMarks) || len(s.Header) > maxFieldKey {
-		wrong.Add("signature.header", "must be the name of a header")
-	}
-	if len(s.Prefix) > maxFieldKey || strings.ContainsFunc(s.Prefix, unicode.IsControl) {
-		wrong.Add("signature.prefix", "must be at most 100 characters, none of them a control character")
-	}
-	return s, wrong
-}
-
 // applySecrets returns the changed secrets, and the errors of the change's fields.
 func (c Update) applySecrets(settings event.IntakeSettings, s Secrets, wrong field.Errors) (Secrets, field.Errors) {
 	set := func(name string, given *string, value *string) {
@@ -394,7 +415,7 @@ func (c Update) applySecrets(settings event.IntakeSettings, s Secrets, wrong fie
 	set(nameAppSecret, c.AppSecret, &s.AppSecret)
 	set(nameVerifyToken, c.VerifyToken, &s.VerifyToken)
 	set(nameAccessToken, c.AccessToken, &s.AccessToken)
-	if settings.Kind == MetaLeadAds && s.Signing() == "" {
+	if (settings.Kind == MetaLeadAds || settings.Kind == WhatsApp) && s.Signing() == "" {
 		wrong.Add(nameSecret, "is required: the app's secret, by which Meta signs; or give appSecret and verifyToken")
 	}
 	if c.Challenge != nil {
@@ -411,14 +432,16 @@ func (c Update) applySecrets(settings event.IntakeSettings, s Secrets, wrong fie
 }
 
 func wrongSecret(settings event.IntakeSettings, name, secret string) string {
-	meta := name == nameAppSecret || name == nameVerifyToken || name == nameAccessToken
+	meta := name == nameAppSecret || name == nameVerifyToken
 	switch {
 	case secret == "":
 		return ""
 	case settings.Kind == "": // Create reports a missing kind itself
 		return ""
-	case meta && settings.Kind != MetaLeadAds:
+	case name == nameAccessToken && settings.Kind != MetaLeadAds:
 		return "is only for kind " + MetaLeadAds
+	case meta && settings.Kind != MetaLeadAds && settings.Kind != WhatsApp:
+		return "is only for kinds " + MetaLeadAds + " and " + WhatsApp
 	case name == nameSecret && settings.Kind == Form:
 		return "does not exist: the address of a form is public"
 	case len(secret) > maxSecret || !utf8.ValidString(secret) || strings.ContainsFunc(secret, unicode.IsControl):
@@ -452,6 +475,10 @@ func differences(a, b event.IntakeSettings) (names []string) {
 		{"mapping", maps.Equal(a.Mapping, b.Mapping)},
 		{"signature", equal(a.Signature, b.Signature)},
 		{"graphUrl", a.GraphURL == b.GraphURL},
+		{"each", a.Each == b.Each},
+		{"acceptGet", a.AcceptGet == b.AcceptGet},
+		{"handshake", a.Handshake == b.Handshake},
+		{"onInvalid", a.OnInvalid == b.OnInvalid},
 	} {
 		if !setting.same {
 			names = append(names, setting.name)

@@ -21,11 +21,12 @@ const (
 	Razorpay         = "razorpay"
 	StandardWebhooks = "standard_webhooks"
 	Webhook          = "webhook"
+	WhatsApp         = "whatsapp"
 )
 
 // Kinds returns all kinds.
 func Kinds() []string {
-	return []string{Form, GoogleLeadForm, MetaLeadAds, Typeform, Razorpay, StandardWebhooks, Webhook}
+	return []string{Form, GoogleLeadForm, MetaLeadAds, Typeform, Razorpay, StandardWebhooks, Webhook, WhatsApp}
 }
 
 // DefaultSource returns the source of a kind's leads if the intake's settings name none.
@@ -39,6 +40,8 @@ func DefaultSource(kind string) string {
 		return "facebook_ad"
 	case Razorpay:
 		return "payment_page_drop"
+	case WhatsApp:
+		return "whatsapp"
 	}
 	return "webhook"
 }
@@ -74,6 +77,7 @@ type State struct {
 	// SecretID is the id of the event that set the intake's secrets. They are stored under it, so that a process which has read the
 	// stream up to a revision can only find the secrets of that revision.
 	SecretID string
+	OldUntil time.Time // until when the secret before the latest rotation holds; zero: it does not
 
 	Silent      bool
 	SilentSince time.Time // the latest arrival before the silence, or CreatedAt
@@ -98,10 +102,10 @@ func Evolve(s State, fact event.Fact) State {
 		s.Settings = data.IntakeSettings
 		s.Silent = s.Silent && s.overdue(s.SilentSince, fact.At)
 		if SetsSecrets(data) {
-			s.SecretID = fact.ID.String()
+			s.SecretID, s.OldUntil = fact.ID.String(), time.Time{}
 		}
 	case event.IntakeRotated:
-		s.SecretID = fact.ID.String()
+		s.SecretID, s.OldUntil = fact.ID.String(), data.OldUntil
 	case event.IntakeSilent:
 		s.Silent, s.SilentSince = true, data.Since
 		if data.Since.After(s.CreatedAt) {
@@ -134,15 +138,19 @@ func (s State) Delete(account string) (event.IntakeDeleted, error) {
 const (
 	Active   = "active"
 	Silent   = "silent"
-	Disabled = "disabled"
+	Disabled = "disabled" // a form, whose posts are not found
+	Paused   = "paused"   // what arrives is quarantined
+	Failing  = "failing"  // nothing was captured lately
 )
 
-// Activity returns the state of an intake in answers.
-func Activity(enabled, silent bool) string {
+// activity returns the state of an intake in answers.
+func (s State) activity() string {
 	switch {
-	case !enabled:
+	case !s.Settings.Enabled && s.Settings.Kind == Form:
 		return Disabled
-	case silent:
+	case !s.Settings.Enabled:
+		return Paused
+	case s.Silent:
 		return Silent
 	}
 	return Active
@@ -194,9 +202,21 @@ type Secrets struct {
 	VerifyToken string `json:"verifyToken,omitzero"` // of kind meta_lead_ads: answers the challenge; absent: Secret
 	AccessToken string `json:"accessToken,omitzero"` // of kind meta_lead_ads: fetches leads
 	Challenge   string `json:"challenge,omitzero"`   // of the provider of a form's challenge
+
+	Old      string    `json:"old,omitzero"`      // the secret before a rotation with an overlap
+	OldUntil time.Time `json:"oldUntil,omitzero"` // until when it holds
 }
 
-// Signing returns the secret that signs the posts of kind meta_lead_ads.
+// at returns the secrets by which posts are proven at a time.
+func (s Secrets) at(now time.Time) []string {
+	secrets := []string{s.Signing()}
+	if s.Old != "" && now.Before(s.OldUntil) {
+		secrets = append(secrets, s.Old)
+	}
+	return secrets
+}
+
+// Signing returns the secret that proves posts: the one that signs them, for Meta.
 func (s Secrets) Signing() string { return cmp.Or(s.AppSecret, s.Secret) }
 
 // Verifying returns the token of the challenge of kind meta_lead_ads.

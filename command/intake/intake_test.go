@@ -295,23 +295,23 @@ func TestChange_SchemeSuitsSecret(t *testing.T) {
 func TestRotate_ByKind(t *testing.T) {
 	t.Parallel()
 	s, secrets := live(t, intake.Update{Name: new("Forms"), Kind: new(intake.Typeform), Secret: new("old")})
-	_, after, err := s.Rotate("acme", nil, secrets, random)
+	_, after, err := s.Rotate("acme", intake.Rotation{Secret: nil, New: random}, secrets)
 	require.NoError(t, err)
 	require.Equal(t, "a-b_c", after.Secret)
-	_, after, err = s.Rotate("acme", new("theirs"), secrets, random)
+	_, after, err = s.Rotate("acme", intake.Rotation{Secret: new("theirs"), New: random}, secrets)
 	require.NoError(t, err)
 	require.Equal(t, "theirs", after.Secret)
-	_, _, err = s.Rotate("globex", nil, secrets, random)
+	_, _, err = s.Rotate("globex", intake.Rotation{Secret: nil, New: random}, secrets)
 	require.ErrorIs(t, err, intake.ErrNotFound)
 
 	public, none := live(t, form)
-	_, _, err = public.Rotate("acme", nil, none, random)
+	_, _, err = public.Rotate("acme", intake.Rotation{Secret: nil, New: random}, none)
 	require.Equal(t, []string{"secret"}, fields(t, err))
 
 	meta, separate := live(t, intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"), AccessToken: new("access")})
-	_, _, err = meta.Rotate("acme", nil, separate, random)
+	_, _, err = meta.Rotate("acme", intake.Rotation{Secret: nil, New: random}, separate)
 	require.Equal(t, []string{"secret"}, fields(t, err))
-	_, after, err = meta.Rotate("acme", new("new"), separate, random)
+	_, after, err = meta.Rotate("acme", intake.Rotation{Secret: new("new"), New: random}, separate)
 	require.NoError(t, err)
 	require.Equal(t, intake.Secrets{Secret: "new", AccessToken: "access"}, after, "the old secrets are removed")
 }
@@ -320,7 +320,7 @@ func TestRotate_RandomFails(t *testing.T) {
 	t.Parallel()
 	errRandom := errors.New("no random")
 	s, secrets := live(t, intake.Update{Name: new("Forms"), Kind: new(intake.Typeform)})
-	_, _, err := s.Rotate("acme", nil, secrets, func() (string, error) { return "", errRandom })
+	_, _, err := s.Rotate("acme", intake.Rotation{Secret: nil, New: func() (string, error) { return "", errRandom }}, secrets)
 	require.ErrorIs(t, err, errRandom)
 }
 
@@ -431,11 +431,15 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	})
 }
 
-func TestActivity_States(t *testing.T) {
+func TestRecord_States(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "active", intake.Activity(true, false))
-	require.Equal(t, "silent", intake.Activity(true, true))
-	require.Equal(t, "disabled", intake.Activity(false, true))
+	for want, s := range map[string]intake.State{
+		"active":   {Settings: event.IntakeSettings{Kind: intake.Webhook, Enabled: true}},
+		"silent":   {Settings: event.IntakeSettings{Kind: intake.Webhook, Enabled: true}, Silent: true},
+		"paused":   {Settings: event.IntakeSettings{Kind: intake.Webhook}, Silent: true},
+		"disabled": {Settings: event.IntakeSettings{Kind: intake.Form}},
+	} {
+		require.Equal(t, want, s.Record("X").State)
+	}
 	require.Equal(t, "/in/X", intake.Path("X"))
-	require.ElementsMatch(t, []string{"form", "google_lead_form", "meta_lead_ads", "typeform", "razorpay", "standard_webhooks", "webhook"}, intake.Kinds())
 }

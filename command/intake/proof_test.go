@@ -27,6 +27,11 @@ type headers map[string]string
 
 func (h headers) get(name string) string { return h[strings.ToLower(name)] }
 
+// sent has these headers. A name that begins with ? is that of a query parameter.
+func (h headers) sent() Sent {
+	return Sent{Header: h.get, Query: func(name string) string { return h["?"+name] }}
+}
+
 func mac(algorithm func() hash.Hash, secret string, body []byte) []byte {
 	m := hmac.New(algorithm, []byte(secret))
 	m.Write(body)
@@ -42,16 +47,16 @@ func TestVerify_DocumentedSignatures(t *testing.T) {
 	}
 	secrets := Secrets{Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 	at := time.Unix(1614265330, 0)
-	require.NoError(t, Verify(event.IntakeSettings{Kind: StandardWebhooks}, secrets, standard.get, []byte(`{"test": 2432232314}`), at))
+	require.NoError(t, Verify(event.IntakeSettings{Kind: StandardWebhooks}, secrets, standard.sent(), []byte(`{"test": 2432232314}`), at))
 
 	const signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
 	meta := headers{"x-hub-signature-256": signature}
 	secrets = Secrets{Secret: "It's a Secret to Everybody"}
-	require.NoError(t, Verify(event.IntakeSettings{Kind: MetaLeadAds}, secrets, meta.get, []byte("Hello, World!"), noon))
+	require.NoError(t, Verify(event.IntakeSettings{Kind: MetaLeadAds}, secrets, meta.sent(), []byte("Hello, World!"), noon))
 	webhook := event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{
 		Scheme: SchemeHMAC, Header: "X-Hub-Signature-256", Prefix: "sha256=", Algorithm: "sha256", Encoding: "hex",
 	}}
-	require.NoError(t, Verify(webhook, secrets, meta.get, []byte("Hello, World!"), noon))
+	require.NoError(t, Verify(webhook, secrets, meta.sent(), []byte("Hello, World!"), noon))
 }
 
 // proof builds the settings, headers and body of a valid request that is signed with secret.
@@ -110,6 +115,9 @@ var bearers = map[string]proof{
 		return event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeHeader, Header: "X-Key", Prefix: "k-"}},
 			headers{"x-key": "k-" + secret}, body
 	},
+	"query": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
+		return event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeQuery, Name: "token"}}, headers{"?token": secret}, body
+	},
 }
 
 func standardSecrets(t *rapid.T) string {
@@ -123,14 +131,14 @@ func TestVerify_OnlyUnchangedBodies(t *testing.T) {
 			secret := standardSecrets(t)
 			body := rapid.SliceOf(rapid.Byte()).Draw(t, "body")
 			settings, header, posted := make(secret, body)
-			require.NoError(t, Verify(settings, Secrets{Secret: secret}, header.get, posted, noon), name)
+			require.NoError(t, Verify(settings, Secrets{Secret: secret}, header.sent(), posted, noon), name)
 			changed := append([]byte(nil), posted...)
 			if at := rapid.IntRange(0, len(changed)).Draw(t, "at"); at == len(changed) {
 				changed = append(changed, rapid.Byte().Draw(t, "more"))
 			} else {
 				changed[at] ^= rapid.ByteRange(1, 255).Draw(t, "bits")
 			}
-			require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.get, changed, noon), ErrProof, name)
+			require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.sent(), changed, noon), ErrProof, name)
 		})
 	}
 }
@@ -141,13 +149,13 @@ func TestVerify_OnlyItsSecret(t *testing.T) {
 	for _, all := range []map[string]proof{signers, bearers} {
 		for name, make := range all {
 			settings, header, body := make(secret, []byte(`{"a": 1}`))
-			require.NoError(t, Verify(settings, Secrets{Secret: secret}, header.get, body, noon), name)
+			require.NoError(t, Verify(settings, Secrets{Secret: secret}, header.sent(), body, noon), name)
 			for _, wrong := range []string{other, "", secret + "=", secret[:len(secret)-1]} {
-				require.ErrorIs(t, Verify(settings, Secrets{Secret: wrong}, header.get, body, noon), ErrProof, "%s %s", name, wrong)
+				require.ErrorIs(t, Verify(settings, Secrets{Secret: wrong}, header.sent(), body, noon), ErrProof, "%s %s", name, wrong)
 			}
-			require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, headers{}.get, []byte(`{}`), noon), ErrProof, "%s without proof", name)
+			require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, headers{}.sent(), []byte(`{}`), noon), ErrProof, "%s without proof", name)
 			settings, header, body = make("", []byte(`{"a": 1}`))
-			require.ErrorIs(t, Verify(settings, Secrets{}, header.get, body, noon), ErrProof, "%s without a secret", name)
+			require.ErrorIs(t, Verify(settings, Secrets{}, header.sent(), body, noon), ErrProof, "%s without a secret", name)
 		}
 	}
 }
@@ -160,14 +168,14 @@ func TestVerifyHeaders_BeforeBody(t *testing.T) {
 			settings, header, _ := make(secret, []byte(`{"a": 1}`))
 			_, signer := signers[name]
 			inBody := name == "google_lead_form"
-			proven, err := VerifyHeaders(settings, Secrets{Secret: secret}, header.get, noon)
+			proven, err := VerifyHeaders(settings, Secrets{Secret: secret}, header.sent(), noon)
 			require.NoError(t, err, name)
 			require.Equal(t, !signer && !inBody, proven, name)
 			for _, wrong := range []headers{
 				{}, {"authorization": "Bearer x", "x-key": "k-x"},
 				{"x-sig": "00", "x-hub-signature-256": "sha256=00", "typeform-signature": "sha256=AA==", "x-razorpay-signature": "00", "webhook-signature": "v1,AA=="},
 			} {
-				proven, err = VerifyHeaders(settings, Secrets{Secret: secret}, wrong.get, noon)
+				proven, err = VerifyHeaders(settings, Secrets{Secret: secret}, wrong.sent(), noon)
 				require.False(t, proven, name)
 				require.Equal(t, inBody, err == nil, name)
 			}
@@ -180,36 +188,32 @@ func TestVerify_StandardTimestamps(t *testing.T) {
 	const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3"
 	settings, header, body := signers["standard_webhooks"](secret, []byte(`{}`))
 	for age, want := range map[time.Duration]error{
-		0: nil, Tolerance: nil, -Tolerance: nil, Tolerance + time.Second: ErrProof, -Tolerance - time.Second: ErrProof,
+		0: nil, DefaultTolerance: nil, -DefaultTolerance: nil, DefaultTolerance + time.Second: ErrProof, -DefaultTolerance - time.Second: ErrProof,
 	} {
-		require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.get, body, noon.Add(age)), want, age)
+		require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.sent(), body, noon.Add(age)), want, age)
 	}
 	header["webhook-id"] = "msg2"
-	require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.get, body, noon), ErrProof, "the id is signed too")
+	require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.sent(), body, noon), ErrProof, "the id is signed too")
 }
 
 func TestVerify_MetaSecrets(t *testing.T) {
 	t.Parallel()
 	settings, header, body := signers["meta_lead_ads"]("app", []byte(`{}`))
-	require.NoError(t, Verify(settings, Secrets{AppSecret: "app", Secret: "x"}, header.get, body, noon))
-	require.ErrorIs(t, Verify(settings, Secrets{AppSecret: "other", Secret: "app"}, header.get, body, noon), ErrProof)
-	require.True(t, Secrets{VerifyToken: "v", Secret: "x"}.Answers("v"))
-	require.False(t, Secrets{VerifyToken: "v", Secret: "x"}.Answers("x"))
-	require.True(t, Secrets{Secret: "x"}.Answers("x"))
-	require.False(t, Secrets{}.Answers(""))
+	require.NoError(t, Verify(settings, Secrets{AppSecret: "app", Secret: "x"}, header.sent(), body, noon))
+	require.ErrorIs(t, Verify(settings, Secrets{AppSecret: "other", Secret: "app"}, header.sent(), body, noon), ErrProof)
 }
 
 func TestVerify_Misconfigured(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, Verify(event.IntakeSettings{Kind: Form}, Secrets{}, headers{}.get, nil, noon))
+	require.NoError(t, Verify(event.IntakeSettings{Kind: Form}, Secrets{}, headers{}.sent(), nil, noon))
 	for _, settings := range []event.IntakeSettings{
 		{Kind: Webhook}, {}, {Kind: Webhook, Signature: &event.IntakeSignature{Scheme: "other"}}, {Kind: Webhook, Signature: &event.IntakeSignature{}},
 		{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeHeader}},
 	} {
-		require.ErrorIs(t, Verify(settings, Secrets{Secret: "s"}, headers{"authorization": "s"}.get, nil, noon), ErrProof)
+		require.ErrorIs(t, Verify(settings, Secrets{Secret: "s"}, headers{"authorization": "s"}.sent(), nil, noon), ErrProof)
 	}
 	for _, body := range []string{``, `[]`, `{`, `{"google_key": "s"`, `{"google_key": 5}`, `{"a": {"google_key": "s"}}`, `{"google_key": "s", "google_key": "s"}`} {
-		require.ErrorIs(t, Verify(event.IntakeSettings{Kind: GoogleLeadForm}, Secrets{Secret: "s"}, headers{}.get, []byte(body), noon), ErrProof, body)
+		require.ErrorIs(t, Verify(event.IntakeSettings{Kind: GoogleLeadForm}, Secrets{Secret: "s"}, headers{}.sent(), []byte(body), noon), ErrProof, body)
 	}
 }
 
@@ -218,10 +222,43 @@ func TestVisibleHeaders_WithoutProofs(t *testing.T) {
 	settings := event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeHeader, Header: "X-Own-Key"}}
 	visible := VisibleHeaders(settings, map[string][]string{
 		"Content-Type": {"application/json"}, "X-Own-Key": {"secret"}, "Authorization": {"secret"}, "Cookie": {"secret"}, "X-Two": {"1", "2"},
-		"X-None": {}, "X-Raw": {"a\xff\x00b"}, "Webhook-Signature": {"secret"}, "Webhook-Id": {"m"},
+		"X-None": {}, "X-Raw": {"a\xff\x00b"},
 	})
-	require.Equal(t, map[string]string{"content-type": "application/json", "x-two": "1", "x-raw": "a\uFFFDb", "webhook-id": "m"}, visible)
+	require.Equal(t, map[string]string{"content-type": "application/json", "x-two": "1", "x-raw": "a\uFFFDb"}, visible)
+	standard := VisibleHeaders(event.IntakeSettings{Kind: StandardWebhooks}, map[string][]string{
+		"Webhook-Signature": {"secret"}, "Webhook-Id": {"m"}, "Svix-Signature": {"secret"},
+	})
+	require.Equal(t, map[string]string{"webhook-id": "m"}, standard)
 	require.Less(t, len(VisibleHeaders(settings, map[string][]string{"A": {strings.Repeat("x", maxHeaders)}, "B": {"1"}})), 2)
+}
+
+func TestVisibleQuery_WithoutSecret(t *testing.T) {
+	t.Parallel()
+	query := map[string][]string{"key": {"secret"}, "a": {"1", "2"}, "none": {}}
+	settings := event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeQuery}}
+	require.Equal(t, map[string]string{"a": "1"}, VisibleQuery(settings, query))
+	require.Equal(t, map[string]string{"a": "1", "key": "secret"}, VisibleQuery(event.IntakeSettings{Kind: Form}, query))
+}
+
+func TestVerify_SecretBeforeRotation(t *testing.T) {
+	t.Parallel()
+	secrets := Secrets{Secret: "new", Old: "old", OldUntil: noon.Add(time.Hour)}
+	for name, c := range map[string]struct {
+		secret string
+		at     time.Duration
+		want   error
+	}{
+		"new":         {"new", 0, nil},
+		"old":         {"old", 0, nil},
+		"old expired": {"old", time.Hour, ErrProof},
+		"new, later":  {"new", time.Hour, nil},
+		"other":       {"other", 0, ErrProof},
+	} {
+		for kind, make := range map[string]proof{"razorpay": signers["razorpay"], "bearer": bearers["bearer"], "google": bearers["google_lead_form"]} {
+			settings, header, body := make(c.secret, []byte(`{}`))
+			require.ErrorIs(t, Verify(settings, secrets, header.sent(), body, noon.Add(c.at)), c.want, "%s %s", kind, name)
+		}
+	}
 }
 
 func TestMasked_HidesKeyOnly(t *testing.T) {

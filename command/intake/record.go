@@ -1,6 +1,10 @@
 package intake
 
-import "github.com/leadlog/leadlog/eventstore/event"
+import (
+	"cmp"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
 
 // Record is an intake as answers show it, without its times and its secrets.
 type Record struct {
@@ -19,7 +23,11 @@ type Record struct {
 	Mapping     map[string]string `json:"mapping"` // expressions that replace the kind's own
 	Signature   *RecordSignature  `json:"signature"`
 	GraphURL    *string           `json:"graphUrl"` // null: Meta's own
-	State       string            `json:"state"`    // active, silent or disabled
+	Each        *string           `json:"each"`
+	AcceptGet   bool              `json:"acceptGet"`
+	Handshake   string            `json:"handshake"`
+	OnInvalid   *string           `json:"onInvalid"` // of kind form
+	State       string            `json:"state"`     // active, silent, paused or failing
 }
 
 // RecordChallenge is the provider of a form's challenge.
@@ -29,11 +37,17 @@ type RecordChallenge struct {
 
 // RecordSignature describes how senders to an intake of kind webhook sign.
 type RecordSignature struct {
-	Scheme    string  `json:"scheme"`
-	Header    *string `json:"header"`
-	Algorithm *string `json:"algorithm"`
-	Encoding  *string `json:"encoding"`
-	Prefix    *string `json:"prefix"`
+	Scheme          string  `json:"scheme"`
+	Header          *string `json:"header"`
+	Algorithm       *string `json:"algorithm"`
+	Encoding        *string `json:"encoding"`
+	Prefix          *string `json:"prefix"`
+	Format          *string `json:"format"`
+	TimestampHeader *string `json:"timestampHeader"`
+	IDHeader        *string `json:"idHeader"`
+	Signed          *string `json:"signed"`
+	Tolerance       *string `json:"tolerance"`
+	Name            *string `json:"name"`
 }
 
 // Record returns the record of the intake.
@@ -42,7 +56,11 @@ func (s State) Record(id string) Record {
 	r := Record{
 		IntakeID: id, Name: set.Name, Kind: set.Kind, Source: set.Source, URL: Path(id), Enabled: set.Enabled, Origins: set.Origins,
 		Redirect: given(set.Redirect), Honeypot: given(set.Honeypot), RateLimit: set.RateLimit, ExpectEvery: given(set.ExpectEvery),
-		Mapping: set.Mapping, Signature: recordOf(set.Signature), GraphURL: given(set.GraphURL), State: Activity(set.Enabled, s.Silent),
+		Mapping: set.Mapping, Signature: recordOf(set.Signature), GraphURL: given(set.GraphURL),
+		Each: given(set.Each), AcceptGet: set.AcceptGet, Handshake: HandshakeOf(set), State: s.activity(),
+	}
+	if set.Kind == Form {
+		r.OnInvalid = new(cmp.Or(set.OnInvalid, InvalidAuto))
 	}
 	if r.Origins == nil {
 		r.Origins = []string{}
@@ -60,7 +78,11 @@ func recordOf(s *event.IntakeSignature) *RecordSignature {
 	if s == nil {
 		return nil
 	}
-	return &RecordSignature{s.Scheme, given(s.Header), given(s.Algorithm), given(s.Encoding), given(s.Prefix)}
+	return &RecordSignature{
+		Scheme: s.Scheme, Header: given(s.Header), Algorithm: given(s.Algorithm), Encoding: given(s.Encoding), Prefix: given(s.Prefix),
+		Format: given(s.Format), TimestampHeader: given(s.TimestampHeader), IDHeader: given(s.IDHeader), Signed: given(s.Signed),
+		Tolerance: given(s.Tolerance), Name: given(s.Name),
+	}
 }
 
 // given returns nil for an empty text.

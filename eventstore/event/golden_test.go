@@ -45,8 +45,10 @@ func samples() []Data {
 		Mapping: map[string]string{"name": `body.first + " " + body.last`, "email": "body.mail"},
 		Signature: &IntakeSignature{
 			Header: "X-Signature", Algorithm: "sha256", Encoding: "hex", Prefix: "sha256=", Scheme: "hmac",
+			Format: "t={timestamp},v1={signature}", TimestampHeader: "X-Timestamp", IDHeader: "X-Id", Signed: "{timestamp}.{body}",
+			Tolerance: "5m", Name: "key",
 		},
-		GraphURL: "https://graph.example.com/v25.0",
+		GraphURL: "https://graph.example.com/v25.0", Each: "body.leads", AcceptGet: true, Handshake: "meta", OnInvalid: "keep",
 	}
 	return []Data{
 		LeadCreated{
@@ -157,7 +159,7 @@ func samples() []Data {
 		WebhookDeleted{},
 		IntakeCreated{IntakeSettings: intake, Slot: 3, Demo: true},
 		IntakeChanged{IntakeSettings: intake, Changed: []string{"name", "secret"}},
-		IntakeRotated{},
+		IntakeRotated{OldUntil: at},
 		IntakeDeleted{},
 		IntakeSilent{Since: at},
 		IntakeResumed{ArrivedAt: at},

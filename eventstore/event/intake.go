@@ -18,15 +18,27 @@ type IntakeSettings struct {
 	Mapping     map[string]string `json:"mapping,omitzero"`     // CEL by field of a lead; absent fields have the kind's default
 	Signature   *IntakeSignature  `json:"signature,omitzero"`   // of kind webhook
 	GraphURL    string            `json:"graphUrl,omitzero"`    // of kind meta_lead_ads; absent: Meta's own
+	Each        string            `json:"each,omitzero"`        // CEL: the list of a post's arrivals; absent: a JSON list's elements, else one
+	AcceptGet   bool              `json:"acceptGet,omitzero"`   // of kind webhook: a GET is an arrival, whose body is its query
+	Handshake   string            `json:"handshake,omitzero"`   // of kind webhook: meta, linkedin or challenge; absent: none
+	OnInvalid   string            `json:"onInvalid,omitzero"`   // of kind form: reject or keep; absent: auto
 }
 
 // IntakeSignature describes how a sender authenticates to an intake of kind webhook with its secret.
 type IntakeSignature struct {
-	Header    string `json:"header,omitzero"`
+	Header    string `json:"header,omitzero"`    // of schemes hmac and header
 	Algorithm string `json:"algorithm,omitzero"` // sha256, sha1 or sha512
 	Encoding  string `json:"encoding,omitzero"`  // hex or base64
 	Prefix    string `json:"prefix,omitzero"`    // in the header, before the signature
-	Scheme    string `json:"scheme"`             // hmac, bearer, basic or header
+	Scheme    string `json:"scheme"`             // hmac, bearer, basic, header or query
+
+	// Format is how the header stands, such as t={timestamp},v1={signature}; empty is the prefix and the signature.
+	Format          string `json:"format,omitzero"`
+	TimestampHeader string `json:"timestampHeader,omitzero"`
+	IDHeader        string `json:"idHeader,omitzero"`
+	Signed          string `json:"signed,omitzero"`    // what is signed, such as {timestamp}.{body}; empty is {body}
+	Tolerance       string `json:"tolerance,omitzero"` // a Go duration: how far a signed timestamp may be from now; empty is 5m
+	Name            string `json:"name,omitzero"`      // of the query parameter that is the secret
 }
 
 // IntakeCreated records that an account has a new intake.
@@ -42,8 +54,10 @@ type IntakeChanged struct {
 	Changed []string `json:"changed"` // names of the changed fields, secrets included
 }
 
-// IntakeRotated records that an intake has a new secret, and that the previous one is refused.
-type IntakeRotated struct{}
+// IntakeRotated records that an intake has a new secret. The previous one is refused, at once or after an overlap.
+type IntakeRotated struct {
+	OldUntil time.Time `json:"oldSecretUntil,omitzero"` // until when the previous secret holds too
+}
 
 // IntakeDeleted records that an intake was permanently deleted.
 type IntakeDeleted struct{}

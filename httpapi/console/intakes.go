@@ -28,6 +28,7 @@ var kindsOfIntake = []kindOfIntake{
 	{intake.Razorpay, "Payments and payment pages of Razorpay."},
 	{intake.StandardWebhooks, "Senders that follow the Standard Webhooks specification."},
 	{intake.Webhook, "Any other sender that posts JSON or a form."},
+	{intake.WhatsApp, "Messages to a number of the WhatsApp Cloud API."},
 }
 
 // intakeList is the page of intakes.
@@ -61,6 +62,7 @@ type intakeForm struct {
 	Values  map[string]string // by field, as given
 	Sources []string
 	Default string // source of the kind
+	Each    bool // the kind has a list of arrivals
 	Mapping []mappingField
 	Wrong   field.Errors
 }
@@ -73,7 +75,7 @@ func (v *visit) newIntake() (screen, error) {
 }
 
 func (v *visit) intakeForm(id, kind string, values map[string]string, wrong field.Errors) (screen, error) {
-	form := intakeForm{ID: id, Values: values, Sources: lead.CanonicalSources(), Default: intake.DefaultSource(kind), Wrong: wrong}
+	form := intakeForm{ID: id, Values: values, Each: intake.Splits(kind), Sources: lead.CanonicalSources(), Default: intake.DefaultSource(kind), Wrong: wrong}
 	for _, one := range kindsOfIntake {
 		if one.Kind == kind {
 			form.Kind = one
@@ -122,7 +124,10 @@ func (v *visit) readIntake() (kind string, c intake.Update, values map[string]st
 	c = intake.Update{
 		Name: text("name"), Source: text("source"), Redirect: text("redirect"), Honeypot: text("honeypot"), ExpectEvery: text("expectEvery"),
 		GraphURL: text("graphUrl"), Secret: secret("secret"), AppSecret: secret("appSecret"), VerifyToken: secret("verifyToken"),
-		AccessToken: secret("accessToken"),
+		AccessToken: secret("accessToken"), Each: text("each"), Handshake: text("handshake"), OnInvalid: text("onInvalid"),
+	}
+	if form.Has("acceptGet") {
+		c.AcceptGet = new(form.Get("acceptGet") == "true")
 	}
 	if form.Has("origins") {
 		c.Origins = new(strings.Fields(form.Get("origins")))
@@ -147,7 +152,9 @@ func (v *visit) readIntake() (kind string, c intake.Update, values map[string]st
 	if form.Has("signature.scheme") {
 		c.Signature = &event.IntakeSignature{
 			Scheme: form.Get("signature.scheme"), Header: form.Get("signature.header"), Algorithm: form.Get("signature.algorithm"),
-			Encoding: form.Get("signature.encoding"), Prefix: form.Get("signature.prefix"),
+			Encoding: form.Get("signature.encoding"), Prefix: form.Get("signature.prefix"), Format: form.Get("signature.format"),
+			TimestampHeader: form.Get("signature.timestampHeader"), IDHeader: form.Get("signature.idHeader"),
+			Signed: form.Get("signature.signed"), Tolerance: form.Get("signature.tolerance"), Name: form.Get("signature.name"),
 		}
 	}
 	mapping := map[string]string{}
@@ -249,6 +256,8 @@ func (v *visit) editIntake() (screen, error) {
 	values := map[string]string{
 		"name": record.Name, "source": record.Source, "origins": strings.Join(record.Origins, "\n"), "redirect": text(record.Redirect),
 		"honeypot": text(record.Honeypot), "expectEvery": text(record.ExpectEvery), "graphUrl": text(record.GraphURL),
+		"each": text(record.Each), "handshake": record.Handshake, "onInvalid": text(record.OnInvalid),
+		"acceptGet": strconv.FormatBool(record.AcceptGet),
 	}
 	if record.RateLimit != nil {
 		values["rateLimit"] = strconv.FormatFloat(*record.RateLimit, 'f', -1, 64)
@@ -258,7 +267,9 @@ func (v *visit) editIntake() (screen, error) {
 	}
 	if s := record.Signature; s != nil {
 		values["signature.scheme"], values["signature.header"], values["signature.algorithm"] = s.Scheme, text(s.Header), text(s.Algorithm)
-		values["signature.encoding"], values["signature.prefix"] = text(s.Encoding), text(s.Prefix)
+		values["signature.encoding"], values["signature.prefix"], values["signature.format"] = text(s.Encoding), text(s.Prefix), text(s.Format)
+		values["signature.timestampHeader"], values["signature.idHeader"] = text(s.TimestampHeader), text(s.IDHeader)
+		values["signature.signed"], values["signature.tolerance"], values["signature.name"] = text(s.Signed), text(s.Tolerance), text(s.Name)
 	}
 	for name, source := range record.Mapping {
 		values["mapping."+name] = source

@@ -68,7 +68,7 @@ var settingNames = map[string]string{
 	"name": "Name", "prefix": "Prefix", "expiresAt": "Expires", "expiresInDays": "Days until expiry", "previousExpiresAt": "Previous expiry", "reason": "Reason",
 	"enabled": "Enabled", "kind": "Kind", "source": "Source", "origins": "Allowed websites", "redirect": "Thank-you page", "honeypot": "Honeypot field",
 	"challenge": "CAPTCHA", "rateLimit": "Rate limit", "expectEvery": "Alert after silence of", "mapping": "Field mapping",
-	"signature": "Sender authentication", "graphUrl": "Graph API URL", "demo": "Demo data",
+	"signature": "Sender authentication", "graphUrl": "Graph API URL", "each": "List of arrivals", "acceptGet": "GET is an arrival", "handshake": "Handshake", "onInvalid": "Invalid contacts", "oldSecretUntil": "Previous secret until", "demo": "Demo data",
 	"url": "URL", "events": "Events", "description": "Description", "filter": "Filter", "ordering": "Delivery order",
 	"headers": "Custom headers", "headerNames": "Custom headers", "since": "From", "until": "Until", "previousUntil": "Previous secret until",
 	"generation": "Replay", "error": "Error", "arrivedAt": "Arrived", "deliveryId": "Delivery", "deliveryIds": "Deliveries",

@@ -470,6 +470,7 @@ CREATE TABLE views.intake (
     enabled boolean NOT NULL,
     expect interval,
     secret_id text COLLATE "C" NOT NULL,
+    old_until timestamp with time zone,
     created_at timestamp with time zone NOT NULL,
     enabled_at timestamp with time zone NOT NULL,
     silent_since timestamp with time zone,
@@ -484,6 +485,7 @@ COMMENT ON TABLE views.intake IS 'Intakes, also the deleted ones. Their secrets 
 COMMENT ON COLUMN views.intake.settings IS 'As on the log: name, kind, source and the others; absent ones have their default.';
 COMMENT ON COLUMN views.intake.expect IS 'Its setting expectEvery; NULL: none.';
 COMMENT ON COLUMN views.intake.secret_id IS 'Id of the event that set the secrets.';
+COMMENT ON COLUMN views.intake.old_until IS 'Until when the secret before a rotation holds too; NULL: it does not.';
 COMMENT ON COLUMN views.intake.enabled_at IS 'When it was last enabled.';
 COMMENT ON COLUMN views.intake.silent_since IS 'NULL: it is not silent.';
 COMMENT ON COLUMN views.intake.demo IS 'It has the account''s demo data.';

@@ -59,13 +59,13 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 		change = to.Queue(`
 			UPDATE intake
 			   SET settings = $2, enabled = $3, expect = $4,
-			       secret_id = CASE WHEN $5 THEN $6 ELSE secret_id END,
+			       secret_id = CASE WHEN $5 THEN $6 ELSE secret_id END, old_until = CASE WHEN NOT $5 THEN old_until END,
 			       enabled_at = CASE WHEN $3 AND NOT enabled THEN $7 ELSE enabled_at END,
 			       silent_since = CASE WHEN $7 - silent_since >= $4 THEN silent_since END
 			 WHERE intake_id = $1`,
 			id, settings, data.Enabled, expected(data.IntakeSettings), intake.SetsSecrets(data), e.ID.String(), e.At)
 	case event.IntakeRotated:
-		change = to.Queue(`UPDATE intake SET secret_id = $2 WHERE intake_id = $1`, id, e.ID.String())
+		change = to.Queue(`UPDATE intake SET secret_id = $2, old_until = $3 WHERE intake_id = $1`, id, e.ID.String(), whenSet(data.OldUntil))
 	case event.IntakeSilent:
 		change = to.Queue(`UPDATE intake SET silent_since = $2 WHERE intake_id = $1`, id, data.Since)
 	case event.IntakeResumed:
@@ -82,6 +82,14 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 		return nil
 	})
 	return nil
+}
+
+// whenSet returns a time for a column that is NULL without one.
+func whenSet(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }
 
 // expected returns the time after which an intake without an arrival is silent; nil: never.
