@@ -1,0 +1,287 @@
+package lead
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/contact"
+	"github.com/leadlog/leadlog/command/field"
+)
+
+// Repaired returns the body of an arrival whose sender cannot correct it, in a form that only the lack of a usable contact can make invalid.
+// A value that cannot be used becomes a custom field of its name, one that is too long is cut, and fields beyond the limits of a lead are
+// left out. A contact that no person has is taken as absent. The warnings say so. The body has no aliases, as that of a mapping. With asked,
+// the sender is a person who can correct the contacts, and they are left as they are.
+func Repaired(body map[string]jsontext.Value, rules Rules, asked bool) (map[string]jsontext.Value, field.Warnings) {
+	r := repair{body: maps.Clone(body), rules: rules, custom: map[string]jsontext.Value{}}
+	given, err := Members(body["customFields"])
+	if r.given = given; err != nil && !empty(body["customFields"]) {
+		r.warnings.Add("customFields", field.FieldDropped, "is no object, and was left out")
+	}
+	if !asked {
+		r.contacts()
+	}
+	r.name()
+	r.optional("status", field.StatusUnknown, func(v jsontext.Value) bool {
+		_, known := account.Stage(rules.Stages, strings.TrimSpace(Scalar(v)))
+		return known
+	})
+	r.optional("leadTemperature", field.TemperatureUnknown, func(v jsontext.Value) bool {
+		return slices.ContainsFunc(temperatures, func(t string) bool { return strings.EqualFold(t, strings.TrimSpace(Scalar(v))) })
+	})
+	r.optional("opportunityValue", field.ValueUnreadable, func(v jsontext.Value) bool {
+		value := reader{body: map[string]jsontext.Value{"opportunityValue": v}}
+		value.opportunityValue(rules)
+		return value.wrong == nil
+	})
+	r.optional("visitorId", field.ValueUnreadable, func(v jsontext.Value) bool { return Length(Scalar(v)) <= MaxVisitorID })
+	r.customFields()
+	r.metadata()
+	return r.body, r.warnings
+}
+
+// repair is a body while it is repaired.
+type repair struct {
+	body     map[string]jsontext.Value
+	rules    Rules
+	given    map[string]jsontext.Value // custom fields
+	custom   map[string]jsontext.Value // that remain
+	warnings field.Warnings
+}
+
+// elements returns the elements of a list, and any other value alone. A form may repeat a field.
+func elements(v jsontext.Value) []jsontext.Value {
+	if v.Kind() != '[' {
+		return []jsontext.Value{v}
+	}
+	var list []jsontext.Value
+	if json.Unmarshal(v, &list) != nil || len(list) == 0 {
+		return []jsontext.Value{v}
+	}
+	return list
+}
+
+// textOf returns a text, and the JSON of anything else.
+func textOf(v jsontext.Value) string {
+	if s, ok := text(v); ok {
+		return s
+	}
+	return string(v)
+}
+
+func objectOf(members map[string]jsontext.Value) jsontext.Value {
+	object, _ := json.Marshal(members, json.Deterministic(true)) // the members are valid
+	return object
+}
+
+// contacts leaves at most one phone and one email in the body: the first that can be used. One that cannot stays if no contact can be, so
+// that the arrival is refused for it.
+func (r *repair) contacts() {
+	phone := r.contact("phone", func(text string) (bool, bool) {
+		if contact.PlaceholderPhone(text) {
+			return false, true
+		}
+		given := reader{body: map[string]jsontext.Value{"phone": quote(text)}, given: r.given}
+		phone := given.phone(r.rules)
+		return given.wrong == nil, contact.PlaceholderPhone(phone)
+	})
+	email := r.contact("email", func(text string) (bool, bool) {
+		email, err := contact.ParseEmail(text)
+		return err == nil, contact.PlaceholderEmail(email)
+	})
+	none := r.body["phone"] == nil && r.body["email"] == nil
+	for _, of := range [...]struct {
+		name  string
+		wrong []jsontext.Value
+	}{{"phone", phone}, {"email", email}} {
+		switch {
+		case len(of.wrong) == 0:
+		case none:
+			r.body[of.name] = of.wrong[0]
+		default:
+			for _, value := range of.wrong {
+				r.keep(of.name, value)
+			}
+			r.warnings.Add(of.name, field.ValueUnreadable, "cannot be used, and is kept as a custom field")
+		}
+	}
+}
+
+// contact sets a contact to its first usable value, and returns the values that cannot be used.
+func (r *repair) contact(name string, read func(text string) (usable, placeholder bool)) (wrong []jsontext.Value) {
+	given := r.body[name]
+	delete(r.body, name)
+	if empty(given) {
+		return nil
+	}
+	for _, value := range elements(given) {
+		text := Scalar(value)
+		if contact.Placeholder(text) {
+			if text != "" {
+				r.warnings.Add(name, field.PlaceholderContact, "is a contact of no person, and was taken as absent")
+			}
+			continue
+		}
+		usable, placeholder := read(text)
+		switch {
+		case placeholder:
+			r.warnings.Add(name, field.PlaceholderContact, "is a contact of no person, and was taken as absent")
+		case !usable:
+			wrong = append(wrong, value)
+		case r.body[name] == nil:
+			r.body[name] = quote(text)
+		default:
+			r.keep(name, value)
+		}
+	}
+	return wrong
+}
+
+func (r *repair) name() {
+	given := r.body["name"]
+	if empty(given) {
+		return
+	}
+	name := Scalar(elements(given)[0])
+	if Length(name) > MaxName {
+		name = cut(name, MaxName)
+		r.warnings.Add("name", field.ValueShortened, "is longer than 200 characters, and was cut")
+	}
+	r.body["name"] = quote(name)
+}
+
+// optional moves a value that cannot be used to the custom fields.
+func (r *repair) optional(name, code string, usable func(jsontext.Value) bool) {
+	given := r.body[name]
+	if empty(given) {
+		return
+	}
+	value := elements(given)[0]
+	if usable(value) {
+		r.body[name] = value
+		if name != "opportunityValue" && value.Kind() != '"' {
+			r.body[name] = quote(Scalar(value))
+		}
+		return
+	}
+	delete(r.body, name)
+	r.keep(name, given)
+	r.warnings.Add(name, code, "cannot be used, and is kept as a custom field")
+}
+
+// keep adds a custom field, under a name of its own if the name is taken.
+func (r *repair) keep(name string, value jsontext.Value) {
+	for n := 2; r.custom[name] != nil || r.given[name] != nil; n++ {
+		name = fmt.Sprintf("%s (%d)", cut(name, MaxCustomKey-len(" (99)")), n)
+	}
+	r.custom[name] = value
+}
+
+func (r *repair) customFields() {
+	for _, name := range slices.Sorted(maps.Keys(r.given)) {
+		value := r.given[name]
+		if empty(value) {
+			continue
+		}
+		key := strings.TrimSpace(strings.Map(withoutControl, name))
+		if key == "" {
+			key = "field"
+		}
+		if Length(key) > MaxCustomKey {
+			key = cut(key, MaxCustomKey)
+			r.warnings.Add(key, field.ValueShortened, "has a name of more than 50 characters, which was cut")
+		}
+		if key != name {
+			delete(r.given, name)
+			r.keep(key, value)
+		} else {
+			r.custom[name] = value
+			delete(r.given, name)
+		}
+	}
+	kept := slices.Sorted(maps.Keys(r.custom))
+	for i, name := range kept {
+		if i >= MaxCustomFields {
+			delete(r.custom, name)
+			r.warnings.Add(name, field.FieldDropped, "is more than the 50 custom fields that a lead can have, and was left out")
+			continue
+		}
+		if customLength(r.custom[name]) > MaxCustomValue {
+			r.custom[name] = quote(cut(textOf(r.custom[name]), MaxCustomValue))
+			r.warnings.Add(name, field.ValueShortened, "is longer than 2000 characters, and was cut")
+		}
+	}
+	delete(r.body, "customFields")
+	if len(r.custom) > 0 {
+		r.body["customFields"] = objectOf(r.custom)
+	}
+}
+
+// metadata keeps as many members as a lead can have, those of the campaign and the clicks first.
+func (r *repair) metadata() {
+	if empty(r.body["metadata"]) {
+		return
+	}
+	given, err := Members(r.body["metadata"])
+	if err != nil {
+		delete(r.body, "metadata")
+		r.warnings.Add("metadata", field.FieldDropped, "is no object, and was left out")
+		return
+	}
+	names := slices.SortedFunc(maps.Keys(given), func(a, b string) int {
+		return cmp.Or(rankOf(a)-rankOf(b), strings.Compare(a, b))
+	})
+	size, kept := len("{}"), map[string]jsontext.Value{}
+	for _, name := range names {
+		more := len(quote(name)) + len(":,") + len(given[name])
+		if len(kept) == MaxMetadataKeys || size+more > MaxMetadataBytes {
+			r.warnings.Add("metadata."+name, field.FieldDropped, "is more metadata than a lead can have, and was left out")
+			continue
+		}
+		size += more
+		kept[name] = given[name]
+	}
+	if user := kept[keyUserAgent]; user != nil && user.Kind() != '"' {
+		kept[keyUserAgent] = quote(textOf(user))
+	}
+	r.body["metadata"] = objectOf(kept)
+}
+
+// rankOf orders the members of metadata by how much is lost without them.
+func rankOf(name string) int {
+	switch {
+	case name == keySource:
+		return 0
+	case strings.HasPrefix(name, "utm_"), slices.Contains(clickIDs, name), name == "page_url", name == "landing_page":
+		return 1
+	}
+	return 2
+}
+
+func withoutControl(c rune) rune {
+	if unicode.IsControl(c) {
+		return ' '
+	}
+	return c
+}
+
+// cut returns at most so many characters of a text.
+func cut(text string, most int) string {
+	if Length(text) <= most {
+		return text
+	}
+	runes := []rune(text)
+	for end := min(most, len(runes)); ; end-- {
+		if short := string(runes[:end]); Length(short) <= most {
+			return strings.TrimRight(short, " ")
+		}
+	}
+}

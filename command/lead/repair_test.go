@@ -1,0 +1,126 @@
+package lead
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/command/contact"
+	"github.com/leadlog/leadlog/command/field"
+)
+
+var post = Rules{Region: "IN", Stages: []string{"new", "won"}, From: contact.Post}
+
+func codes(warnings field.Warnings) []string {
+	list := []string{}
+	for _, w := range warnings {
+		list = append(list, w.Field+" "+w.Code)
+	}
+	return list
+}
+
+func TestRepaired_KeepsPerson(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 2001)
+	for name, c := range map[string]struct {
+		body, want string
+		warnings   []string
+	}{
+		"nothing to repair":  {`{"phone":"9876543210","name":"Asha"}`, `{"phone":"9876543210","name":"Asha"}`, []string{}},
+		"unknown stage":      {`{"phone":"9876543210","status":"complete"}`, `{"phone":"9876543210","customFields":{"status":"complete"}}`, []string{"status STATUS_UNKNOWN"}},
+		"stage":              {`{"phone":"9876543210","status":"WON"}`, `{"phone":"9876543210","status":"WON"}`, []string{}},
+		"temperature":        {`{"phone":"9876543210","leadTemperature":"lukewarm"}`, `{"phone":"9876543210","customFields":{"leadTemperature":"lukewarm"}}`, []string{"leadTemperature TEMPERATURE_UNKNOWN"}},
+		"value":              {`{"phone":"9876543210","opportunityValue":"5 lakh"}`, `{"phone":"9876543210","customFields":{"opportunityValue":"5 lakh"}}`, []string{"opportunityValue VALUE_UNREADABLE"}},
+		"value as a number":  {`{"phone":"9876543210","opportunityValue":12.5}`, `{"phone":"9876543210","opportunityValue":12.5}`, []string{}},
+		"phone beside email": {`{"phone":"12","email":"a@example.com"}`, `{"email":"a@example.com","customFields":{"phone":"12"}}`, []string{"phone VALUE_UNREADABLE"}},
+		"email beside phone": {`{"phone":"9876543210","email":"a@"}`, `{"phone":"9876543210","customFields":{"email":"a@"}}`, []string{"email VALUE_UNREADABLE"}},
+		"no usable contact":  {`{"phone":"12"}`, `{"phone":"12"}`, []string{}},
+		"several phones":     {`{"phone":["12","9876543210","9876543211"]}`, `{"phone":"9876543210","customFields":{"phone":"9876543211","phone (2)":"12"}}`, []string{"phone VALUE_UNREADABLE"}},
+		"phone as a number":  {`{"phone":9876543210}`, `{"phone":"9876543210"}`, []string{}},
+		"placeholder email":  {`{"phone":"9876543210","email":"void@razorpay.com"}`, `{"phone":"9876543210"}`, []string{"email PLACEHOLDER_CONTACT"}},
+		"placeholder phone":  {`{"phone":"+919999999999","email":"a@example.com"}`, `{"email":"a@example.com"}`, []string{"phone PLACEHOLDER_CONTACT"}},
+		"test lead":          {`{"phone":"<test lead: dummy data for phone>","email":"a@example.com"}`, `{"email":"a@example.com"}`, []string{"phone PLACEHOLDER_CONTACT"}},
+		"only placeholders":  {`{"phone":"0000000000","email":"N/A"}`, `{}`, []string{"phone PLACEHOLDER_CONTACT", "email PLACEHOLDER_CONTACT"}},
+		"long message":       {`{"phone":"9876543210","customFields":{"message":"` + long + `"}}`, `{"phone":"9876543210","customFields":{"message":"` + long[1:] + `"}}`, []string{"message VALUE_SHORTENED"}},
+		"long visitor":       {`{"phone":"9876543210","visitorId":"` + long[:201] + `"}`, `{"phone":"9876543210","customFields":{"visitorId":"` + long[:201] + `"}}`, []string{"visitorId VALUE_UNREADABLE"}},
+	} {
+		got, warnings := Repaired(mustMembers(t, c.body), post, false)
+		delete(got, "metadata")
+		require.JSONEq(t, c.want, string(objectOf(got)), name)
+		require.ElementsMatch(t, c.warnings, codes(warnings), name)
+	}
+}
+
+// A question is kept under its first 50 characters, and two that begin alike under names of their own.
+func TestRepaired_LongNames(t *testing.T) {
+	t.Parallel()
+	question := strings.Repeat("w", 50)
+	body, _ := json.Marshal(map[string]any{"phone": "9876543210", "customFields": map[string]any{question + "a": "1", question + "b": "2", " \x01 ": "3"}})
+	got, _ := Repaired(mustMembers(t, string(body)), post, false)
+	var custom map[string]string
+	require.NoError(t, json.Unmarshal(got["customFields"], &custom))
+	require.Equal(t, map[string]string{question: "1", question[:45] + " (2)": "2", "field": "3"}, custom)
+}
+
+func TestRepaired_Limits(t *testing.T) {
+	t.Parallel()
+	custom, metadata := map[string]any{}, map[string]any{"utm_source": "google"}
+	for i := range 70 {
+		custom[fmt.Sprintf("field %02d", i)], metadata[fmt.Sprintf("key %02d", i)] = strings.Repeat("y", 100), "m"
+	}
+	body, _ := json.Marshal(map[string]any{"phone": "9876543210", "customFields": custom, "metadata": metadata})
+	got, warnings := Repaired(mustMembers(t, string(body)), post, false)
+	a, err := ParseArrival(got, post, Client{})
+	require.NoError(t, err)
+	require.Len(t, a.CustomFields, MaxCustomFields)
+	require.Len(t, a.Metadata, MaxMetadataKeys)
+	require.Contains(t, a.Metadata, "utm_source")
+	require.Len(t, warnings, 20+7)
+}
+
+// Whatever a mapping returns, only the contacts can be wrong afterwards.
+func TestRepaired_OnlyContactsAreWrong(t *testing.T) {
+	t.Parallel()
+	value := rapid.OneOf(
+		rapid.SampledFrom([]string{`""`, `"x"`, `0`, `1.5`, `true`, `[]`, `["a","b"]`, `{"a":1}`, `[1,[2]]`, `"9876543210"`, `"a@example.com"`, `"won"`, `"5 lakh"`, `null`}),
+		rapid.Custom(func(t *rapid.T) string { return string(quote(rapid.String().Draw(t, "text"))) }),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		body := map[string]jsontext.Value{"metadata": jsontext.Value(`{"source":"website","userAgent":` + value.Draw(t, "agent") + `}`)}
+		for _, name := range append(FieldNames(), "visitorId") {
+			if rapid.Bool().Draw(t, "has "+name) {
+				body[name] = jsontext.Value(value.Draw(t, name))
+			}
+		}
+		custom := map[string]jsontext.Value{}
+		for range rapid.IntRange(0, 4).Draw(t, "custom") {
+			custom[rapid.StringN(0, 60, -1).Draw(t, "key")] = jsontext.Value(value.Draw(t, "value"))
+		}
+		body["customFields"] = objectOf(custom)
+		before := string(objectOf(body))
+		got, _ := Repaired(body, post, false)
+		require.Equal(t, before, string(objectOf(body)), "the body is unchanged")
+		_, err := ParseArrival(got, post, Client{})
+		var wrong field.Errors
+		if err != nil {
+			require.ErrorAs(t, err, &wrong)
+		}
+		for _, one := range wrong {
+			require.Contains(t, []string{"phone", "email"}, one.Field, one.Message)
+		}
+		again, _ := Repaired(got, post, false)
+		require.Equal(t, string(objectOf(got)), string(objectOf(again)), "once is enough")
+	})
+}
+
+func mustMembers(t *testing.T, body string) map[string]jsontext.Value {
+	t.Helper()
+	members, err := Members(jsontext.Value(body))
+	require.NoError(t, err)
+	return members
+}
