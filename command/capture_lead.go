@@ -246,7 +246,11 @@ func (c *capture) rules() lead.Rules {
 
 func (c *capture) parse() (err error) {
 	client := lead.Client{IP: c.Admission.Caller.IP, UserAgent: c.Admission.Caller.UserAgent}
-	c.arrival, err = lead.ParseArrival(c.Body, c.rules(), client)
+	body := c.Body
+	if c.kept != nil && c.kept.ref.IntakeID != "" {
+		body = c.kept.repair(body, c.rules())
+	}
+	c.arrival, err = lead.ParseArrival(body, c.rules(), client)
 	c.arrival.Source = cmp.Or(c.Source, c.arrival.Source)
 	c.arrival.Kept.ReceivedAt = c.ReceivedAt
 	if c.kept != nil {
@@ -325,7 +329,10 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	}
 	outcome := fact
 	if c.kept != nil {
-		captured := event.ArrivalCaptured{LeadID: decision.LeadID, EventID: fact.Events[0].ID.String(), Merged: decision.Merged}
+		captured := event.ArrivalCaptured{
+			LeadID: decision.LeadID, EventID: fact.Events[0].ID.String(), Merged: decision.Merged,
+			Warnings: arrival.Warnings(slices.Concat(c.kept.warnings(), c.arrival.Warnings, lead.WarnShared(decision.Shared))),
+		}
 		if outcome, err = c.keep(captured); err != nil {
 			return LeadCaptured{}, err
 		}

@@ -152,10 +152,6 @@ func TestIntake_NotFoundAfterEnd(t *testing.T) {
 	w, p := newIntakeWorld(t)
 	other := w.process()
 	for name, end := range map[string]func(id string) error{
-		"disabled": func(id string) error {
-			_, err := p.ChangeIntake(t.Context(), command.ChangeIntake{Caller: owner, IntakeID: id, Change: intake.Update{Enabled: new(false)}})
-			return err
-		},
 		"deleted": func(id string) error {
 			_, err := p.DeleteIntake(t.Context(), command.DeleteIntake{Caller: owner, IntakeID: id})
 			return err

@@ -65,7 +65,7 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 	for name, value := range cmd.Request.Headers {
 		headers[name] = []string{value}
 	}
-	cmd.Request.Headers = intake.VisibleHeaders(settings, headers)
+	cmd.Request.Headers, cmd.Request.Region = intake.VisibleHeaders(settings, headers), account.State.Region
 	err = h.turns.Do(ctx, cmd.Account, turns.Own, func() (cost turns.Cost) {
 		preview.Mapped, preview.Wrong = mapping.Map(cmd.Request)
 		return cost

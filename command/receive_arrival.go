@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -44,6 +46,8 @@ type Mapped struct {
 	Wrong field.Errors              // why it could not be mapped
 	Test  bool                      // the sender marked it as a test
 	Skip  bool                      // the mapping says not to capture it
+
+	Warnings field.Warnings
 }
 
 // ArrivalReceived is the answer. The arrival is on the log.
@@ -79,7 +83,7 @@ func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (Arri
 	if c.kept, err = h.newKept(cmd.Caller, id.String(), now, received, cmd.Intake); err != nil {
 		return ArrivalReceived{}, err
 	}
-	c.kept.askPerson = cmd.AskPerson
+	c.kept.askPerson, c.kept.mapped = cmd.AskPerson, cmd.Mapped.Warnings
 	if cmd.DeliveryID != "" {
 		c.binding = &binding{
 			kind: claim.Delivery, expect: eventstore.NoStream,
@@ -117,8 +121,27 @@ type kept struct {
 	intake    eventstore.Write   // the check that its intake is as it was; zero without one
 	was       arrival.Arrival    // before; zero for a new one
 	ref       event.KeptArrival
-	askPerson bool // as in ReceiveArrival
+	askPerson bool                      // as in ReceiveArrival
+	set       map[string]jsontext.Value // members of the body that a person has set
+	mapped    field.Warnings            // of the mapping
+	repaired  field.Warnings
 }
+
+// repair makes a body valid but for its contacts. What a person has set, or can correct, is left as it is.
+func (k *kept) repair(body map[string]jsontext.Value, rules lead.Rules) map[string]jsontext.Value {
+	given := body
+	if len(k.set) > 0 {
+		given = maps.Clone(body)
+		maps.DeleteFunc(given, func(name string, _ jsontext.Value) bool { _, set := k.set[name]; return set })
+	}
+	given, k.repaired = lead.Repaired(given, rules, k.askPerson)
+	for name := range k.set {
+		given[name] = body[name]
+	}
+	return given
+}
+
+func (k *kept) warnings() field.Warnings { return slices.Concat(k.mapped, k.repaired) }
 
 // newKept returns a new arrival, which is recorded now. Its caller is recorded with the address that it came from, since the stream is
 // sealed.
@@ -223,7 +246,7 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 			return correctable
 		}
 	}
-	position, err := c.appendUncaptured(ctx, event.ArrivalQuarantined{Reasons: reasons})
+	position, err := c.appendUncaptured(ctx, event.ArrivalQuarantined{Reasons: reasons, Warnings: arrival.Warnings(c.kept.warnings())})
 	if err != nil {
 		return err
 	}

@@ -201,7 +201,7 @@ func TestReceiveArrival_AskPersonReturnsErrors(t *testing.T) {
 	cmd.AskPerson = true
 	answer, err := w.process().ReceiveArrival(t.Context(), cmd)
 	require.NoError(t, err)
-	require.Equal(t, arrival.Quarantined, answer.State)
+	require.Equal(t, arrival.Captured, answer.State, "nothing but a contact costs the person")
 }
 
 func TestReceiveArrival_FeatureDisabled(t *testing.T) {

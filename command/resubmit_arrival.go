@@ -8,6 +8,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/expression"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
@@ -63,6 +64,7 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 		admission := cmd.Admission
 		admission.Caller = of.caller(user)
 		c := &capture{Handlers: h, CaptureLead: CaptureLead{Admission: admission, Body: mapped.Body, Source: source}, kept: of.again(user, resubmitted)}
+		c.kept.set, c.kept.mapped = cmd.Set, mapped.Warnings
 		answer, err = c.captureMapped(ctx, mapped)
 		return err
 	})
@@ -144,7 +146,7 @@ func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (Arriva
 		if err != nil {
 			return err
 		}
-		c.Body, c.Source = mapped.Body, source
+		c.Body, c.Source, c.kept.mapped = mapped.Body, source, mapped.Warnings
 		captured, err := c.captureMapped(ctx, mapped)
 		return c.finish(&answer, captured, err)
 	})
@@ -210,9 +212,13 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 		if err != nil {
 			return Mapped{}, "", err
 		}
+		account, err := h.directory.Account(ctx, a.Account)
+		if err != nil {
+			return Mapped{}, "", err
+		}
 		var wrong error
 		err = h.turns.Do(ctx, a.Account, turns.Own, func() (cost turns.Cost) {
-			mapped, wrong = mapRaw(mapping, a.Raw)
+			mapped, wrong = mapRaw(mapping, a.Raw, account.State.Region)
 			return cost
 		})
 		if err == nil {
@@ -253,13 +259,29 @@ func (h *Handlers) mapping(intakeID string, at eventstore.Expected, settings eve
 }
 
 // mapRaw maps the body of an arrival, posted or fetched.
-func mapRaw(mapping *intake.Mapping, raw event.ArrivalRaw) (Mapped, error) {
+func mapRaw(mapping *intake.Mapping, raw event.ArrivalRaw, region string) (Mapped, error) {
 	body, err := raw.Bytes()
 	if err != nil {
 		return Mapped{}, err
 	}
-	mapped, wrong := mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
-	return Mapped{Body: mapped.Body, Wrong: wrong, Test: mapped.Test, Skip: mapped.Skip}, nil
+	mapped, wrong := mapping.Map(intake.Request{
+		ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query, Region: region,
+		Item: raw.Item, Post: []byte(raw.Post),
+	})
+	return MappedBy(mapped, wrong), nil
+}
+
+// MappedBy returns the result of a mapping. An error of a field that a lead can be without is a warning.
+func MappedBy(mapped intake.Mapped, wrong field.Errors) Mapped {
+	m := Mapped{Body: mapped.Body, Test: mapped.Test, Skip: mapped.Skip, Warnings: mapped.Warnings}
+	for _, e := range wrong {
+		if !intake.Optional(e.Field) || e.Message == expression.ErrCost.Error() { // a costly field leaves none for the others
+			m.Wrong = append(m.Wrong, e)
+		} else {
+			m.Warnings.Add(e.Field, field.FieldDropped, e.Message+", and was left out")
+		}
+	}
+	return m
 }
 
 // notFetched returns why an arrival has no content.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/turns"
@@ -91,7 +92,7 @@ func unconfirmed(err error) bool {
 // acceptedArrival is the answer to a sender that is no form.
 type acceptedArrival struct {
 	Success   bool   `json:"success"`
-	ArrivalID string `json:"arrivalId"`
+	ArrivalID string `json:"arrivalId,omitzero"` // of the first arrival; absent: the post has none
 }
 
 // receiveArrival answers a post to an intake.
@@ -168,13 +169,64 @@ func (x *exchange) receive(raw event.ArrivalRaw, body []byte) (command.ArrivalRe
 	if settings.Kind == intake.MetaLeadAds {
 		return x.receiveChanges(body)
 	}
+	elements, whole, err := x.split(raw, body)
+	if !whole {
+		if err != nil {
+			return command.ArrivalReceived{}, err
+		}
+		return x.receiveElements(raw, elements)
+	}
+	notList := err
 	raw, mapped, wrong, err := x.mapped(raw, body)
 	if err != nil {
 		return command.ArrivalReceived{}, err
 	}
-	return x.keep(command.ReceiveArrival{
-		DeliveryID: mapped.DeliveryID, Raw: raw, Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Test: mapped.Test, Skip: mapped.Skip},
+	arrived := command.ReceiveArrival{
+		DeliveryID: mapped.DeliveryID, Raw: raw, Mapped: x.unlessPaused(command.MappedBy(mapped, wrong)),
+	}
+	if notList != nil {
+		arrived.Mapped.Wrong.Add("each", notList.Error())
+	}
+	return x.keep(arrived)
+}
+
+// split returns the arrivals of a post that has several, found in a turn of the intake.
+func (x *exchange) split(raw event.ArrivalRaw, body []byte) (elements []intake.Element, whole bool, err error) {
+	failed := x.Commands.Turns().Do(x.ctx, x.caller.Account, x.intake.ID, func() turns.Cost {
+		elements, whole, err = x.intake.Mapping.Split(intake.Request{
+			ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query,
+		})
+		return turns.Cost{Bytes: len(body)}
 	})
+	if failed != nil {
+		return nil, false, failed
+	}
+	return elements, whole, err
+}
+
+// receiveElements appends an arrival for each element of a post. A failure leaves the later ones to the sender's next attempt, which has no
+// effect on the earlier ones. The answer has the first; a post without any, such as one about the status of messages, leaves nothing.
+func (x *exchange) receiveElements(raw event.ArrivalRaw, elements []intake.Element) (first command.ArrivalReceived, err error) {
+	for i, element := range elements {
+		own := raw
+		own.ContentType, own.Item, own.Post = "application/json", true, string(element.Post)
+		own, mapped, wrong, err := x.mapped(own, element.Body)
+		if err != nil {
+			return first, err
+		}
+		received, err := x.keep(command.ReceiveArrival{
+			DeliveryID: cmp.Or(mapped.DeliveryID, element.Of), Raw: own, Mapped: x.unlessPaused(command.MappedBy(mapped, wrong)),
+		})
+		if err != nil {
+			return first, err
+		}
+		if i == 0 {
+			first = received
+		}
+		first.Position = max(first.Position, received.Position)
+	}
+	x.spendArrivals(len(elements) - 1)
+	return first, nil
 }
 
 // receiveChanges appends an arrival for each lead that a post of Meta announces, and for each change that cannot be read. The answer has
@@ -189,7 +241,10 @@ func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, e
 		return x.keep(command.ReceiveArrival{Raw: x.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil}})
 	}
 	for i, change := range changes {
-		announced := command.ReceiveArrival{DeliveryID: change.ID, Raw: x.raw().WithBody(change.Body), Pending: change.Wrong == nil}
+		announced := command.ReceiveArrival{
+			DeliveryID: change.ID, Raw: x.raw().WithBody(change.Body), Mapped: x.unlessPaused(command.Mapped{}),
+		}
+		announced.Pending = change.Wrong == nil && announced.Mapped.Wrong == nil
 		if change.Wrong != nil {
 			announced.Mapped.Wrong.Add("body", change.Wrong.Error())
 		}
@@ -217,10 +272,23 @@ func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, er
 	return received, err
 }
 
+// unlessPaused makes a paused intake quarantine what would be captured.
+func (x *exchange) unlessPaused(mapped command.Mapped) command.Mapped {
+	mapped.Wrong = append(mapped.Wrong, x.intake.State.Paused()...)
+	return mapped
+}
+
 // mapped returns the post as it is kept, and its mapping, computed in a turn of the intake.
 func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
+	region := account.DefaultRegion
+	if x.admission.Account != nil {
+		region = x.admission.Account.State.Region
+	}
 	err = x.Commands.Turns().Do(x.ctx, x.caller.Account, x.intake.ID, func() turns.Cost {
-		mapped, wrong = x.intake.Mapping.Map(intake.Request{ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query})
+		mapped, wrong = x.intake.Mapping.Map(intake.Request{
+			ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query, Region: region,
+			Item: raw.Item, Post: []byte(raw.Post),
+		})
 		if !mapped.Honeypot {
 			kept = raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(x.intake.State.Settings.Kind, body)))
 		}

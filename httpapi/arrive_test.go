@@ -43,7 +43,7 @@ func (s *service) deliver(path, body string, header map[string]string) reply {
 func posting(path, body string, header map[string]string) call {
 	all := map[string]string{}
 	if !strings.HasPrefix(body, "{") {
-		all["Content-Type"] = "application/x-www-form-urlencoded"
+		all["Content-Type"], all["Sec-Fetch-Site"] = "application/x-www-form-urlencoded", "cross-site" // a page in a browser
 	}
 	maps.Copy(all, header)
 	return call{method: http.MethodPost, path: path, body: body, header: all}
@@ -132,7 +132,11 @@ func TestArrive_Refusals(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, s.request(call{method: http.MethodGet, path: path}).status)
 	require.Equal(t, before, s.last(), "a refused post appends nothing")
 	s.as(http.MethodPatch, resource, `{"enabled":false}`).is(http.StatusOK)
-	s.deliver(path, body, validProof).is(http.StatusNotFound)
+	paused := s.deliver(path, body, validProof).is(http.StatusOK)
+	s.deliver(path, body, nil).is(http.StatusUnauthorized)
+	shown := s.as(http.MethodGet, arrivalsPath+"/"+paused.at("arrivalId").(string), "").is(http.StatusOK)
+	require.Equal(t, "quarantined", shown.at("data", "state"))
+	require.Equal(t, "intake", shown.at("data", "reasons").([]any)[0].(map[string]any)["field"])
 	s.as(http.MethodPatch, resource, `{"enabled":true}`).is(http.StatusOK)
 	s.deliver(path, body, validProof).is(http.StatusOK)
 	s.as(http.MethodDelete, resource, "").is(http.StatusOK)
@@ -423,4 +427,35 @@ func TestRotate_OldSecretDuringOverlap(t *testing.T) {
 	require.Nil(t, last.at("data", "oldSecretUntil"))
 	s.deliver(path, `{"id":"3","phone":"9876512345"}`, map[string]string{"Authorization": "Bearer " + rotated.at("data", "secret").(string)}).is(http.StatusUnauthorized)
 	s.deliver(path, `{"id":"3","phone":"9876512345"}`, validProof).is(http.StatusUnauthorized)
+}
+
+// A post with several persons leaves none of them out, and sent again it has no other effect.
+func TestArrive_SeveralPersons(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	list, _ := s.createIntake(strings.Replace(bearerIntake, `,"mapping":{"deliveryId":"body.id"}`, "", 1))
+	post := call{method: http.MethodPost, path: list, body: `[{"phone":"9876512401","name":"A"},{"phone":"9876512402"},{"name":"nobody"}]`, header: validProof}
+	first := s.request(post).is(http.StatusOK)
+	require.Equal(t, first.at("arrivalId"), s.request(post).is(http.StatusOK).at("arrivalId"))
+	require.Len(t, s.leadsOf("9876512401"), 1)
+	require.Len(t, s.leadsOf("9876512402"), 1)
+	s.caughtUp()
+	arrivals := s.as(http.MethodGet, arrivalsPath, "").at("data").([]any)
+	require.Len(t, arrivals, 3)
+	shown := s.as(http.MethodGet, arrivalsPath+"/"+first.at("arrivalId").(string), "")
+	require.JSONEq(t, `{"phone":"9876512401","name":"A"}`, shown.at("data", "raw", "body").(string))
+	quarantined := arrivals[2].(map[string]any)["arrivalId"].(string)
+	s.as(http.MethodPost, arrivalsPath+"/"+quarantined+"/resubmit", `{"set":{"phone":"9876512403"}}`).is(http.StatusOK)
+
+	whatsApp, _ := s.createIntake(`{"name":"WhatsApp","kind":"whatsapp","secret":"app-secret"}`)
+	require.Equal(t, "42", s.request(call{path: whatsApp + "?hub.mode=subscribe&hub.challenge=42&hub.verify_token=app-secret"}).is(http.StatusOK).raw)
+	body := `{"entry":[{"changes":[{"field":"messages","value":{"contacts":[{"profile":{"name":"Wei"},"wa_id":"6593334444"}],"messages":[{"from":"6593334444","id":"w1","text":{"body":"Hi"}}]}}]}]}`
+	mac := hmac.New(sha256.New, []byte("app-secret"))
+	mac.Write([]byte(body))
+	signed := map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))}
+	s.deliver(whatsApp, body, signed).is(http.StatusOK)
+	s.deliver(whatsApp, body, map[string]string{"X-Hub-Signature-256": "sha256=00"}).is(http.StatusUnauthorized)
+	found := s.leadsOf("+6593334444")[0].(map[string]any)
+	require.Equal(t, "Wei", found["name"])
+	require.Equal(t, "whatsapp", found["source"])
 }

@@ -965,10 +965,10 @@ func TestConsole_FirstSteps(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.post("/console/test-lead").status, "without a form, the test lead is not sent")
 	require.Contains(t, overview(), "It appears here.")
 
-	form := b.as(http.MethodPost, intakes, `{"name":"Site","kind":"form","mapping":{"phone":"'1'"}}`).is(http.StatusCreated).at("data", "intakeId").(string)
+	form := b.as(http.MethodPost, intakes, `{"name":"Site","kind":"form","mapping":{"phone":"'1'","email":"'none'"}}`).is(http.StatusCreated).at("data", "intakeId").(string)
 	require.Contains(t, overview(), `<button>Send a test lead`)
 	b.post("/console/test-lead")
-	require.Contains(t, overview(), "is in quarantine", "the form maps the phone incorrectly")
+	require.Contains(t, overview(), "is in quarantine", "the form maps the contacts incorrectly")
 	b.as(http.MethodPatch, intakes+"/"+form, `{"mapping":{}}`).is(http.StatusOK)
 	b.post("/console/test-lead")
 	require.Regexp(t, `(?s)done</span> <a href="/console/intakes/`+form+`">Site</a>.*done</span>.*done</span> <a href="/console/leads/[0-9A-Z]{26}">`, overview())

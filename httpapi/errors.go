@@ -101,6 +101,7 @@ var failures = []struct {
 	{errCoding, http.StatusUnsupportedMediaType, "Content-Encoding is not supported", "", 0},
 	{errMediaType, http.StatusUnsupportedMediaType, "Content-Type must be application/json in UTF-8", "", 0},
 	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
+	{intake.ErrElements, http.StatusRequestEntityTooLarge, "A post may have at most 1,000 arrivals", "", 0},
 	{errArrivalLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 1 MiB", "", 0},
 	{errViewLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 64 KiB", "", 0},
 	{command.ErrArrivalTooLarge, http.StatusRequestEntityTooLarge, "Post must map to less: its lead, or the list of what is wrong with it, does not fit on the log", "", 0},

@@ -13,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/httpapi/challenge"
 )
 
@@ -72,7 +73,7 @@ func (f *formPost) receive() (confirmed bool, err error) {
 		return false, nil
 	}
 	if settings := f.intake.State.Settings; settings.Challenge != "" {
-		if err := f.correctable(mapped, wrong); err != nil {
+		if err := f.correctable(mapped, wrong); err != nil && f.asks(raw) {
 			return false, err
 		}
 		if err := f.verify(mapped); errors.Is(err, challenge.ErrFailed) {
@@ -82,14 +83,24 @@ func (f *formPost) receive() (confirmed bool, err error) {
 		}
 	}
 	received, err := f.keep(command.ReceiveArrival{
-		DeliveryID: mapped.DeliveryID, Raw: raw, AskPerson: true,
-		Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Skip: mapped.Skip},
+		DeliveryID: mapped.DeliveryID, Raw: raw, AskPerson: f.asks(raw), Mapped: command.MappedBy(mapped, wrong),
 	})
 	if err != nil {
 		return false, err
 	}
 	f.lastWrites.note(f.caller.Account, received.Position)
 	return true, nil
+}
+
+// asks reports whether the sender is told what is wrong with the phone and email, instead of the post being kept.
+func (f *formPost) asks(raw event.ArrivalRaw) bool {
+	switch f.intake.State.Settings.OnInvalid {
+	case intake.InvalidReject:
+		return true
+	case intake.InvalidKeep:
+		return false
+	}
+	return intake.FromBrowser(raw.Headers)
 }
 
 // correctable returns the errors that the person can correct, before the challenge is verified: a provider accepts its token only once.

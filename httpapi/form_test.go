@@ -101,8 +101,8 @@ func TestForm_Answers(t *testing.T) {
 	for i := range 51 {
 		fields.Set(fmt.Sprintf("field%d", i), "x")
 	}
-	s.deliver(plain, fields.Encode(), nil).is(http.StatusOK) // the person cannot correct this error
-	require.Empty(t, s.leadsOf("9876543212"))
+	s.deliver(plain, fields.Encode(), nil).is(http.StatusOK)
+	require.Len(t, s.leadsOf("9876543212")[0].(map[string]any)["customFields"], 50, "what is too much is left out")
 }
 
 func TestForm_Encodings(t *testing.T) {
@@ -356,4 +356,39 @@ func TestForm_JunkDoesNotAffectOthers(t *testing.T) {
 	require.Zero(t, counts[http.StatusInternalServerError], "%v", counts)
 	s.capture(`{"phone":"9876500001"}`).is(http.StatusCreated)
 	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalCaptured{}.EventType()}, s.arrival(s.deliver(other, `{"phone":"9876500002"}`, validProof).is(http.StatusOK)))
+}
+
+// Form plugins post from a server: labels, nested and numbered names, JSON within JSON. None of it is lost, and nothing is refused.
+func TestForm_Plugins(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.createIntake(`{"name":"Site","kind":"form"}`)
+	server := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	for name, c := range map[string]struct {
+		body, phone, called string
+	}{
+		"Elementor, labels":   {"Name=Asha+Rao&Phone=9876512301&Email+=asha.wp@example.com&form_id=7&Powered+by=Elementor", "+919876512301", "Asha Rao"},
+		"Elementor, nested":   {"form_fields[name]=Asha&form_fields[email]=a@example.com&form_fields[phone]=9876512302", "+919876512302", "Asha"},
+		"Elementor, advanced": {"fields[name][id]=name&fields[name][title]=Name&fields[name][value]=Asha&fields[tel][title]=Phone&fields[tel][value]=9876512303", "+919876512303", "Asha"},
+		"Contact Form 7":      {"your-name=Asha&your-email=b@example.com&tel-123=9876512304", "+919876512304", "Asha"},
+		"WPForms":             {"wpforms[fields][0]=Asha&wpforms[fields][1]=c@example.com&wpforms[fields][2]=9876512305", "+919876512305", "c"},
+		"Gravity Forms":       {`{"1.3":"Asha","2":"gf@example.com","3":"98765 12306"}`, "+919876512306", "gf"},
+		"Webflow":             {`{"triggerType":"form_submission","payload":{"name":"Contact Us","data":{"First Name":"Zaphod","Last Name":"Beeblebrox","Email":"z@example.com","Phone Number":9876512307}}}`, "+919876512307", "Zaphod Beeblebrox"},
+		"Unbounce":            {"page_url=http%3A%2F%2Fexample.com&data.json=%7B%22email%22%3A%5B%22u@example.com%22%5D%2C%22name%22%3A%5B%22Asha%22%5D%2C%22phone_number%22%3A%5B%229876512308%22%5D%7D", "+919876512308", "Asha"},
+		"Jotform":             {"formID=1&rawRequest=%7B%22q3_name%22%3A%7B%22first%22%3A%22Asha%22%2C%22last%22%3A%22Rao%22%7D%2C%22q4_phone%22%3A%229876512309%22%7D", "+919876512309", "Asha Rao"},
+		"list of fields":      {`{"fields":[{"name":"email","value":"hs@example.com"},{"name":"phone","value":"9876512310"},{"name":"firstname","value":"Asha"}]}`, "+919876512310", "Asha"},
+		"a lost plus":         {"name=Wei+Ling&phone=+6593334444", "+6593334444", "Wei Ling"},
+	} {
+		header := server
+		if c.body[0] == '{' {
+			header = nil
+		}
+		s.request(call{method: http.MethodPost, path: path, body: c.body, header: header}).is(http.StatusOK)
+		found := s.leadsOf(c.phone)
+		require.Len(t, found, 1, name)
+		require.Equal(t, c.called, found[0].(map[string]any)["name"], name)
+	}
+	s.request(call{method: http.MethodPost, path: path, body: "name=Asha", header: server}).is(http.StatusOK)
+	s.caughtUp()
+	require.Len(t, s.as(http.MethodGet, "/api/v1/crm/arrivals?state=quarantined", "").at("data"), 1, "a server is not answered 400")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,7 +69,7 @@ func TestProofs_LimitPrecedesWork(t *testing.T) {
 	post := func(settings event.IntakeSettings, authorization string) *exchange {
 		cached := &command.Cached[intake.State]{State: intake.State{Settings: settings}}
 		return &exchange{
-			api: a, r: &http.Request{Header: http.Header{"Authorization": {authorization}}},
+			api: a, r: &http.Request{URL: &url.URL{}, Header: http.Header{"Authorization": {authorization}}},
 			intake: &command.Intake{Cached: cached, Secrets: intake.Secrets{Secret: "s"}},
 		}
 	}

@@ -19,14 +19,15 @@ import (
 
 // Arrival is a stored arrival: at an intake, or by the API and quarantined. It has no personal data.
 type Arrival struct {
-	ArrivalID  string                `json:"arrivalId"`
-	IntakeID   *string               `json:"intakeId"` // null: captured by the API
-	TokenID    *string               `json:"tokenId"`  // of the API token; null for intakes and JWTs
-	ReceivedAt Timestamp             `json:"receivedAt"`
-	State      string                `json:"state"`
-	Reasons    []event.ArrivalReason `json:"reasons"`
-	LeadID     *string               `json:"leadId"`    // that it was captured into, or that it conflicts with
-	ExpiresAt  Timestamp             `json:"expiresAt"` // the raw body is deleted then
+	ArrivalID  string                 `json:"arrivalId"`
+	IntakeID   *string                `json:"intakeId"` // null: captured by the API
+	TokenID    *string                `json:"tokenId"`  // of the API token; null for intakes and JWTs
+	ReceivedAt Timestamp              `json:"receivedAt"`
+	State      string                 `json:"state"`
+	Reasons    []event.ArrivalReason  `json:"reasons"`
+	Warnings   []event.ArrivalWarning `json:"warnings"`
+	LeadID     *string                `json:"leadId"`    // that it was captured into, or that it conflicts with
+	ExpiresAt  Timestamp              `json:"expiresAt"` // the raw body is deleted then
 }
 
 // ArrivalRaw is a post as it was received, without proofs, credentials and cookies.
@@ -52,7 +53,7 @@ type ArrivalFilter struct {
 	Until    time.Time // exclusive
 }
 
-const arrivalColumns = `SELECT position, arrival_id, nullif(intake_id, ''), nullif(token_id, ''), received_at, state, reasons, nullif(lead_id, ''), expires_at
+const arrivalColumns = `SELECT position, arrival_id, nullif(intake_id, ''), nullif(token_id, ''), received_at, state, reasons, warnings, nullif(lead_id, ''), expires_at
 	  FROM views.arrival`
 
 // Arrivals lists an account's arrivals, newest last. The error is ErrCursor for a cursor of another list.
@@ -123,9 +124,9 @@ func (r *Reader) QuarantineReasons(ctx context.Context, account string) ([]Quara
 }
 
 func scanArrival(row pgx.CollectableRow) (placed[Arrival], error) {
-	a := placed[Arrival]{item: Arrival{Reasons: []event.ArrivalReason{}}}
+	a := placed[Arrival]{item: Arrival{Reasons: []event.ArrivalReason{}, Warnings: []event.ArrivalWarning{}}}
 	err := row.Scan(&a.position, &a.item.ArrivalID, &a.item.IntakeID, &a.item.TokenID, &a.item.ReceivedAt, &a.item.State, jsonOf{&a.item.Reasons},
-		&a.item.LeadID, &a.item.ExpiresAt)
+		jsonOf{&a.item.Warnings}, &a.item.LeadID, &a.item.ExpiresAt)
 	return a, err
 }
 
@@ -143,7 +144,7 @@ func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown,
 	}
 	shown := ArrivalShown{Arrival: Arrival{
 		ArrivalID: id, IntakeID: orNull(a.IntakeID), TokenID: orNull(a.TokenID), ReceivedAt: Timestamp(a.ReceivedAt), State: a.State,
-		Reasons: append([]event.ArrivalReason{}, a.Reasons...), LeadID: orNull(a.LeadID), ExpiresAt: Timestamp(a.ExpiresAt),
+		Reasons: append([]event.ArrivalReason{}, a.Reasons...), Warnings: append([]event.ArrivalWarning{}, a.Warnings...), LeadID: orNull(a.LeadID), ExpiresAt: Timestamp(a.ExpiresAt),
 	}}
 	if a.Deleted || a.Lost {
 		return shown, nil

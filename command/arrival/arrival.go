@@ -54,6 +54,7 @@ type Arrival struct {
 	Deleted    bool             // the content was deleted by its owner, by an erasure, or because it expired
 	Lost       bool             // the content cannot be read because its key does not exist
 	Reasons    []event.ArrivalReason
+	Warnings   []event.ArrivalWarning
 	Code       string // of a refusal
 	LeadID     string // that it was captured into, or conflicts with
 	Other      string // a second lead that it conflicts with
@@ -85,13 +86,13 @@ func evolve(a Arrival, fact event.Fact) Arrival {
 		a.Raw, a.Fetched = data.Raw, true
 	case event.ArrivalCaptured:
 		a.become(Captured)
-		a.LeadID, a.EventID, a.Merged = data.LeadID, data.EventID, data.Merged
+		a.LeadID, a.EventID, a.Merged, a.Warnings = data.LeadID, data.EventID, data.Merged, data.Warnings
 	case event.ArrivalRefused:
 		a.become(Refused)
 		a.Code, a.LeadID, a.Other = data.Code, data.LeadID, data.Other
 	case event.ArrivalQuarantined:
 		a.become(Quarantined)
-		a.Reasons = data.Reasons
+		a.Reasons, a.Warnings = data.Reasons, data.Warnings
 	case event.ArrivalResubmitted:
 		a.Resubmits++
 		if data.Fetch {
@@ -102,7 +103,7 @@ func evolve(a Arrival, fact event.Fact) Arrival {
 		if data.Reason == event.DiscardedErased {
 			a.LeadID, a.Other, a.EventID = "", "", ""
 		}
-		a.State, a.Reasons, a.Code = Discarded, nil, ""
+		a.State, a.Reasons, a.Warnings, a.Code = Discarded, nil, nil, ""
 		if data.Reason == event.DiscardedByOwner || data.Reason == event.DiscardedErased {
 			a.delete()
 		}
@@ -117,7 +118,7 @@ func evolve(a Arrival, fact event.Fact) Arrival {
 
 // become changes the state and clears the fields of the previous one.
 func (a *Arrival) become(state string) {
-	a.State, a.Reasons, a.Code, a.LeadID, a.Other = state, nil, "", "", ""
+	a.State, a.Reasons, a.Warnings, a.Code, a.LeadID, a.Other = state, nil, nil, "", "", ""
 }
 
 func (a *Arrival) delete() { a.Raw, a.Deleted = event.ArrivalRaw{}, true }
@@ -172,11 +173,25 @@ func Reasons(wrong field.Errors) []event.ArrivalReason {
 	reasons := make([]event.ArrivalReason, len(wrong))
 	for i, e := range wrong {
 		reasons[i] = event.ArrivalReason{Field: e.Field, Message: e.Message}
-		if !plainName(e.Field) {
-			reasons[i].Field = "customFields"
-		}
+		reasons[i].Field = storedName(e.Field)
 	}
 	return reasons
+}
+
+// Warnings returns the warnings of an arrival as they are stored and listed, with names like those of Reasons.
+func Warnings(warnings field.Warnings) []event.ArrivalWarning {
+	var stored []event.ArrivalWarning
+	for _, w := range warnings {
+		stored = append(stored, event.ArrivalWarning{Field: storedName(w.Field), Code: w.Code, Message: w.Message})
+	}
+	return stored
+}
+
+func storedName(name string) string {
+	if plainName(name) {
+		return name
+	}
+	return "customFields"
 }
 
 // Errors returns stored reasons as errors of fields.

@@ -68,6 +68,7 @@ var (
 	Bool   = Type{cel.BoolType}
 	Texts  = Type{cel.MapType(cel.StringType, cel.StringType)} // text by name
 	Object = Type{cel.MapType(cel.StringType, cel.DynType)}
+	List   = Type{cel.ListType(cel.DynType)}
 )
 
 // Environment has the names that expressions can use: variables, CEL's own functions and macros, its extensions for strings and for

@@ -65,12 +65,12 @@ func asCaptured(mapping map[string]string) map[string]string {
 
 var defaults = map[string]map[string]string{
 	Form: {
-		"name":            "first([" + bodyOf(formNames) + ", " + firstAndLast + "])",
-		"email":           bodyOf(formEmails),
-		"phone":           bodyOf(formPhones),
-		"visitorId":       bodyOf(visitorIDs),
-		fieldMetadata:     bodyOnly(campaign),
-		fieldCustomFields: bodyWithout(all(formNames, formParts, formEmails, formPhones, visitorIDs, campaign)),
+		"name":            `pick(known, ["name"])`,
+		"email":           `pick(known, ["email"])`,
+		"phone":           `pick(known, ["phone"])`,
+		"visitorId":       `pick(known, ["visitorId"])`,
+		fieldMetadata:     `known.metadata`,
+		fieldCustomFields: `known.rest`,
 		fieldDeliveryID:   `pick(headers, ["idempotency-key"])`,
 	},
 	Webhook: asCaptured(map[string]string{
@@ -120,6 +120,13 @@ var defaults = map[string]map[string]string{
 			` dyn(a[?a.type])}), "key", "value")`,
 		fieldMetadata:   `merge([{"form_id": body.form_response.?form_id}, body.form_response.?hidden])`,
 		fieldDeliveryID: `body.form_response.token`,
+	},
+	WhatsApp: {
+		"name":            `pick(item.?contact.profile, ["name"])`,
+		"phone":           `"+" + item.message.from`,
+		fieldCustomFields: `{"message": item.?message.text.body}`,
+		fieldMetadata:     `merge([item.?message.referral, {"phone_number_id": item.?metadata.phone_number_id}])`,
+		fieldDeliveryID:   `item.message.id`,
 	},
 	Razorpay: {
 		"name": `pick(` + razorpayNotes + `, ["name", "full_name"])`,

@@ -1,5 +1,18 @@
 package intake
 
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leadlog/leadlog/command/contact"
+	"github.com/leadlog/leadlog/command/expression"
+	"github.com/leadlog/leadlog/command/field"
+)
+
 // What a form answers when the person's phone and email are missing or wrong.
 const (
 	InvalidAuto   = "auto"   // a browser is refused, and a post of a server is kept
@@ -9,3 +22,307 @@ const (
 
 // OnInvalids returns all of them.
 func OnInvalids() []string { return []string{InvalidAuto, InvalidReject, InvalidKeep} }
+
+// FromBrowser reports whether headers, by names in lower case, are those of a page in a browser: only there can a person correct a form.
+func FromBrowser(headers map[string]string) bool {
+	for name := range headers {
+		if name == "origin" || strings.HasPrefix(name, "sec-fetch-") {
+			return true
+		}
+	}
+	return strings.Contains(headers["accept"], "text/html")
+}
+
+// numbered matches the number at the end of a name that a form builder made.
+var numbered = regexp.MustCompile(`-\d+$`)
+
+// leaf is a value of a post that is no object, with the names that lead to it.
+type leaf struct {
+	path  []string
+	value any
+}
+
+// name is the whole name as forms with nested fields write it, such as form_fields[email].
+func (l leaf) name() string {
+	if len(l.path) == 1 {
+		return l.path[0]
+	}
+	return l.path[0] + "[" + strings.Join(l.path[1:], "][") + "]"
+}
+
+// group is the name of the object that has the value.
+func (l leaf) group() string {
+	return leaf{path: append([]string{""}, l.path[:len(l.path)-1]...)}.name()
+}
+
+// key is the name of the custom field that the value becomes: the innermost one that says something.
+func (l leaf) key() string {
+	for _, name := range slices.Backward(l.path) {
+		if name != "" && !strings.EqualFold(name, "value") {
+			if _, err := strconv.Atoi(name); err != nil || len(l.path) == 1 {
+				return name
+			}
+		}
+	}
+	return l.name()
+}
+
+const (
+	maxDepth  = 6
+	maxLeaves = 1000
+)
+
+// leavesOf returns the values of a post in the order of their names. It also looks into texts that are JSON objects, and takes an object with
+// a value beside its name, label, title or key as one field of this name.
+func leavesOf(body any) (leaves []leaf) {
+	var walk func(path []string, value any)
+	walk = func(path []string, value any) {
+		if len(leaves) == maxLeaves {
+			return
+		}
+		value = unpacked(value)
+		if len(path) < maxDepth {
+			switch value := value.(type) {
+			case map[string]any:
+				if name, inner, ok := labelled(value); ok {
+					walk(append(slices.Clip(path), name), inner)
+					return
+				}
+				for _, name := range slices.Sorted(maps.Keys(value)) {
+					walk(append(slices.Clip(path), splitName(name)...), value[name])
+				}
+				return
+			case []any:
+				if slices.ContainsFunc(value, func(v any) bool { _, object := v.(map[string]any); return object }) {
+					for i, element := range value {
+						walk(append(slices.Clip(path), strconv.Itoa(i)), element)
+					}
+					return
+				}
+				if len(value) == 1 {
+					walk(path, value[0])
+					return
+				}
+			}
+		}
+		if len(path) > 0 && value != nil && value != "" {
+			leaves = append(leaves, leaf{path, value})
+		}
+	}
+	walk(nil, body)
+	return leaves
+}
+
+// unpacked returns the object that a text is the JSON of, and anything else unchanged.
+func unpacked(value any) any {
+	text, ok := value.(string)
+	if !ok || !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return value
+	}
+	if parsed, err := expression.Parse([]byte(text)); err == nil {
+		if object, ok := parsed.(map[string]any); ok {
+			return object
+		}
+	}
+	return value
+}
+
+// splitName splits a nested name, such as fields[email][value], into its parts.
+func splitName(name string) []string {
+	outer, inner, nested := strings.Cut(name, "[")
+	if !nested || outer == "" || !strings.HasSuffix(inner, "]") {
+		return []string{name}
+	}
+	return append([]string{outer}, strings.Split(strings.TrimSuffix(inner, "]"), "][")...)
+}
+
+// labelled returns the name and the value of an object that describes one field.
+func labelled(object map[string]any) (name string, value any, ok bool) {
+	value, ok = object["value"]
+	if !ok {
+		return "", nil, false
+	}
+	for _, member := range []string{"label", "title", "name", "key", "id"} {
+		if text, is := object[member].(string); is && strings.TrimSpace(text) != "" {
+			return text, value, true
+		}
+	}
+	return "", nil, false
+}
+
+// described removes the members beside the value of a nested field, such as fields[email][title]: they describe it.
+func described(leaves []leaf) []leaf {
+	fields := map[string]bool{}
+	for _, l := range leaves {
+		if len(l.path) > 2 && l.path[len(l.path)-1] == "value" {
+			fields[l.group()] = true
+		}
+	}
+	return slices.DeleteFunc(leaves, func(l leaf) bool { return fields[l.group()] && l.path[len(l.path)-1] != "value" })
+}
+
+// known is what the names of a form's fields say of the person, for the variable known of mappings.
+type known struct {
+	name, email, phone, visitorID any
+	metadata, rest                map[string]any
+	warnings                      field.Warnings
+}
+
+// variable returns the value of the variable.
+func (k known) variable() map[string]any {
+	return map[string]any{
+		"name": k.name, "email": k.email, "phone": k.phone, "visitorId": k.visitorID, "metadata": k.metadata, "rest": k.rest,
+	}
+}
+
+// knownOf reads a post by the names of its fields. Of several contacts of a kind, the first that can be used counts. If no name is that of a
+// contact, the values tell. Everything else is left in rest.
+func knownOf(body any, region string) known {
+	k := known{metadata: map[string]any{}, rest: map[string]any{}}
+	leaves := described(leavesOf(body))
+	names := make([]string, len(leaves))
+	for i, l := range leaves {
+		names[i] = numbered.ReplaceAllString(l.name(), "") // tel-123 of Contact Form 7
+	}
+	fields := contact.FieldsOf(names)
+	used := make([]bool, len(leaves))
+	email := k.choose(leaves, fields, contact.FieldEmail, region)
+	phone := k.choose(leaves, fields, contact.FieldPhone, region)
+	if email < 0 && phone < 0 {
+		email, phone = k.byValue(leaves, region)
+	}
+	group := ""
+	for _, i := range []int{phone, email} {
+		if i >= 0 {
+			used[i], group = true, leaves[i].group()
+		}
+	}
+	if email >= 0 {
+		k.email = leaves[email].value
+	}
+	if phone >= 0 {
+		k.phone = leaves[phone].value
+	}
+	for _, i := range nameOf(leaves, fields, used, group) {
+		used[i] = true
+		k.name = joined(k.name, leaves[i].value)
+	}
+	for i, l := range leaves {
+		key, isMetadata := strings.CutPrefix(string(fields[i]), "metadata.")
+		switch {
+		case used[i]:
+		case strings.HasPrefix(l.path[0], "first_") && slices.Contains(campaign, l.path[0]), strings.HasPrefix(l.path[0], "utm_") && len(l.path) == 1:
+			k.metadata[l.path[0]] = l.value
+		case isMetadata && k.metadata[key] == nil:
+			k.metadata[key] = l.value
+		case fields[i] == contact.FieldVisitorID && k.visitorID == nil:
+			k.visitorID = l.value
+		default:
+			k.rest[k.free(l.key())] = l.value
+		}
+	}
+	return k
+}
+
+// free returns a name of rest that is not taken.
+func (k known) free(name string) string {
+	for n, free := 2, name; ; n++ {
+		if _, taken := k.rest[free]; !taken {
+			return free
+		}
+		free = fmt.Sprintf("%s (%d)", name, n)
+	}
+}
+
+// choose returns the field with the contact of a kind: the first by rank whose value can be used, else the first with one; -1 without any.
+func (k known) choose(leaves []leaf, fields []contact.Field, kind contact.Field, region string) int {
+	var candidates []int
+	for i, f := range fields {
+		if f.Kind() == kind && !contact.Placeholder(textOf(leaves[i].value)) {
+			candidates = append(candidates, i)
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b int) int { return fields[a].Rank() - fields[b].Rank() })
+	for _, i := range candidates {
+		if usable(kind, textOf(leaves[i].value), region) {
+			return i
+		}
+	}
+	if len(candidates) > 0 {
+		return candidates[0]
+	}
+	return -1
+}
+
+func usable(kind contact.Field, text, region string) bool {
+	if kind == contact.FieldEmail {
+		_, err := contact.ParseEmail(text)
+		return err == nil
+	}
+	_, err := contact.ParsePhone(text, region, contact.Hint{From: contact.Post})
+	return err == nil && !contact.PlaceholderPhone(text)
+}
+
+// byValue returns the first fields whose values are an email and a phone.
+func (k *known) byValue(leaves []leaf, region string) (email, phone int) {
+	email, phone = -1, -1
+	for i, l := range leaves {
+		text := textOf(l.value)
+		switch {
+		case email < 0 && contact.LooksLikeEmail(text):
+			email = i
+			k.warnings.Add("email", field.ContactByValue, "was recognised by its value: no field has a known name")
+		case phone < 0 && contact.LooksLikePhone(text, region):
+			phone = i
+			k.warnings.Add("phone", field.ContactByValue, "was recognised by its value: no field has a known name")
+		}
+	}
+	return email, phone
+}
+
+// nameOf returns the fields of the person's name: the name, or the first and the last name, beside the contact if there are several.
+func nameOf(leaves []leaf, fields []contact.Field, used []bool, group string) []int {
+	find := func(kind contact.Field, beside bool) int {
+		for i, f := range fields {
+			if f == kind && !used[i] && (!beside || leaves[i].group() == group) && !contact.Placeholder(textOf(leaves[i].value)) {
+				return i
+			}
+		}
+		return -1
+	}
+	for _, beside := range []bool{true, false} {
+		if i := find(contact.FieldName, beside); i >= 0 {
+			return []int{i}
+		}
+		parts := slices.DeleteFunc([]int{find(contact.FieldFirstName, beside), find(contact.FieldLastName, beside)}, func(i int) bool { return i < 0 })
+		if len(parts) > 0 {
+			return parts
+		}
+	}
+	return nil
+}
+
+func joined(before, value any) any {
+	if before == nil {
+		return value
+	}
+	return textOf(before) + " " + textOf(value)
+}
+
+// textOf returns a text, the digits of a number, or the first of several texts.
+func textOf(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case []any:
+		if len(value) > 0 {
+			return textOf(value[0])
+		}
+		return ""
+	case float64:
+		return strconv.FormatFloat(value, 'f', -1, 64)
+	case nil, map[string]any:
+		return ""
+	}
+	return fmt.Sprint(value)
+}

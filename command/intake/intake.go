@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -119,8 +120,16 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// Admits reports whether the intake accepts posts.
-func (s State) Admits() bool { return s.Live() && s.Settings.Enabled }
+// Admits reports whether the intake accepts posts. One that is paused does, and keeps them; a form, whose senders are persons, does not.
+func (s State) Admits() bool { return s.Live() && (s.Settings.Enabled || s.Settings.Kind != Form) }
+
+// Paused returns why what arrives is quarantined, or nil.
+func (s State) Paused() field.Errors {
+	if s.Settings.Enabled {
+		return nil
+	}
+	return field.Errors{{Field: "intake", Message: "was paused when it arrived"}}
+}
 
 func (s State) ownedBy(account string) error {
 	if !s.Live() || s.Account != account {
@@ -178,7 +187,7 @@ func (s State) overdue(last, now time.Time) bool {
 // silence is reported once, until the next arrival. Time during which the intake was disabled does not count.
 func (s State) ReportSilence(arrived, now time.Time) (event.IntakeSilent, bool) {
 	since := latest(s.CreatedAt, arrived)
-	due := s.Admits() && !s.Silent && s.overdue(latest(since, s.EnabledAt), now)
+	due := s.Admits() && s.Settings.Enabled && !s.Silent && s.overdue(latest(since, s.EnabledAt), now)
 	return event.IntakeSilent{Since: since}, due
 }
 

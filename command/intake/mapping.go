@@ -69,15 +69,23 @@ func MappingFields() []string {
 // OfPost reports whether a field of a mapping decides on the post, and is no field of a capture.
 func OfPost(name string) bool { return name == fieldDeliveryID || name == fieldSkip }
 
+// Optional reports whether a mapping's field is one that a lead can be without.
+func Optional(name string) bool {
+	known := slices.ContainsFunc(targets, func(t target) bool { return t.name == name })
+	return known && !OfPost(name) && name != "phone" && name != "email"
+}
+
 // environment has the variables of mappings.
 var environment = expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{
-	"body": expression.Any, "headers": expression.Texts, "query": expression.Texts,
+	"body": expression.Any, "item": expression.Any, "known": expression.Any, "headers": expression.Texts, "query": expression.Texts,
 })
 
 // Mapping computes the members of a capture's body from a post. It is safe for concurrent use.
 type Mapping struct {
 	settings event.IntakeSettings
 	programs []program
+	known    bool                // an expression reads the variable known
+	each     *expression.Program // of a post's arrivals; nil: none
 }
 
 type program struct {
@@ -109,6 +117,13 @@ func Compile(settings event.IntakeSettings) (*Mapping, error) {
 			continue
 		}
 		m.programs = append(m.programs, program{t.name, run})
+		m.known = m.known || strings.Contains(source, "known")
+	}
+	if settings.Each != "" {
+		var err error
+		if m.each, err = environment.Compile(settings.Each, expression.List); err != nil {
+			wrong.Add("each", err.Error())
+		}
 	}
 	if err := wrong.Err(); err != nil {
 		return nil, err
@@ -133,6 +148,7 @@ type Mapped struct {
 	Honeypot   bool   // a form's field that persons leave empty is filled
 	Challenge  string // the response token of a form's challenge
 	Steps      uint64 // the cost, in the units of expression.CostLimit
+	Warnings   field.Warnings
 
 	// Body has the members of a capture's body, for lead.ParseArrival. Its source is that of the intake.
 	Body map[string]jsontext.Value
@@ -152,7 +168,23 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 		return mapped, wrong
 	}
 	m.takeProofs(body, &mapped)
-	variables := map[string]any{"body": body, "headers": orNone(r.Headers), "query": orNone(r.Query)}
+	item := body
+	if r.Item && len(r.Post) > 0 {
+		if body, err = expression.Parse(r.Post); err != nil {
+			wrong.Add("body", err.Error())
+			return mapped, wrong
+		}
+	}
+	variables := map[string]any{"body": body, "item": item, "known": map[string]any{}, "headers": orNone(r.Headers), "query": orNone(r.Query)}
+	if m.known {
+		known := knownOf(body, r.Region)
+		variables["known"] = known.variable()
+		for _, warning := range known.warnings {
+			if m.settings.Mapping[warning.Field] == "" {
+				mapped.Warnings = append(mapped.Warnings, warning)
+			}
+		}
+	}
 	var total uint64
 	for _, p := range m.programs {
 		if total > expression.CostLimit {

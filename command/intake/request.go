@@ -22,6 +22,9 @@ type Request struct {
 	Body        []byte
 	Headers     map[string]string // by names in lower case
 	Query       map[string]string
+	Region      string // of phones without a country code
+	Item        bool   // the body is an element of a post with several arrivals
+	Post        []byte // JSON of that post, without its lists; nil: none
 }
 
 // maxFields is how many fields a form may have.
@@ -48,7 +51,7 @@ func (r Request) parse() (any, error) {
 	body := bytes.TrimPrefix(r.Body, byteOrderMark)
 	switch {
 	case media == "application/x-www-form-urlencoded":
-		return parseURLEncoded(body, params["charset"])
+		return parseURLEncoded(body, params["charset"], FromBrowser(r.Headers))
 	case media == "multipart/form-data":
 		return parseMultipart(body, params["boundary"])
 	case media == "application/json", strings.HasSuffix(media, "+json"):
@@ -59,7 +62,7 @@ func (r Request) parse() (any, error) {
 	case len(trimmed) == 0, trimmed[0] == '{', trimmed[0] == '[':
 		return parseJSON(trimmed)
 	case media == "" && bytes.IndexByte(trimmed, '=') > 0:
-		return parseURLEncoded(trimmed, "")
+		return parseURLEncoded(trimmed, "", FromBrowser(r.Headers))
 	}
 	return nil, errMedia
 }
@@ -82,7 +85,8 @@ func (f *fields) add(name, value string) error {
 	return nil
 }
 
-func parseURLEncoded(body []byte, charset string) (any, error) {
+// parseURLEncoded reads a form. Programs often write the + of a phone as it is, which is a space there; browsers escape it.
+func parseURLEncoded(body []byte, charset string, browser bool) (any, error) {
 	var all fields
 	for pair := range strings.SplitSeq(string(body), "&") {
 		if pair == "" {
@@ -93,14 +97,33 @@ func parseURLEncoded(body []byte, charset string) (any, error) {
 		if err != nil {
 			return nil, errForm
 		}
+		plus := !browser && strings.HasPrefix(value, "+")
 		if value, err = url.QueryUnescape(value); err != nil {
 			return nil, errForm
+		}
+		if plus && isNumber(value) {
+			value = "+" + strings.TrimLeft(value, " ")
 		}
 		if err := all.add(name, value); err != nil {
 			return nil, err
 		}
 	}
 	return all.object(charset)
+}
+
+// isNumber reports whether a text has the digits of a phone number, and else only what separates them.
+func isNumber(text string) bool {
+	const fewest = 7
+	digits := 0
+	for _, r := range text {
+		switch {
+		case '0' <= r && r <= '9':
+			digits++
+		case !strings.ContainsRune(" -().", r):
+			return false
+		}
+	}
+	return digits >= fewest
 }
 
 // parseMultipart leaves files out.

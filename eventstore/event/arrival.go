@@ -29,6 +29,8 @@ type ArrivalRaw struct {
 	Compressed  []byte            `json:"compressed,omitzero"` // gzip, instead of the body
 	Headers     map[string]string `json:"headers,omitzero"`    // by lower-case name
 	Query       map[string]string `json:"query,omitzero"`
+	Item        bool              `json:"item,omitzero"` // the body is one element of a post with several arrivals
+	Post        string            `json:"post,omitzero"` // JSON of that post, without its lists
 }
 
 // ArrivalFetched records that the arrival's content was fetched from its provider. It replaces the posted content.
@@ -41,6 +43,8 @@ type ArrivalCaptured struct {
 	LeadID  string `json:"leadId" personal:"no"`
 	EventID string `json:"eventId" personal:"no"` // of the resulting lead event
 	Merged  bool   `json:"merged,omitzero" personal:"no"`
+
+	Warnings []ArrivalWarning `json:"warnings,omitzero" personal:"no"`
 }
 
 // ArrivalRefused records that the arrival conflicts with an existing lead.
@@ -52,7 +56,15 @@ type ArrivalRefused struct {
 
 // ArrivalQuarantined records that the arrival is kept until its fields are corrected.
 type ArrivalQuarantined struct {
-	Reasons []ArrivalReason `json:"reasons" personal:"no"`
+	Reasons  []ArrivalReason  `json:"reasons" personal:"no"`
+	Warnings []ArrivalWarning `json:"warnings,omitzero" personal:"no"`
+}
+
+// ArrivalWarning says what was taken in another way than its sender most likely meant. It contains no personal value.
+type ArrivalWarning struct {
+	Field   string `json:"field"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 // ArrivalReason says why one field is invalid. It contains no personal value.

@@ -50,6 +50,7 @@ func samples() []Data {
 		},
 		GraphURL: "https://graph.example.com/v25.0", Each: "body.leads", AcceptGet: true, Handshake: "meta", OnInvalid: "keep",
 	}
+	warnings := []ArrivalWarning{{Field: "status", Code: "STATUS_UNKNOWN", Message: "cannot be used, and is kept as a custom field"}}
 	return []Data{
 		LeadCreated{
 			ContactUID: "c_8xk2", LeadFields: LeadFields{
@@ -181,9 +182,9 @@ func samples() []Data {
 			DeliveryID: "d-1", Raw: raw,
 		},
 		ArrivalFetched{Raw: raw},
-		ArrivalCaptured{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Merged: true},
+		ArrivalCaptured{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Merged: true, Warnings: warnings},
 		ArrivalRefused{Code: "DUPLICATE_LEAD_EMAIL", LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC"},
-		ArrivalQuarantined{Reasons: []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}},
+		ArrivalQuarantined{Reasons: []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}, Warnings: warnings},
 		ArrivalResubmitted{Set: fields, Fetch: true},
 		ArrivalDiscarded{Reason: DiscardedByOwner},
 		ArrivalExpired{},

@@ -62,7 +62,7 @@ type intakeForm struct {
 	Values  map[string]string // by field, as given
 	Sources []string
 	Default string // source of the kind
-	Each    bool // the kind has a list of arrivals
+	Each    bool   // the kind has a list of arrivals
 	Mapping []mappingField
 	Wrong   field.Errors
 }

@@ -114,7 +114,7 @@ func (v *visit) sendTestLead() (screen, error) {
 		return screen{}, err
 	}
 	_, err = v.arrive(form.IntakeID, command.ReceiveArrival{
-		Raw: event.ArrivalRaw{ContentType: contentType}.WithBody([]byte(testPost)), Mapped: command.Mapped{Body: mapped.Body, Wrong: wrong, Skip: mapped.Skip},
+		Raw: event.ArrivalRaw{ContentType: contentType}.WithBody([]byte(testPost)), Mapped: command.MappedBy(mapped, wrong),
 	})
 	if err != nil {
 		return screen{}, err

@@ -359,6 +359,7 @@ CREATE TABLE views.arrival (
     expires_at timestamp with time zone NOT NULL,
     state text COLLATE "C" NOT NULL,
     reasons jsonb NOT NULL,
+    warnings jsonb NOT NULL,
     lead_id text COLLATE "C" NOT NULL,
     other_lead_id text COLLATE "C" NOT NULL,
     kept boolean NOT NULL,
@@ -377,6 +378,7 @@ COMMENT ON COLUMN views.arrival."position" IS 'When it was received.';
 COMMENT ON COLUMN views.arrival.intake_id IS 'Empty: captured by the API.';
 COMMENT ON COLUMN views.arrival.token_id IS 'Of the API token; empty for intakes and JWTs.';
 COMMENT ON COLUMN views.arrival.reasons IS 'What is wrong with the fields of a quarantined one.';
+COMMENT ON COLUMN views.arrival.warnings IS 'What was taken in another way than its sender most likely meant.';
 COMMENT ON COLUMN views.arrival.lead_id IS 'The lead that it was captured into, or that it conflicts with.';
 COMMENT ON COLUMN views.arrival.other_lead_id IS 'A second lead that it conflicts with; else empty.';
 COMMENT ON COLUMN views.arrival.kept IS 'Whether what was posted can still be read.';

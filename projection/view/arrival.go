@@ -61,7 +61,7 @@ func (Arrival) Prepare(batch []projection.Event) projection.Write {
 	}
 	return func(ctx context.Context, tx pgx.Tx) error {
 		err := created.insert(ctx, tx, "arrival", "arrival_id", "position", "account", "intake_id", "token_id", "received_at", "expires_at",
-			"state", "reasons", "lead_id", "other_lead_id", "kept")
+			"state", "reasons", "warnings", "lead_id", "other_lead_id", "kept")
 		if err != nil || len(known) == 0 {
 			return err
 		}
@@ -76,7 +76,7 @@ func (Arrival) Prepare(batch []projection.Event) projection.Write {
 }
 
 func (a *arrivalRow) write(r *rows) {
-	r.row(12)
+	r.row(13)
 	r.text(a.ID)
 	r.bigint(int64(a.position))
 	r.text(a.Account)
@@ -85,17 +85,18 @@ func (a *arrivalRow) write(r *rows) {
 	r.timestamp(a.ReceivedAt)
 	r.timestamp(a.ExpiresAt)
 	r.text(a.State)
-	r.jsonbBy(func(buffer []byte) ([]byte, error) { return appendReasons(buffer, a.Reasons) })
+	r.jsonbBy(func(buffer []byte) ([]byte, error) { return appendList(buffer, a.Reasons) })
+	r.jsonbBy(func(buffer []byte) ([]byte, error) { return appendList(buffer, a.Warnings) })
 	r.text(a.LeadID)
 	r.text(a.Other)
 	r.boolean(!a.Deleted)
 }
 
-func appendReasons(buffer []byte, reasons []event.ArrivalReason) ([]byte, error) {
-	if len(reasons) == 0 {
+func appendList[T any](buffer []byte, list []T) ([]byte, error) {
+	if len(list) == 0 {
 		return append(buffer, "[]"...), nil
 	}
-	encoded, err := json.Marshal(reasons)
+	encoded, err := json.Marshal(list)
 	return append(buffer, encoded...), err
 }
 
@@ -114,25 +115,30 @@ func queueArrival(to *pgx.Batch, e *projection.Event) error {
 	switch data := e.Data.(type) {
 	case event.ArrivalCaptured, event.ArrivalRefused, event.ArrivalQuarantined:
 		after = arrival.Evolve(after, e.Fact())
-		reasons, err := appendReasons(nil, after.Reasons)
+		reasons, err := appendList(nil, after.Reasons)
 		if err != nil {
 			return err
 		}
-		set(`state = $2, reasons = $3, lead_id = $4, other_lead_id = $5`, after.State, reasons, after.LeadID, after.Other)
+		warnings, err := appendList(nil, after.Warnings)
+		if err != nil {
+			return err
+		}
+		set(`state = $2, reasons = $3, warnings = $4, lead_id = $5, other_lead_id = $6`,
+			after.State, reasons, warnings, after.LeadID, after.Other)
 	case event.ArrivalResubmitted:
 		if data.Fetch {
-			set(`state = $2, reasons = '[]', lead_id = '', other_lead_id = ''`, arrival.Received)
+			set(`state = $2, reasons = '[]', warnings = '[]', lead_id = '', other_lead_id = ''`, arrival.Received)
 		} else {
 			set(`position = position`)
 		}
 	case event.ArrivalDiscarded:
 		switch data.Reason {
 		case event.DiscardedErased:
-			set(`state = $2, reasons = '[]', lead_id = '', other_lead_id = '', kept = false`, arrival.Discarded)
+			set(`state = $2, reasons = '[]', warnings = '[]', lead_id = '', other_lead_id = '', kept = false`, arrival.Discarded)
 		case event.DiscardedByOwner:
-			set(`state = $2, reasons = '[]', kept = false`, arrival.Discarded)
+			set(`state = $2, reasons = '[]', warnings = '[]', kept = false`, arrival.Discarded)
 		default:
-			set(`state = $2, reasons = '[]'`, arrival.Discarded)
+			set(`state = $2, reasons = '[]', warnings = '[]'`, arrival.Discarded)
 		}
 	case event.ArrivalExpired:
 		set(`state = CASE WHEN state IN ($2, $3) THEN $4 ELSE state END, kept = false`, arrival.Received, arrival.Quarantined, arrival.Expired)
