@@ -217,25 +217,6 @@ func (e Erasure) MoreVisitors(ctx context.Context, leadID string, erased event.L
 	}
 }
 
-// MovedArrivals returns the ids of the arrivals with streams of their own that came to other leads, and belong to these leads by a split.
-func (e Erasure) MovedArrivals(ctx context.Context, leads []string) (ids []string, err error) {
-	for _, id := range leads {
-		for recorded, err := range e.h.store.Read(ctx, event.LeadStream(id), 0) {
-			if err != nil {
-				return nil, err
-			}
-			data, err := recorded.Decode()
-			if err != nil {
-				return nil, err
-			}
-			if split, is := data.(event.LeadSplit); is && split.From != "" {
-				ids = append(ids, split.Arrivals...)
-			}
-		}
-	}
-	return ids, nil
-}
-
 // visitorOf returns the visitor that an event links with its lead; empty without one.
 func visitorOf(recorded eventstore.Recorded) (string, error) {
 	fact, err := recorded.Fact()

@@ -142,6 +142,12 @@ func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown,
 	if a.Of(account) != nil {
 		return ArrivalShown{}, ErrNotFound
 	}
+	if a.State == arrival.Captured { // a split may have given it to another lead
+		a.LeadID, err = one(ctx, r, pgx.RowTo[string], `SELECT coalesce((SELECT lead_id FROM views.arrival WHERE arrival_id = $1), $2)`, id, a.LeadID)
+		if err != nil {
+			return ArrivalShown{}, err
+		}
+	}
 	shown := ArrivalShown{Arrival: Arrival{
 		ArrivalID: id, IntakeID: orNull(a.IntakeID), TokenID: orNull(a.TokenID), ReceivedAt: Timestamp(a.ReceivedAt), State: a.State,
 		Reasons: append([]event.ArrivalReason{}, a.Reasons...), Warnings: append([]event.ArrivalWarning{}, a.Warnings...), LeadID: orNull(a.LeadID), ExpiresAt: Timestamp(a.ExpiresAt),

@@ -15,14 +15,19 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Arrival has a row for each recorded arrival: those at intakes, and those of the API that were quarantined. It has no personal data.
+// Arrival has a row for each recorded arrival: those at intakes, and those of the API that were quarantined. It has no personal data. A split
+// gives captured arrivals to the lead that leaves, so that they are erased with that lead.
 type Arrival struct{}
 
 func (Arrival) Name() string     { return schema.Arrival }
 func (Arrival) Version() int     { return 1 }
 func (Arrival) Tables() []string { return []string{"arrival"} }
 func (Arrival) Filter() eventstore.Filter {
-	return eventstore.Filter{StreamPrefixes: []string{event.ArrivalPrefix}}
+	return eventstore.Filter{
+		StreamPrefixes: []string{event.ArrivalPrefix, event.LeadPrefix},
+		Types: event.Types(event.ArrivalReceived{}, event.ArrivalCaptured{}, event.ArrivalRefused{}, event.ArrivalQuarantined{}, event.ArrivalDiscarded{},
+			event.ArrivalExpired{}, event.ArrivalResubmitted{}, event.ArrivalFetched{}, event.LeadSplit{}),
+	}
 }
 
 // arrivalRow is the row of an arrival that is received in this batch.
@@ -102,6 +107,12 @@ func appendList[T any](buffer []byte, list []T) ([]byte, error) {
 
 // queueArrival queues the statement that applies an event to the row of an arrival.
 func queueArrival(to *pgx.Batch, e *projection.Event) error {
+	if split, is := e.Data.(event.LeadSplit); is {
+		if split.Into != "" && len(split.Arrivals) > 0 {
+			to.Queue(`UPDATE arrival SET lead_id = $2 WHERE arrival_id = ANY ($1) AND lead_id <> ''`, split.Arrivals, split.Into)
+		}
+		return nil
+	}
 	var after arrival.Arrival // has only the values that the event sets
 	set := func(columns string, values ...any) {
 		to.Queue(`UPDATE arrival SET `+columns+` WHERE arrival_id = $1`, append([]any{event.ArrivalID(e.Stream)}, values...)...).

@@ -66,11 +66,6 @@ func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID str
 	if err != nil {
 		return done, err
 	}
-	if len(erased.Origins) > 0 { // a lead left another one
-		if last, err = e.eraseMoved(ctx, facts, leads, last); err != nil {
-			return done, err
-		}
-	}
 
 	// 6. The visitors that the fact names.
 	if err := e.forgetUnlinked(ctx, facts, erased.Visitors, &done); err != nil {
@@ -101,22 +96,6 @@ func (e Eraser) eraseArrivals(ctx context.Context, facts command.Erasure, leads 
 			return last, err
 		}
 	}
-}
-
-// eraseMoved erases the arrivals that a split moved to the leads.
-func (e Eraser) eraseMoved(ctx context.Context, facts command.Erasure, leads []string, last eventstore.Position) (eventstore.Position, error) {
-	moved, err := facts.MovedArrivals(ctx, leads)
-	if err != nil || len(moved) == 0 {
-		return last, err
-	}
-	for _, id := range moved {
-		at, err := facts.EraseArrival(ctx, id, e.destroyArrival(id))
-		if err != nil {
-			return last, err
-		}
-		last = max(last, at)
-	}
-	return last, e.Views.Await(ctx, last)
 }
 
 // forgetUnlinked forgets the visitors of an erased lead that no other lead is linked with: a fact and a key for each, then the views, then

@@ -27,13 +27,16 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// killedKeys is the key store of a process that is killed before it destroys the key of a lead.
-type killedKeys struct{ *sealed.Store }
+// killedKeys is the key store of a process that is killed before it destroys the key of a stream with this prefix.
+type killedKeys struct {
+	*sealed.Store
+	prefix string
+}
 
 var errKilled = errors.New("killed")
 
 func (k killedKeys) Destroy(ctx context.Context, streams ...string) error {
-	if strings.HasPrefix(streams[0], event.LeadPrefix) {
+	if strings.HasPrefix(streams[0], k.prefix) {
 		return errKilled
 	}
 	return k.Store.Destroy(ctx, streams...)
@@ -86,7 +89,7 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 
 	facts := command.NewHandlers(command.Options{Store: store, Claims: names, Log: log}).Erasure(command.Caller{Account: "acme"})
 	views := forget.Database{Pool: w.Pool, Timeout: time.Minute}
-	_, err = forget.Eraser{Keys: killedKeys{store}, Views: views}.EraseLead(t.Context(), facts, id)
+	_, err = forget.Eraser{Keys: killedKeys{store, event.LeadPrefix}, Views: views}.EraseLead(t.Context(), facts, id)
 	require.ErrorIs(t, err, errKilled)
 	eraser := forget.Eraser{Keys: store, Views: views}
 	for range 2 {
