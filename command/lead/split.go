@@ -553,25 +553,47 @@ func (d *division) touches(moved map[string]bool) (touches, arrivals []string) {
 	return touches, arrivals
 }
 
-// origins returns where else data of the lead that leaves are: the stream of the lead that stays, and those of its arrivals.
+// origins returns where else data of the lead that leaves are: on the stream of the lead that stays, and on those of all other leads that ever
+// had its arrivals, up to the split that restated each without them.
 func (d *division) origins(leaves string, before []event.SplitOrigin, joined []string, moved map[string]bool) []event.SplitOrigin {
-	origins := withOrigins(before, []event.SplitOrigin{{LeadID: d.of.ID, Before: d.of.Revision + 1}})
-	lengths := map[string]int64{}
-	for _, fact := range d.history {
-		lengths[event.LeadID(fact.Stream)]++
-	}
+	const open = -1 // all events so far
+	owner, ends, lengths := map[string]string{}, map[string]int64{}, map[string]int64{}
+	give := func(id, lead string) { owner[id], ends[lead] = lead, open }
 	for _, fact := range d.history {
 		on := event.LeadID(fact.Stream)
-		if !moved[fact.ID.String()] || on == leaves || on == d.of.ID || slices.Contains(joined, on) {
-			continue
-		}
-		end := lengths[on]
-		for _, origin := range d.of.Origins {
-			if origin.LeadID == on {
-				end = origin.Before
+		switch data := fact.Data.(type) {
+		case event.LeadCreated, event.LeadMerged:
+			if id := fact.ID.String(); moved[id] {
+				give(id, on)
+			}
+		case event.LeadJoined:
+			for id, of := range owner {
+				if of == data.From {
+					give(id, on)
+				}
+			}
+		case event.LeadSplit:
+			for _, id := range data.Touches {
+				if moved[id] && data.Into != "" {
+					give(id, data.Into)
+				}
+			}
+			if ends[on] == open && !slices.Contains(slices.Collect(maps.Values(owner)), on) {
+				ends[on] = lengths[on]
 			}
 		}
-		origins = withOrigins(origins, []event.SplitOrigin{{LeadID: on, Before: end}})
+		lengths[on]++
+	}
+	origins := withOrigins(before, []event.SplitOrigin{{LeadID: d.of.ID, Before: d.of.Revision + 1}})
+	for _, lead := range slices.Sorted(maps.Keys(ends)) {
+		if lead == leaves || lead == d.of.ID || slices.Contains(joined, lead) {
+			continue
+		}
+		end := ends[lead]
+		if end == open {
+			end = lengths[lead]
+		}
+		origins = withOrigins(origins, []event.SplitOrigin{{LeadID: lead, Before: end}})
 	}
 	return origins
 }
