@@ -72,7 +72,7 @@ func (e Erasure) eraseLead(ctx context.Context, leadID string, keys eventstore.K
 	if err != nil {
 		return fact, 0, false, err
 	}
-	if fact.KeyCommitments, err = commitments(ctx, keys, append([]string{leadID}, fact.Leads...)); err != nil {
+	if fact.KeyCommitments, err = commitments(ctx, keys, append([]string{leadID}, fact.Leads...), fact.Origins); err != nil {
 		return fact, 0, false, err
 	}
 	write, err := e.h.write(e.caller.withoutOrigin(), stream, held.expect, e.h.after(held.lead.UpdatedAt), fact)
@@ -83,16 +83,31 @@ func (e Erasure) eraseLead(ctx context.Context, leadID string, keys eventstore.K
 	return fact, at, false, err
 }
 
-// commitments returns the hashes of the keys of leads, in the order of the leads.
-func commitments(ctx context.Context, keys eventstore.KeyCommitments, leads []string) (all []event.KeyCommitment, err error) {
+// commitments returns the hashes of the keys of leads, in the order of the leads, and of the keys of parts of other leads.
+func commitments(
+	ctx context.Context, keys eventstore.KeyCommitments, leads []string, origins []event.SplitOrigin,
+) (all []event.KeyCommitment, err error) {
 	streams := make([]string, len(leads))
 	for i, id := range leads {
 		streams[i] = event.LeadStream(id)
 	}
-	found, err := keys(ctx, streams...)
+	found, err := keys.Commitments(ctx, streams...)
 	for i, id := range leads {
 		for _, commitment := range found[streams[i]] {
 			all = append(all, event.KeyCommitment{LeadID: id, Commitment: commitment})
+		}
+	}
+	for _, origin := range origins {
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(leads, origin.LeadID) {
+			continue
+		}
+		var destroyed []string
+		destroyed, err = keys.CommitmentsBefore(ctx, event.LeadStream(origin.LeadID), eventstore.Revision(origin.Before))
+		for _, commitment := range destroyed {
+			all = append(all, event.KeyCommitment{LeadID: origin.LeadID, Commitment: commitment})
 		}
 	}
 	return all, err

@@ -111,8 +111,13 @@ type Key struct {
 	Sealed   []byte
 }
 
-// KeyCommitments returns the hashes of the keys of streams, by stream. They may stay on the log after the keys are deleted.
-type KeyCommitments = func(ctx context.Context, streams ...string) (map[string][]string, error)
+// KeyCommitments returns hashes of keys. They may stay on the log after the keys are deleted.
+type KeyCommitments interface {
+	// Commitments returns the hashes of the keys of streams, by stream.
+	Commitments(ctx context.Context, streams ...string) (map[string][]string, error)
+	// CommitmentsBefore returns the hashes of the keys of a stream that seal only events before a revision.
+	CommitmentsBefore(ctx context.Context, stream string, before Revision) ([]string, error)
+}
 
 // Check is a Write without events.
 func Check(stream string, expect Expected) Write { return Write{Stream: stream, Expect: expect} }

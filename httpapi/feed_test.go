@@ -109,7 +109,7 @@ func TestFeed_HidesUnfinishedErasure(t *testing.T) {
 	other := s.capture(`{"name":"Gus","email":"gus@example.com"}`).is(http.StatusCreated).at("data", "leadId").(string)
 	s.as(http.MethodPost, "/api/v1/crm/leads/"+id+"/join", `{"from":"`+joined+`"}`).is(http.StatusOK)
 	facts := s.commands.Erasure(command.Caller{Account: s.account, Actor: "user:ann"})
-	_, at, _, err := facts.EraseLead(t.Context(), id, s.eraser().Keys.Commitments)
+	_, at, _, err := facts.EraseLead(t.Context(), id, s.eraser().Keys)
 	require.NoError(t, err)
 	s.as(http.MethodGet, "/api/v1/crm/leads?minPosition="+strconv.FormatUint(uint64(at), 10), "").is(http.StatusOK)
 	events, _ := s.feed("types=lead.*")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,7 +100,11 @@ func checkCertificate(c cli.Output, text []byte, trust merkle.Trust) (audit.Rece
 		fmt.Fprintf(c.Out, "with it: lead %s\n", id)
 	}
 	for _, k := range certificate.KeyCommitments {
-		fmt.Fprintf(c.Out, "destroyed: the key of lead %s with the hash %s\n", k.LeadID, k.Commitment)
+		of := ""
+		if k.LeadID != certificate.LeadID && !slices.Contains(certificate.JoinedLeads, k.LeadID) {
+			of = ", for events from before a split,"
+		}
+		fmt.Fprintf(c.Out, "destroyed: the key of lead %s%s with the hash %s\n", k.LeadID, of, k.Commitment)
 	}
 	fmt.Fprintln(c.Out, "stated in the file, and not proven by the log:")
 	switch {

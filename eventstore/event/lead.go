@@ -181,7 +181,7 @@ type LeadErased struct {
 	Claims   []string      `json:"claims,omitzero" personal:"no"`   // streams of its claims
 	Visitors []string      `json:"visitors,omitzero" personal:"no"` // streams of the visitors linked with the lead
 	Origins  []SplitOrigin `json:"origins,omitzero" personal:"no"`  // events of other leads with data of this one: their keys are destroyed too
-	// KeyCommitments are the hashes of the keys that seal the personal data of the lead and of those that were joined into it.
+	// KeyCommitments are the hashes of the keys that seal the personal data of the lead, of those that were joined into it, and of the origins.
 	KeyCommitments []KeyCommitment `json:"keyCommitments,omitzero" personal:"no"`
 }
 

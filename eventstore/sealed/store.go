@@ -217,6 +217,22 @@ func (s *Store) latestKey(ctx context.Context, w eventstore.Write) (int64, error
 	return keys[len(keys)-1].id, nil
 }
 
+// CommitmentsBefore returns the hashes of the keys that DestroyBefore destroys. A damaged key has none.
+func (s *Store) CommitmentsBefore(ctx context.Context, stream string, before eventstore.Revision) (commitments []string, err error) {
+	ids, err := s.keysBefore(ctx, stream, before)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	stored, err := s.vault.find(ctx, []string{stream})
+	for _, k := range stored[stream] {
+		if slices.Contains(ids, k.id) && !k.damaged {
+			commitments = append(commitments, Commitment(k.secret))
+		}
+	}
+	slices.Sort(commitments)
+	return commitments, err
+}
+
 // DestroyBefore destroys the keys of a stream that seal only events before a revision.
 func (s *Store) DestroyBefore(ctx context.Context, stream string, before eventstore.Revision) error {
 	ids, err := s.keysBefore(ctx, stream, before)

@@ -17,8 +17,7 @@ import (
 
 // Keys are the keys that seal personal data on the log. sealed.Store implements it.
 type Keys interface {
-	// Commitments returns the hashes of the keys of streams, by stream.
-	Commitments(ctx context.Context, streams ...string) (map[string][]string, error)
+	eventstore.KeyCommitments
 	// Destroy deletes the keys of streams. Their personal data cannot be read without them.
 	Destroy(ctx context.Context, streams ...string) error
 	// DestroyReturned deletes keys that were restored, for example from a backup, and that open events from before the streams were forgotten.

@@ -22,8 +22,8 @@ type LeadErased struct {
 // those of facts, of the keys and of the views.
 func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID string) (done LeadErased, err error) {
 	// 1. The fact, and the claims that it releases, in one append. It names the joined leads, a limited number of visitors, and the hashes of
-	// the leads' keys.
-	erased, at, again, err := facts.EraseLead(ctx, leadID, e.Keys.Commitments)
+	// the keys that step 3 destroys.
+	erased, at, again, err := facts.EraseLead(ctx, leadID, e.Keys)
 	if err != nil {
 		return LeadErased{}, err
 	}
