@@ -18,11 +18,14 @@ type SplitLead struct {
 	Caller Caller
 	LeadID string                    // of the lead that stays
 	Body   map[string]jsontext.Value // members of the request's body: touches, phone, email or lead
+	DryRun bool                      // decide only
 }
 
 // LeadSplit is the answer: both leads as they are after the split, or their ids and times, for a caller who does not see leads.
 type LeadSplit struct {
 	Leaves, Stays lead.State
+	Undone        bool // the lead that leaves had been a lead before
+	Arrivals      int  // that leave
 	Position      eventstore.Position
 }
 
@@ -96,14 +99,35 @@ func (h *Handlers) splitLead(ctx context.Context, cmd SplitLead, stream string) 
 	if err != nil {
 		return LeadSplit{}, err
 	}
-	position, err := h.store.Append(ctx, append(append(moved, account.Check()), left, remains)...)
-	if err != nil {
-		return LeadSplit{}, err
-	}
-	return LeadSplit{
+	split := LeadSplit{
 		Leaves: evolved(leaves.lead, leaves.stream, left, decided.Leaves), Stays: evolved(stays.lead, stays.stream, remains, decided.Stays),
-		Position: position,
-	}, nil
+		Undone: decided.Leaves.Undone, Arrivals: len(decided.Leaves.Touches),
+	}
+	if cmd.DryRun {
+		return split, nil
+	}
+	split.Position, err = h.store.Append(ctx, append(append(moved, account.Check()), left, remains)...)
+	return split, err
+}
+
+// LeadParts returns what a split can take from a lead of an account. The errors are lead.ErrNotFound, *lead.JoinedError and those of the store.
+func (h *Handlers) LeadParts(ctx context.Context, account, id string) (lead.Parts, error) {
+	if !event.ValidID(id) {
+		return lead.Parts{}, lead.ErrNotFound
+	}
+	stream := event.LeadStream(id)
+	loaded, err := h.loadLead(ctx, stream)
+	if err != nil {
+		return lead.Parts{}, err
+	}
+	if err := loaded.lead.Present(account); err != nil {
+		return lead.Parts{}, err
+	}
+	history, err := h.leadHistory(ctx, stream)
+	if err != nil {
+		return lead.Parts{}, err
+	}
+	return loaded.lead.Parts(history), nil
 }
 
 // leadHistory reads the events of a lead, of the leads that were joined into it and of those that it left, in the order of the log.

@@ -94,6 +94,46 @@ func TestSplitLead_ByContact(t *testing.T) {
 	require.ErrorIs(t, err, lead.ErrNotFound)
 }
 
+func TestSplitLead_DryRun(t *testing.T) {
+	t.Parallel()
+	w, p := unshared(t)
+	asha := w.capture(p, `{"phone":"+919876500031","email":"test@test.com","name":"Asha"}`, "").answer
+	second := w.capture(p, `{"phone":"+919876500032","email":"test@test.com","name":"Bala","metadata":{"source":"website"}}`, "")
+	require.NoError(t, second.err)
+	bala := second.answer
+	other := w.capture(p, `{"phone":"+919876500033","name":"Cara","metadata":{"source":"website"}}`, "").answer
+	require.NoError(t, w.join(p, asha.Lead.ID, other.Lead.ID))
+	before := w.state(t, asha.Lead.ID)
+
+	parts, err := p.LeadParts(t.Context(), owner.Account, asha.Lead.ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{other.Lead.ID}, parts.Joined)
+	require.Len(t, parts.Arrivals, 3)
+	require.Equal(t, lead.PartArrival{
+		TouchID: bala.EventID, At: parts.Arrivals[1].At, Source: "website", Phone: "+919876500032", Email: "test@test.com",
+	}, parts.Arrivals[1])
+	require.Equal(t, "website", parts.Arrivals[2].Source, "an arrival of a joined lead")
+
+	dry := command.SplitLead{Caller: owner, LeadID: asha.Lead.ID, Body: members(fmt.Sprintf(`{"touches":[%q]}`, parts.Arrivals[1].TouchID)), DryRun: true}
+	preview, err := p.SplitLead(t.Context(), dry)
+	require.NoError(t, err)
+	require.Equal(t, "Bala", preview.Leaves.Name)
+	require.Equal(t, 1, preview.Arrivals)
+	require.False(t, preview.Undone)
+	require.Equal(t, before, w.state(t, asha.Lead.ID), "a dry run appends nothing")
+
+	_, err = w.split(p, asha.Lead.ID, `{"phone":"+919876500032"}`)
+	require.NoError(t, err)
+	parts, err = p.LeadParts(t.Context(), owner.Account, asha.Lead.ID)
+	require.NoError(t, err)
+	require.Len(t, parts.Arrivals, 2, "the other lead has the third")
+	undone, err := w.split(p, asha.Lead.ID, fmt.Sprintf(`{"lead":%q}`, other.Lead.ID))
+	require.NoError(t, err)
+	require.True(t, undone.Undone)
+	_, err = p.LeadParts(t.Context(), "another", asha.Lead.ID)
+	require.ErrorIs(t, err, lead.ErrNotFound)
+}
+
 func TestSplitLead_UndoesJoin(t *testing.T) {
 	t.Parallel()
 	w, p := unshared(t)
