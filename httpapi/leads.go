@@ -10,7 +10,6 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/lead"
-	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -91,15 +90,14 @@ func (x *exchange) listLeads() (answer, error) {
 	}, query.LeadView)
 }
 
-// sharedFilter returns how many contacts of a kind make those of a lead shared, if the list is of such leads; otherwise 0. An account that
-// shares none gets the leads that would by default.
+// sharedFilter returns how many contacts of a kind make a lead look like several persons, if the list is of such leads; otherwise 0.
 func (x *exchange) sharedFilter(p *params) (int, error) {
 	shared, err := p.flag("shared")
 	if err != nil || !shared {
 		return 0, err
 	}
 	settings, err := x.Directory.Account(x.ctx, x.caller.Account)
-	return cmp.Or(settings.State.SharedAfter, event.DefaultSharedAfter), err
+	return settings.State.SeveralPersons(), err
 }
 
 // stageFilter returns a stage in the account's spelling, which its leads have. PostgreSQL alone cannot compare stages without

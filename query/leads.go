@@ -24,13 +24,16 @@ type Lead struct {
 	Joined     []string  `json:"joined,omitzero"`     // leads that are part of this one, in answers of GET
 	JoinedInto string    `json:"joinedInto,omitzero"` // the lead that this one is part of, likewise
 	Contacts   *Contacts `json:"contacts,omitzero"`   // in answers of GET
+	Reached    int       `json:"-"`                   // how many phones, or emails, find it, whichever are more
 	CreatedAt  Timestamp `json:"createdAt"`
 	UpdatedAt  Timestamp `json:"updatedAt"`
 }
 
 // NewLead returns a lead as the answer to a capture shows it, without metadata.
 func NewLead(s lead.State) Lead {
-	return Lead{Record: s.Record(), CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt)}
+	return Lead{
+		Record: s.Record(), CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt), Reached: max(len(s.Phones), len(s.Emails)),
+	}
 }
 
 // Contacts are the phones and emails that find a lead.

@@ -91,6 +91,10 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
+// SeveralPersons is how many phones, or emails, make a lead look like several persons: SharedAfter, but at least 2. An account that shares no
+// contacts has the default.
+func (s State) SeveralPersons() int { return max(2, cmp.Or(s.SharedAfter, event.DefaultSharedAfter)) }
+
 // Has reports whether the account's plan has a feature.
 func (s State) Has(feature string) bool { return slices.Contains(s.Features, feature) }
 

@@ -33,6 +33,7 @@ type leadPage struct {
 	Won      *query.LeadConversion // nil: it is not won
 	Query    string                // of this page
 	Revealed bool
+	Parts    *partsShown // nil: it is shown as it was earlier, or is part of another lead
 }
 
 // Past reports whether the lead is shown as it was earlier.
@@ -89,6 +90,11 @@ func (v *visit) showLead(mask masker) (screen, error) {
 	}
 	if shown.Story, err = v.story(&shown, activity, span); err != nil {
 		return screen{}, err
+	}
+	if !shown.Past() && shown.Lead.JoinedInto == "" && !wantsStream(v.r) { // choices that were made would be lost by an update
+		if shown.Parts, err = v.parts(p, timeline, mask); err != nil {
+			return screen{}, err
+		}
 	}
 	page := screen{name: "lead", title: "Lead " + id, data: shown, live: !mask.revealed && !shown.Past()}
 	if !shown.Past() {

@@ -25,6 +25,7 @@ type leadList struct {
 	parts
 	Choices leadChoices
 	Leads   []leadShown
+	Several int             // phones, or emails, that make a lead look like several persons
 	Reach   query.Timestamp // the oldest searched lead, if a search continues among older ones
 }
 
@@ -38,10 +39,17 @@ func (v *visit) leads() (screen, error) {
 		return screen{}, err
 	}
 	shown := leadList{
-		filtered: p.filtered("q", "phone", "email", "status", "source", "leadTemperature", "createdSince", "createdUntil"),
+		filtered: p.filtered("q", "phone", "email", "status", "source", "leadTemperature", "createdSince", "createdUntil", "shared"),
+		Several:  settings.State.SeveralPersons(),
 		Choices:  leadChoices{settings.State.Stages, lead.Sources(), lead.Temperatures()},
 	}
 	shown.show("source", words)
+	shown.show("shared", func(value string) string {
+		if strings.EqualFold(value, "true") {
+			return "several"
+		}
+		return "any"
+	})
 	page := p.page()
 	filter := leadFilter(p, settings.State)
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
@@ -63,9 +71,12 @@ func (v *visit) leads() (screen, error) {
 
 // leadCalls return the leads of a filter.
 func (v *visit) leadCalls(f query.LeadFilter) []call {
-	since, until := stamp(f.CreatedSince), stamp(f.CreatedUntil)
+	since, until, shared := stamp(f.CreatedSince), stamp(f.CreatedUntil), ""
+	if f.Contacts > 0 {
+		shared = "true"
+	}
 	list := v.get("leads:read", "These leads", "/api/v1/crm/leads", "q", f.Q, "status", f.Status, "source", f.Source,
-		"leadTemperature", f.LeadTemperature, "phone", f.Phone, "email", f.Email, "createdSince", since, "createdUntil", until)
+		"leadTemperature", f.LeadTemperature, "phone", f.Phone, "email", f.Email, "shared", shared, "createdSince", since, "createdUntil", until)
 	var file call
 	if (query.LeadFilter{CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil, Region: f.Region, Whole: f.Whole}) == f { // it has no other filters
 		file = v.program("leads:read", "As a CSV file", "export leads", "--since", since, "--until", until).withNote(recorded)
@@ -83,6 +94,9 @@ func leadFilter(p *params, settings account.State) query.LeadFilter {
 	}
 	if stage, known := account.Stage(settings.Stages, f.Status); known {
 		f.Status = stage
+	}
+	if p.oneOf("shared", "true", "false") == "true" {
+		f.Contacts = settings.SeveralPersons()
 	}
 	var err error
 	if phone := p.text("phone"); phone != "" {

@@ -47,6 +47,9 @@ func pages() []page {
 		{get, "/leads", leads, quota.Read, (*visit).leads},
 		{get, "/leads/{id}", leads, quota.Stream, (*visit).lead},
 		{post, "/leads/{id}/reveal", leads, quota.StreamWrite, revealing((*visit).unmaskedLead)},
+		{get, "/leads/{id}/split", leads + " " + leadsWrite, quota.Stream, (*visit).previewSplit},
+		{post, "/leads/{id}/split", leads + " " + leadsWrite, quota.StreamWrite, (*visit).splitLead},
+		{post, "/leads/{id}/split/reveal", leads + " " + leadsWrite, quota.StreamWrite, revealing((*visit).unmaskedSplit)},
 
 		{get, "/sources", leads, quota.Read, (*visit).sources},
 		{get, "/sources/attribution", leads, quota.Stream, (*visit).attribution},

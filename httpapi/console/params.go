@@ -107,7 +107,7 @@ type chip struct{ Name, Label, Value, Without, Bare string }
 var labels = map[string]string{
 	"q": "Search", "status": "Status", "source": "Source", "leadTemperature": "Temperature", "phone": "Phone", "email": "Email",
 	"createdSince": "Created from", "createdUntil": "Created to", "since": "From", "until": "To", "interval": "By", "asOf": "As of",
-	"state": "Status", "intakeId": "Intake", "reason": "Field to correct", "type": "Event", "tokenId": "Token", "actor": "User", "subject": "Object",
+	"state": "Status", "intakeId": "Intake", "reason": "Field to correct", "type": "Event", "tokenId": "Token", "shared": "Persons", "actor": "User", "subject": "Object",
 }
 
 // chips are those of the filters that are set.
