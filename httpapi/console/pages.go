@@ -16,6 +16,9 @@ type page struct {
 	show    func(*visit) (screen, error)
 }
 
+// adminScope is the scope of the settings of accounts.
+const adminScope = "admin"
+
 // public is the scope of pages that need no session.
 const public = "public"
 
@@ -100,6 +103,10 @@ func pages() []page {
 		{post, "/arrivals/{id}/resubmit", leads + " " + leadsWrite, quota.Write, (*visit).resubmitArrival},
 		{get, "/arrivals/{id}/discard", leads + " " + leadsWrite, quota.Read, (*visit).confirmDiscard},
 		{post, "/arrivals/{id}/discard", leadsWrite, quota.Write, (*visit).discardArrival},
+
+		{get, "/settings", adminScope, quota.Read, (*visit).settingsPage},
+		{post, "/settings", adminScope, quota.Write, (*visit).changeSettings},
+		{post, "/settings/preview", adminScope, quota.Write, (*visit).previewSettings},
 
 		{get, "/projections", "", quota.Read, (*visit).projections},
 		{get, "/usage", leads, quota.Read, (*visit).usage},

@@ -90,6 +90,7 @@ func (v *visit) tabs() []tab {
 		{0, "Overview", "/", "o", ""}, {0, "Leads", "/leads", "l", "leads:read"}, {0, "Arrivals", "/arrivals", "r", "leads:read"},
 		{0, "Sources", "/sources", "s", "leads:read"},
 		{1, "Intakes", "/intakes", "i", "intakes:read"}, {1, "Webhooks", "/webhooks", "w", "webhooks:read"}, {1, "API tokens", "/tokens", "t", "tokens:read"},
+		{1, "Settings", "/settings", "e", adminScope},
 		{2, "Audit log", "/audit/trail", "a", "audit:read"}, {2, "Token history", "/audit", "k", "audit:read"},
 		{3, "Usage", "/usage", "u", "leads:read"}, {3, "Data status", "/projections", "p", ""},
 	} {
