@@ -36,25 +36,15 @@ func (r *reader) warnContacts(a Arrival, rules Rules) {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(a.CustomFields)) {
-		named, value := contactNamed(key), Scalar(a.CustomFields[key])
+		named, _ := contact.FieldOf(key)
+		value := Scalar(a.CustomFields[key])
 		switch {
-		case a.Phone == "" && (named == claim.Phone || isPhone(value, rules.Region)):
+		case a.Phone == "" && (named.Kind() == contact.FieldPhone || isPhone(value, rules.Region)):
 			r.warnings.Add(r.pathOf(key), field.ContactInCustomField, "looks like the phone, which is missing, and was stored as a custom field; send it as phone")
-		case a.Email == "" && (named == claim.Email || isEmail(value)):
+		case a.Email == "" && (named.Kind() == contact.FieldEmail || isEmail(value)):
 			r.warnings.Add(r.pathOf(key), field.ContactInCustomField, "looks like the email, which is missing, and was stored as a custom field; send it as email")
 		}
 	}
-}
-
-// contactNamed returns which contact a name is a common one of; empty for none.
-func contactNamed(name string) claim.Kind {
-	switch simple(name) {
-	case "phone", "phonenumber", "tel", "telephone", "mobile", "mobilenumber", "mobilephone", "cell", "cellphone", "whatsapp", "whatsappnumber":
-		return claim.Phone
-	case "email", "emailaddress", "mail", "workemail":
-		return claim.Email
-	}
-	return ""
 }
 
 // isPhone reports whether a text is a phone. Fewer digits are more likely an amount or a day.

@@ -25,6 +25,8 @@ func TestParseArrival_Warnings(t *testing.T) {
 		`{"phone":"9876543210","name":"N/A","fullName":"Asha"}`:                                     nil,
 		`{"phone":"9876543210","name":" "}`:                                                         nil,
 		`{"email":"asha@example.com","mobile":"98765 43210"}`:                                       {"mobile CONTACT_IN_CUSTOM_FIELD"},
+		`{"email":"asha@example.com","Téléphone (portable)":"none yet","Anzahl":"3"}`:               {"Téléphone (portable) CONTACT_IN_CUSTOM_FIELD"},
+		`{"phone":"9876543210","form_fields[email]":"-"}`:                                           {"form_fields[email] CONTACT_IN_CUSTOM_FIELD"},
 		`{"email":"asha@example.com","Phone":"none yet"}`:                                           {"Phone CONTACT_IN_CUSTOM_FIELD"},
 		`{"email":"asha@example.com","customFields":{"other":"+91 98765 43210"}}`:                   {"customFields.other CONTACT_IN_CUSTOM_FIELD"},
 		`{"email":"asha@example.com","industryData":{"other":9876543210}}`:                          {"industryData.other CONTACT_IN_CUSTOM_FIELD"},
