@@ -74,8 +74,8 @@ func eventSize(e Event) int {
 	return size
 }
 
-func texts(m *event.Metadata) [10]string {
-	return [...]string{m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.IP, m.UserAgent, m.Line}
+func texts(m *event.Metadata) [11]string {
+	return [...]string{m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.IP, m.UserAgent, m.Line, m.Commitment}
 }
 
 func validateName(name string) error {

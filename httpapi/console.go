@@ -21,7 +21,7 @@ func (a *api) mountConsole() {
 	}
 	pages := console.New(console.Options{
 		Commands: a.Commands, Eraser: a.Eraser, Resubmissions: a.Resubmissions, Directory: a.Directory, Query: a.Query,
-		Tree: a.Tree, Gate: gate{a}, Log: a.Log, Now: a.Now, Base: a.BasePath + consolePath,
+		Tree: a.Tree, LogTree: a.LogTree, Gate: gate{a}, Log: a.Log, Now: a.Now, Base: a.BasePath + consolePath,
 		Key: a.ConsoleKey, Codes: a.ConsoleCodes, Provider: a.ConsoleProvider, Stopping: a.Stopping, Troubles: a.troubles,
 	})
 	a.router.Mount(a.BasePath+consolePath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -111,6 +111,7 @@ var failures = []struct {
 	{errTooManyLines, http.StatusRequestEntityTooLarge, "A batch must be at most 10,000 lines", "", 0},
 
 	{command.ErrErased, http.StatusGone, "The lead that this " + idempotencyHeader + " was used for is erased", "LEAD_ERASED", 0},
+	{logtree.ErrErased, http.StatusGone, "The person is erased: nothing of the event can be shown", "LEAD_ERASED", 0},
 	{command.ErrKeyReused, http.StatusConflict, "This " + idempotencyHeader + " was used for another request body", "IDEMPOTENCY_KEY_REUSED", 0},
 	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},
 	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},

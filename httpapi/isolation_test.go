@@ -310,7 +310,7 @@ func (w *tenants) otherAccountAnswers() map[string]string {
 var asOfMember = regexp.MustCompile(`"asOf":\d+`)
 
 // newest matches the size of the log in a receipt, and the time of a certificate.
-var newest = regexp.MustCompile(`(?s)\nindex .*|"proof":"[^"]*"|"issuedAt":"[^"]*"`)
+var newest = regexp.MustCompile(`(?s)\nindex .*|"(?:proof|receipt)":"[^"]*"|"issuedAt":"[^"]*"`)
 
 // readings are the audit records of these reads.
 var readings = regexp.MustCompile(`,\{"id":"[^"]*","type":"data\.(?:revealed|searched)"[^}]*\}\}`)

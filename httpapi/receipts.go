@@ -35,20 +35,42 @@ func verifying(x *exchange) error {
 	return x.admission.Confirm(x.ctx, x.Directory) // no append does
 }
 
-// showReceipt answers with the proof that an event of a lead is on the log, also when the lead was erased since: a proof has no
-// personal data.
-func (x *exchange) showReceipt() (answer, error) {
+// provenEvent returns the event in the path, in stored form.
+func (x *exchange) provenEvent() (eventstore.Recorded, error) {
 	leadID, err := x.ulidID(errNoEvent)
 	if err != nil {
-		return answer{}, err
+		return eventstore.Recorded{}, err
 	}
 	eventID := x.pathParam("eventId")
 	found, err := x.LogTree.LeadEvent(x.ctx, x.caller.Account, leadID, func(e eventstore.Recorded) bool { return e.ID.String() == eventID })
-	if err == nil && strings.HasPrefix(x.caller.Credential, "token:") && found.Metadata.Credential != x.caller.Credential {
+	if err == nil && x.byAPIToken() && found.Metadata.Credential != x.caller.Credential {
 		err = logtree.ErrNotFound
 	}
+	return found, missingEvent(err, errNoEvent)
+}
+
+func (x *exchange) byAPIToken() bool { return strings.HasPrefix(x.caller.Credential, "token:") }
+
+// showEvidence answers with the content of an event of a lead and the proof that the log has it. A page in a browser gets none by an API
+// token, because it has stored data.
+func (x *exchange) showEvidence() (answer, error) {
+	stored, err := x.provenEvent()
+	if err == nil && x.byAPIToken() && x.caller.FromPage {
+		err = errNoEvent
+	}
 	if err != nil {
-		return answer{}, missingEvent(err, errNoEvent)
+		return answer{}, err
+	}
+	x.w.Header().Set("Cache-Control", "no-store")
+	return found(x.LogTree.Evidence(x.ctx, stored))
+}
+
+// showReceipt answers with the proof that an event of a lead is on the log, also when the lead was erased since: a proof has no
+// personal data.
+func (x *exchange) showReceipt() (answer, error) {
+	found, err := x.provenEvent()
+	if err != nil {
+		return answer{}, err
 	}
 	receipt, err := x.LogTree.Receipt(x.ctx, found.Position)
 	return answer{stream: func() error {

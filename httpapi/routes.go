@@ -53,6 +53,7 @@ func (a *api) routes() []route {
 		{get, leads + "/{id}/sources", scoped("leads:read"), quota.Read, revealing((*exchange).listLeadSources)},
 		{get, leads + "/{id}/events", scoped("leads:read"), quota.Stream, revealing((*exchange).listLeadEvents)},
 		{get, leads + "/{id}/events/{eventId}/receipt", verifying, quota.Stream, (*exchange).showReceipt},
+		{get, leads + "/{id}/events/{eventId}/evidence", verifying, quota.Stream, revealing((*exchange).showEvidence)},
 		{get, leads + "/{id}/erasure-certificate", certifying, quota.Stream, (*exchange).showCertificate},
 		{get, leads + "/{id}/activity", scoped("leads:read"), quota.Read, revealing((*exchange).listLeadActivity)},
 		{get, leads + "/refused", scoped("leads:read"), quota.Read, (*exchange).listRefused},

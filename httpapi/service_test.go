@@ -180,7 +180,7 @@ func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *p
 	require.NoError(t, err)
 	options := httpapi.Options{
 		Commands: p.commands, Eraser: c.eraser(), Resubmissions: resubmit.Queue{Pool: c.pool, Store: c.store}, Directory: directory, Query: query.New(c.pool, c.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log, PreviewFilter: previewing(c.store),
-		Uses: sampling(t, c.store, log), Tree: signer, LogTree: logtree.Reader{Pool: c.pool, Log: c.store.below, Origin: logOrigin},
+		Uses: sampling(t, c.store, log), Tree: signer, LogTree: logtree.Reader{Pool: c.pool, Log: c.store.below, Origin: logOrigin, Open: c.store.OpenWithNonce},
 		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.Postgres{Pool: c.pool}}, Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {

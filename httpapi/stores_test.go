@@ -41,6 +41,7 @@ func TestOnEventStoreDB(t *testing.T) {
 		"feed":             TestFeed_SameAsEventLists,
 		"feed and erasure": TestFeed_Erasure,
 		"receipts":         TestReceipt_OfEveryEvent,
+		"evidence":         TestEvidence_OfEveryEvent,
 	} {
 		t.Run(name, test)
 	}

@@ -324,7 +324,7 @@ func (r *Reader) read(ctx context.Context, account, stream string, from eventsto
 			break
 		}
 		lost = lost || recorded.Erased
-		events.add(newEvent(recorded), len(recorded.Data))
+		events.add(NewEvent(recorded), len(recorded.Data))
 	}
 	if !events.more && !lost {
 		return events, nil
@@ -336,7 +336,8 @@ func (r *Reader) read(ctx context.Context, account, stream string, from eventsto
 	return events, err
 }
 
-func newEvent(r eventstore.Recorded) Event {
+// NewEvent returns an event as callers see it.
+func NewEvent(r eventstore.Recorded) Event {
 	return Event{
 		ID: r.ID.String(), Type: event.PublicName(r.Type), Revision: r.Revision, Position: r.Position,
 		At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID, Data: jsontext.Value(r.Data),

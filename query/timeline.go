@@ -106,7 +106,7 @@ func (r *Reader) LeadTimeline(ctx context.Context, account, id string, page Time
 }
 
 func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.State) Step {
-	step := Step{Event: newEvent(recorded), Credential: newCredential(recorded.Metadata.Credential), Changes: lead.Changes(&before, &after)}
+	step := Step{Event: NewEvent(recorded), Credential: newCredential(recorded.Metadata.Credential), Changes: lead.Changes(&before, &after)}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
 		step.Source = data.Source

@@ -119,12 +119,12 @@ func TestJWT_RefusesEmptySubject(t *testing.T) {
 	require.Contains(t, printed.String(), `--subject="": must not be empty`)
 }
 
-// A quorum without a receipt or certificate was ignored: the log and the views were verified instead.
+// A quorum without a receipt, evidence or certificate was ignored: the log and the views were verified instead.
 func TestVerify_QuorumNeedsProof(t *testing.T) {
 	t.Parallel()
 	var printed strings.Builder
 	// Nothing listens on the port. The arguments are rejected before a connection.
 	args := []string{"verify", "--quorum", "1", "--database-url", "postgres://127.0.0.1:1/none"}
 	require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: io.Discard, Err: &printed}), printed.String())
-	require.Contains(t, printed.String(), "give --receipt with --event, or --certificate")
+	require.Contains(t, printed.String(), "give --receipt with --event, --evidence, or --certificate")
 }

@@ -17,30 +17,31 @@ import (
 type proofFlags struct {
 	Receipt     string   `type:"existingfile" placeholder:"FILE" help:"Receipt of an event to check, with --event. Needs no database."`
 	Event       string   `type:"existingfile" placeholder:"FILE" help:"With --receipt: the event, as in GET /api/v1/crm/leads/{leadId}/events."`
+	Evidence    string   `type:"existingfile" placeholder:"FILE" help:"Evidence of an event to check: its content with its receipt. Needs no database."`
 	Certificate string   `type:"existingfile" placeholder:"FILE" help:"Certificate of an erasure to check. Needs no database."`
-	Witness     []string `placeholder:"KEY" sep:"none" help:"With --receipt or --certificate: verifier key of a witness that must have cosigned. May be given more than once."`
+	Witness     []string `placeholder:"KEY" sep:"none" help:"With --receipt, --evidence or --certificate: verifier key of a witness that must have cosigned. May be given more than once."`
 	Quorum      int      `default:"-1" placeholder:"N" help:"Number of witnesses that must have cosigned. Default: all of --witness."`
 }
 
 func (p proofFlags) given() bool {
-	return p.Receipt != "" || p.Certificate != "" || p.Event != "" || len(p.Witness) > 0 || p.Quorum >= 0
+	return p.Receipt != "" || p.Evidence != "" || p.Certificate != "" || p.Event != "" || len(p.Witness) > 0 || p.Quorum >= 0
 }
 
 var errRefuted = errors.New("the proof does not hold")
 
-// checkProof checks a receipt or a certificate. It needs no database.
+// checkProof checks a receipt, evidence or a certificate. It needs no database.
 func (v *verifyCommand) checkProof(c cli.Output) error {
 	switch {
 	case v.File != "" || len(v.Tree) > 0 || v.Head != nil || v.Heal:
-		return cli.Usagef("a receipt or certificate is checked without other arguments: verify --receipt receipt.txt --event event.json --public-key KEY")
-	case (v.Receipt == "") == (v.Certificate == ""):
-		return cli.Usagef("give --receipt with --event, or --certificate")
+		return cli.Usagef("a receipt, evidence or certificate is checked without other arguments: verify --receipt receipt.txt --event event.json --public-key KEY")
+	case len(slices.DeleteFunc([]string{v.Receipt, v.Evidence, v.Certificate}, func(file string) bool { return file == "" })) != 1:
+		return cli.Usagef("give --receipt with --event, --evidence, or --certificate")
 	case (v.Receipt == "") != (v.Event == ""):
 		return cli.Usagef("--receipt and --event must be given together")
 	case v.Quorum > len(v.Witness):
 		return cli.Usagef("--quorum=%d: there are %d of --witness", v.Quorum, len(v.Witness))
 	}
-	file := v.Receipt + v.Certificate
+	file := v.Receipt + v.Evidence + v.Certificate
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -50,9 +51,12 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 		return err
 	}
 	var r audit.Receipt
-	if v.Receipt != "" {
+	switch {
+	case v.Receipt != "":
 		r, err = v.checkReceipt(text, trust)
-	} else {
+	case v.Evidence != "":
+		_, r, err = audit.OpenEvidence(text, trust)
+	default:
 		r, err = checkCertificate(c, text, trust)
 	}
 	switch {
@@ -67,6 +71,9 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 	}
 	v.reportKey(c, r.Checkpoint)
 	printProof(c, r)
+	if v.Evidence != "" {
+		fmt.Fprintln(c.Out, "its content is what the log committed to at that time; only its position and request id are not covered")
+	}
 	return nil
 }
 

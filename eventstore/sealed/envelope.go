@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -13,7 +14,7 @@ import (
 )
 
 // An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and, encrypted
-// and authenticated, the IP address, user agent and request id and the personal members. The stream, id, type, time, metadata and plain
+// and authenticated, the nonce of the commitment, the IP address, user agent and request id and the personal members. The stream, id, type, time, metadata and plain
 // members are authenticated too: without the key, a lead's source or day cannot be changed. Content is elsewhere: content.go.
 
 // ErrDamaged means that a sealed event cannot be opened: it was changed, or copied from another stream.
@@ -34,14 +35,25 @@ const (
 
 var encoding = base64.RawStdEncoding
 
-// seal returns an event in stored form, and its content or nil.
-func seal(k key, stream string, e eventstore.Event) (_ eventstore.Event, content *eventstore.Content, err error) {
+// seal returns an event in stored form, with its commitment, and its content or nil.
+func seal(
+	k key, stream string, revision eventstore.Revision, e eventstore.Event,
+) (_ eventstore.Event, content *eventstore.Content, err error) {
 	aead, err := k.aead()
 	if err != nil {
 		return e, nil, fmt.Errorf("%w: stream %s", err, stream)
 	}
+	nonce := make([]byte, event.NonceSize)
+	_, _ = rand.Read(nonce) // never fails
+	e.Metadata.Commitment, err = event.Commitment(nonce, event.Shown{
+		ID: e.ID, Stream: stream, Revision: int64(revision), Type: e.Type, At: e.At, Actor: e.Metadata.Actor, Data: e.Data,
+	})
+	if err != nil {
+		return e, nil, fmt.Errorf("%w: stream %s: %w", eventstore.ErrInvalid, stream, err)
+	}
 	parts, ok := divide(e.Type, e.Data)
 	text := make([]byte, 0, len(e.Data)-len(parts.content)+sha256.Size+256) // most addresses, user agents and request ids fit
+	text = append(text, nonce...)
 	switch {
 	case !ok:
 		text, parts.personal = append(text, wholeForm), e.Data
@@ -85,7 +97,7 @@ func bound(stream string, e *eventstore.Event, plain []byte) []byte {
 	to = binary.AppendVarint(to, e.At.UnixMicro())
 	m := &e.Metadata
 	for _, text := range [...]string{
-		stream, e.Type, m.Account, m.Actor, m.Credential, m.Causation, m.Correlation, m.TraceParent, m.Line,
+		stream, e.Type, m.Account, m.Actor, m.Credential, m.Causation, m.Correlation, m.TraceParent, m.Line, m.Commitment,
 	} {
 		to = appendText(to, text)
 	}
@@ -129,17 +141,20 @@ func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	return envelope{plain, int64(binary.BigEndian.Uint64(blob)), blob[keyIDBytes:]}, buffer, true
 }
 
-// open restores the unsealed event without its content, whose hash it returns.
-func (v envelope) open(o *opener, r *eventstore.Recorded) (content []byte, err error) {
+// open restores the unsealed event without its content. It returns the nonce of the commitment and the hash of the content, if it has any.
+func (v envelope) open(o *opener, r *eventstore.Recorded) (nonce, content []byte, err error) {
 	damaged := func(err error) error { return fmt.Errorf("%w: stream %s at revision %d", err, r.Stream, r.Revision) }
 	if err := o.prepare(); err != nil {
-		return nil, damaged(err)
+		return nil, nil, damaged(err)
 	}
 	opened, err := o.aead.Open(nil, nil, v.blob, bound(r.Stream, &r.Event, v.plain))
-	if err != nil || len(opened) == 0 || opened[0] == contentForm && len(opened) <= sha256.Size {
-		return nil, damaged(ErrDamaged)
+	if err != nil || len(opened) <= event.NonceSize {
+		return nil, nil, damaged(ErrDamaged)
 	}
-	form, text := opened[0], opened[1:]
+	nonce, form, text := opened[:event.NonceSize], opened[event.NonceSize], opened[event.NonceSize+1:]
+	if form == contentForm && len(text) < sha256.Size {
+		return nil, nil, damaged(ErrDamaged)
+	}
 	if form == contentForm {
 		content, text = text[:sha256.Size], text[sha256.Size:]
 	}
@@ -147,13 +162,13 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) (content []byte, err e
 	userAgent, text, agentOK := cutText(text, o.userAgent)
 	requestID, personal, requestOK := cutText(text, "") // rarely that of the previous event
 	if !ipOK || !agentOK || !requestOK {
-		return nil, damaged(ErrDamaged)
+		return nil, nil, damaged(ErrDamaged)
 	}
 	o.ip, o.userAgent = ip, userAgent
 	r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID = ip, userAgent, requestID
 	if form == wholeForm {
 		r.Data = personal
-		return nil, nil
+		return nonce, nil, nil
 	}
 	data := make([]byte, 0, len(v.plain)+len(personal)+3)
 	data = append(append(data, '{'), v.plain...)
@@ -161,7 +176,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) (content []byte, err e
 		data = append(data, ',')
 	}
 	r.Data = append(append(data, personal...), '}')
-	return content, nil
+	return nonce, content, nil
 }
 
 // erase marks an event whose key is missing as erased, and keeps its plain members.

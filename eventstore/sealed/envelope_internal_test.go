@@ -26,14 +26,14 @@ func TestSeal_AuthenticatesPlainData(t *testing.T) {
 	for i := range metadata.NumField() {
 		reflect.ValueOf(&given.Metadata).Elem().Field(i).SetString("given")
 	}
-	stored, _, err := seal(k, "lead-1", given)
+	stored, _, err := seal(k, "lead-1", 0, given)
 	require.NoError(t, err)
 	opens := func(change func(*eventstore.Recorded)) error {
 		r := eventstore.Recorded{Event: stored, Stream: "lead-1"}
 		change(&r)
 		v, _, ok := openEnvelope(r.Data, nil)
 		require.True(t, ok)
-		_, err := v.open(&opener{key: k}, &r)
+		_, _, err := v.open(&opener{key: k}, &r)
 		return err
 	}
 	require.NoError(t, opens(func(*eventstore.Recorded) {}))
@@ -80,14 +80,18 @@ func TestSeal_GoldenEvent(t *testing.T) {
 		ID: ulid.MustParse("01KAHQ5V8M3N6R9T2W4Y7Z0B1C"), Type: "lead.merged.v1", At: time.UnixMilli(1_790_000_000_000).UTC(),
 		Metadata: event.Metadata{
 			Account: "acme", Actor: "user:ada", Credential: "jwt:ada", Causation: "c", Correlation: "o", TraceParent: "t", Line: "7",
+			Commitment: "4644687593af192a40a49b752684beee108cc9950c89b73adda6604dad5edb20",
 		},
-		Data: []byte(`{"source":"website","sealed":"//////////lELXkHc62mfsIsnbFhgkXAJKcIT8+xHZnMCXvPx3w7A4uNZZsLTjOsO/E/hhj2MlxJ0ZDzj9e9pmUZBQ"}`),
+		Data: []byte(`{"source":"website","sealed":"//////////mtaRo4RsvAbHsZD2oGPy4oRI4rK4ARliLyCSQA12V0UlC1g1cyWkvE9dRwGqGfgiDrc0inrmad5IFghGqx4E5CqgOyUzutO4xdD5A"}`),
 	}}
 	v, _, ok := openEnvelope(r.Data, nil)
 	require.True(t, ok)
 	require.Equal(t, k.id, v.keyID)
-	content, err := v.open(&opener{key: k}, &r)
+	nonce, content, err := v.open(&opener{key: k}, &r)
 	require.NoError(t, err)
+	commitment, err := event.Commitment(nonce, event.Shown{ID: r.ID, Stream: r.Stream, Type: r.Type, At: r.At, Actor: "user:ada", Data: r.Data})
+	require.NoError(t, err)
+	require.Equal(t, r.Metadata.Commitment, commitment)
 	require.Nil(t, content)
 	require.Equal(t, `{"source":"website","name":"Asha"}`, string(r.Data))
 	require.Equal(t, []string{"192.0.2.1", "curl", "r"}, []string{r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID})

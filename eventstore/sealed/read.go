@@ -142,11 +142,33 @@ func openWith(keys []opener, v envelope, recorded *eventstore.Recorded) (content
 	recorded.KeyID = v.keyID
 	for i := range keys {
 		if keys[i].id == v.keyID {
-			return v.open(&keys[i], recorded)
+			_, content, err = v.open(&keys[i], recorded)
+			return content, err
 		}
 	}
 	v.erase(recorded)
 	return nil, nil
+}
+
+// OpenWithNonce opens a lead's event that was read in stored form, and also returns the nonce of its commitment. The nonce is nil for an event that is not
+// sealed, or whose key is destroyed.
+func (s *Store) OpenWithNonce(ctx context.Context, stored eventstore.Recorded) (opened eventstore.Recorded, nonce []byte, err error) {
+	v, _, isSealed := openEnvelope(stored.Data, nil)
+	if !isSealed || !About(stored.Stream) {
+		return stored, nil, nil
+	}
+	keys, err := s.vault.find(ctx, []string{stored.Stream})
+	if err != nil {
+		return stored, nil, err
+	}
+	for _, k := range keys[stored.Stream] {
+		if k.id == v.keyID {
+			nonce, _, err = v.open(&opener{key: k}, &stored)
+			return stored, nonce, err
+		}
+	}
+	v.erase(&stored)
+	return stored, nil, nil
 }
 
 // keptBuffer is the maximum size in bytes of a subscription's buffer that is reused for the next page.

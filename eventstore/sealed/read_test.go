@@ -55,6 +55,8 @@ func TestSubscribe_OwnEvents(t *testing.T) {
 	}
 	require.Len(t, followed, 4)
 	require.JSONEq(t, string(appended.Data), string(followed[0].Data))
+	require.Len(t, followed[0].Metadata.Commitment, 64)
+	appended.Metadata.Commitment = followed[0].Metadata.Commitment
 	require.Equal(t, appended.Metadata, followed[0].Metadata)
 	for _, forgotten := range followed[1:3] {
 		require.True(t, forgotten.Erased)

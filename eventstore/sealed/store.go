@@ -301,7 +301,7 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	for j, e := range w.Events {
 		if sealable(e) {
 			var content *eventstore.Content
-			if w.Events[j], content, err = seal(k, w.Stream, e); err != nil {
+			if w.Events[j], content, err = seal(k, w.Stream, eventstore.Revision(w.Expect)+1+eventstore.Revision(j), e); err != nil {
 				return err
 			}
 			if content != nil {

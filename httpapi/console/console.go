@@ -23,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/oidc"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/logtree"
 )
 
 // Options configure the console. All but Codes, Provider and Stopping are required.
@@ -33,6 +34,7 @@ type Options struct {
 	Directory     *command.Directory
 	Query         *query.Reader
 	Tree          *merkle.Signer // of checkpoints
+	LogTree       logtree.Reader
 	Gate          Gate
 	Log           *slog.Logger
 	Now           func() time.Time

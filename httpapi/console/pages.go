@@ -54,6 +54,8 @@ func pages() []page {
 		{post, "/leads/{id}/split", leads + " " + leadsWrite, quota.StreamWrite, (*visit).splitLead},
 		{post, "/leads/{id}/split/reveal", leads + " " + leadsWrite, quota.StreamWrite, revealing((*visit).unmaskedSplit)},
 
+		{get, "/leads/{id}/events/{event}/evidence.json", leads, quota.StreamWrite, revealing((*visit).evidence)},
+
 		{get, "/sources", leads, quota.Read, (*visit).sources},
 		{get, "/sources/attribution", leads, quota.Stream, (*visit).attribution},
 

@@ -28,6 +28,8 @@ type Reader struct {
 	Pool   *pgxpool.Pool
 	Log    eventstore.Store // with events as they are stored, sealed
 	Origin string           // the log's name in its checkpoints
+	// Open opens a stored event of a lead, and returns the nonce of its commitment: sealed.Store.OpenWithNonce.
+	Open func(ctx context.Context, stored eventstore.Recorded) (opened eventstore.Recorded, nonce []byte, err error)
 }
 
 var (

@@ -207,7 +207,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses,
-		Tree: a.logTree.Signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin()}, JWT: verifier, Log: a.log,
+		Tree: a.logTree.Signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin(), Open: a.store.OpenWithNonce}, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
 		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), Stopping: ctx.Done(),

@@ -61,6 +61,29 @@ func auditorsProgram(t *testing.T) string {
 	return program
 }
 
+// evidencePrograms returns the commands of the programs that the documents print for auditors.
+func evidencePrograms(t *testing.T) [][]string {
+	t.Helper()
+	const sources = "../../../eventstore/audit/checkevidence"
+	document, err := os.ReadFile("../../../deploy/docs/audit.md")
+	require.NoError(t, err)
+	for _, name := range []string{"main.go", "checkevidence.py"} {
+		source, err := os.ReadFile(filepath.Join(sources, name))
+		require.NoError(t, err)
+		require.Contains(t, string(document), string(source), "the document prints %s as it is", name)
+		require.LessOrEqual(t, strings.Count(string(source), "\n"), 80, name)
+	}
+	program := filepath.Join(t.TempDir(), "checkevidence")
+	printed, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, sources).CombinedOutput()
+	require.NoError(t, err, string(printed))
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Log("python3 is not installed: its program is not run")
+		return [][]string{{program}}
+	}
+	return [][]string{{program}, {python, filepath.Join(sources, "checkevidence.py")}}
+}
+
 func TestReceipts_CheckedOffline(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -118,6 +141,38 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	for _, wrong := range [][]string{{tampered, eventFiles[0], key}, {receiptFile, eventFiles[1], key}, {receiptFile, eventFiles[0], other}} {
 		require.Error(t, exec.CommandContext(t.Context(), program, wrong...).Run())
 	}
+
+	evidence := text(t, base+"/api/v1/crm/leads/"+lead+"/events/"+eventID+"/evidence", token)
+	evidenceFile := file(t, dir, "evidence.json", evidence)
+	out, _ = outputOf(t, 0, offline, "verify", "--evidence", evidenceFile, "--public-key", key)
+	require.Contains(t, out, "its content is what the log committed to")
+	require.Contains(t, evidence, "+919876543210")
+	programs := evidencePrograms(t)
+	checked := func(file, key string) (failed int) {
+		for _, program := range programs {
+			output, err := exec.CommandContext(t.Context(), program[0], append(program[1:], file, key)...).CombinedOutput()
+			if err != nil {
+				failed++
+			} else {
+				require.Contains(t, string(output), eventID)
+			}
+		}
+		return failed
+	}
+	require.Zero(t, checked(evidenceFile, key))
+	require.Equal(t, len(programs), checked(evidenceFile, other))
+	for i, change := range [][2]string{
+		{"+919876543210", "+919876543211"}, {`"type":"lead.created"`, `"type":"lead.merged"`}, {`"revision":0`, `"revision":00`}, {`"actor":"`, `"actor":"x`},
+		{`"data":{"contactUID"`, `"data":{"a":1,"contactUID"`}, {`"event":{`, `"event":{"stream":"lead-1",`}, {`"event":{`, `"event":{"actor":"user:ann",`},
+		{`"nonce":"`, `"nonce":"00`}, {`"stored":"`, `"stored":"AAAA`}, {`index `, `index 1`},
+	} {
+		require.Contains(t, evidence, change[0])
+		changed := file(t, dir, "changed-"+string(rune('a'+i)), strings.Replace(evidence, change[0], change[1], 1))
+		out, problem := outputOf(t, 1, offline, "verify", "--evidence", changed, "--public-key", key)
+		require.NotEmpty(t, out+problem)
+		require.Equal(t, len(programs), checked(changed, key), change[1])
+	}
+	outputOf(t, 2, offline, "verify", "--evidence", evidenceFile, "--receipt", receiptFile, "--public-key", key)
 
 	certificate := filepath.Join(dir, "certificate.json")
 	forgotten, _ := outputOf(t, 0, settings, "forget", lead, "--account", "acme", "--yes", "--certificate", certificate)

@@ -1,0 +1,35 @@
+package console
+
+import (
+	"errors"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/logtree"
+)
+
+// evidence sends the file that proves the content of an event of a lead.
+func (v *visit) evidence() (screen, error) {
+	eventID := v.id("event")
+	stored, err := v.LogTree.LeadEvent(v.ctx, v.identity.Account, v.id("id"), func(e eventstore.Recorded) bool { return e.ID.String() == eventID })
+	if errors.Is(err, logtree.ErrNotFound) {
+		err = query.ErrNotFound
+	}
+	if err != nil {
+		return screen{}, err
+	}
+	shown, err := v.LogTree.Evidence(v.ctx, stored)
+	if err != nil {
+		return screen{}, err
+	}
+	file, err := json.Marshal(shown, jsontext.WithIndent("  "))
+	return screen{send: func() error {
+		v.w.Header().Set("Content-Type", "application/json")
+		v.w.Header().Set("Content-Disposition", `attachment; filename="evidence-`+eventID+`.json"`)
+		_, err := v.w.Write(append(file, '\n'))
+		return err
+	}}, err
+}
