@@ -23,12 +23,21 @@ var ErrNoVisitor = errors.New("the account has no such visitor")
 // Erasure decides and appends the facts of erasures for one caller. Package command/worker/forget has the steps of an erasure in order,
 // and does the rest: it destroys keys and deletes derived data.
 type Erasure struct {
-	h      *Handlers
-	caller Caller
+	h         *Handlers
+	caller    Caller
+	retention *lead.Retention // nil: leads are erased whatever their age
 }
 
 // Erasure returns the part of erasures that is appended to the log.
-func (h *Handlers) Erasure(caller Caller) Erasure { return Erasure{h, caller} }
+func (h *Handlers) Erasure(caller Caller) Erasure { return Erasure{h: h, caller: caller} }
+
+// RetentionErasure is the Erasure of an account's leads that are due. For others, EraseLead returns lead.ErrNotDue.
+func (h *Handlers) RetentionErasure(account string, due lead.Retention) Erasure {
+	return Erasure{h, Caller{Account: account, Actor: RetentionActor}, &due}
+}
+
+// RetentionActor erases leads whose retention has ended.
+const RetentionActor = "system:retention"
 
 // Account returns the account of the caller.
 func (e Erasure) Account() string { return e.caller.Account }
@@ -66,6 +75,8 @@ func (e Erasure) eraseLead(ctx context.Context, leadID string, keys eventstore.K
 			return fact, at, at > 0, err
 		}
 		fact, err = e.h.erasureOfLost(ctx, held)
+	} else if e.retention != nil && !e.retention.Due(held.lead) {
+		err = lead.ErrNotDue
 	} else {
 		fact, writes, err = e.erasureOfLive(ctx, leadID, held)
 	}

@@ -64,6 +64,36 @@ func TestAccount_RejectsUnknownSetting(t *testing.T) {
 	require.Len(t, put(`{"name":"New"`+many.String()+`}`).fieldsNamed(), 100, "the number of errors in an answer is bounded")
 }
 
+func TestAccount_Retention(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint(ownAccount, "admin")
+	path := accounts + s.account
+	for body, want := range map[string][]any{
+		`{"features":["crm_api"]}`:                                      {0.0, []any{"won"}},
+		`{"features":["crm_api"],"retentionDays":null}`:                 {0.0, []any{"won"}},
+		`{"features":["crm_api"],"retentionDays":30,"keepStages":[]}`:   {30.0, []any{}},
+		`{"features":["crm_api"],"keepStages":["LOST"]}`:                {0.0, []any{"lost"}},
+		`{"features":["crm_api"],"retentionDays":90,"keepStages":null}`: {90.0, []any{"won"}},
+		`{"features":["crm_api"],"wonStages":["lost"]}`:                 {0.0, []any{"lost"}},
+	} {
+		put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusOK)
+		require.Equal(t, want, []any{put.at("data", "retentionDays"), put.at("data", "keepStages")}, body)
+		shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin}).is(http.StatusOK)
+		require.Equal(t, put.at("data"), shown.at("data"))
+		due := s.as(http.MethodGet, after("/api/v1/crm/retention", put), "").is(http.StatusOK)
+		require.Equal(t, map[string]any{"retentionDays": want[0], "keepStages": want[1], "dueNow": 0.0, "dueWithin7Days": 0.0}, due.at("data"))
+	}
+	for body, name := range map[string]string{
+		`{"retentionDays":29}`: "retentionDays", `{"retentionDays":3651}`: "retentionDays", `{"retentionDays":"30"}`: "retentionDays",
+		`{"keepStages":["paid"]}`: "keepStages", `{"keepStages":"won"}`: "keepStages",
+	} {
+		wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusBadRequest)
+		require.Equal(t, []string{name}, wrong.fieldsNamed(), body)
+	}
+	s.send(call{method: http.MethodGet, path: "/api/v1/crm/retention", credential: s.mint(ownAccount, "leads:write")}).is(http.StatusForbidden)
+}
+
 func TestAccount_VisitorDays(t *testing.T) {
 	t.Parallel()
 	s := start(t)

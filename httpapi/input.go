@@ -308,7 +308,10 @@ func (f *fields) text(name string) string {
 // texts reads a list of strings; null is not one.
 func (f *fields) texts(name string) []string {
 	const message = "must be a list of strings"
-	list, _ := take[[]jsontext.Value](f, name, message, jsontext.KindBeginArray)
+	list, given := take[[]jsontext.Value](f, name, message, jsontext.KindBeginArray)
+	if !given {
+		return nil
+	}
 	texts := make([]string, 0, len(list))
 	for _, raw := range list {
 		text, err := jsontext.AppendUnquote(nil, raw)

@@ -71,6 +71,7 @@ func (a *api) routes() []route {
 		{get, "/api/v1/crm/touches", scoped("leads:read"), quota.Read, searching("touches", (*exchange).touches)},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), quota.Read, (*exchange).sourceReport},
 		{get, "/api/v1/crm/attribution", scoped("leads:read"), quota.Stream, (*exchange).attribution},
+		{get, "/api/v1/crm/retention", scoped("leads:read"), quota.Stream, (*exchange).showRetention},
 		{get, "/api/v1/crm/usage", scoped("leads:read"), quota.Read, (*exchange).listUsage},
 
 		{post, tokens, scoped("tokens:write", "leads:write"), quota.Write, (*exchange).createToken},

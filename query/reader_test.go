@@ -178,7 +178,8 @@ func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 			AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region, Currency: state.Currency,
 			RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
 			Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages, StoragePerDay: state.StoragePerDay,
-			IgnoredContacts: append([]string{}, state.IgnoredContacts...), SharedAfter: state.SharedAfter, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
+			IgnoredContacts: append([]string{}, state.IgnoredContacts...), SharedAfter: state.SharedAfter,
+			RetentionDays: state.RetentionDays, KeepStages: state.KeepStages, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
 			CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
 		}), text(t, got))
 
@@ -214,7 +215,7 @@ func TestLeadEvents_EqualStream(t *testing.T) {
 
 func TestIsolation_BetweenAccounts(t *testing.T) {
 	t.Parallel()
-	w, history, reader := readerOf(t, 6, 300)
+	w, history, reader := readerOf(t, 11, 300)
 	ctx := t.Context()
 	trail, err := reader.AuditTokens(ctx, "acme", query.AuditFilter{}, firstPage)
 	require.NoError(t, err)

@@ -45,6 +45,9 @@ type accountSetCommand struct {
 	IgnoreContact []string `sep:"none" placeholder:"CONTACT" help:"Phone, email, *@domain or local@* that identifies no person: captures are taken as if they did not have it. May be repeated. An empty one removes all."`
 	SharedAfter   *int     `placeholder:"N" help:"Phones of one lead after which its emails no longer identify a person who comes with another phone, and likewise emails: 0 to 1000; 0 means never. Default of a new account: 10."`
 
+	RetentionDays *int     `placeholder:"N" help:"Days after its last arrival or change until a lead is erased: 30 to 3650; 0 means never. Default of a new account: 0."`
+	KeepStage     []string `sep:"none" placeholder:"NAME" help:"Stage whose leads are kept whatever --retention-days says. May be repeated. An empty one keeps none. Default: the stages of --won-stage."`
+
 	JWTNotBefore *string `name:"jwt-not-before" placeholder:"TIME" help:"Reject JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
 
@@ -82,9 +85,9 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; won stages %s; region %s; currency %s%s; visitors for %d days; arrivals for %d days%s%s%s (position %d)\n", a.ID,
+	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; won stages %s; region %s; currency %s%s; visitors for %d days; arrivals for %d days%s%s%s%s (position %d)\n", a.ID,
 		orNone(state.Features), strings.Join(state.Stages, ", "), strings.Join(state.WonStages, ", "), state.Region, state.Currency, hidesLeads(state),
-		state.VisitorDays, state.QuarantineDays, quarantines(state), limits(state), revoked(state), position)
+		state.VisitorDays, state.QuarantineDays, quarantines(state), limits(state), retains(state), revoked(state), position)
 	return nil
 }
 
@@ -116,6 +119,7 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
 			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
 			StoragePerDay: a.StoragePerDay, IgnoredContacts: named(a.IgnoreContact), SharedAfter: a.SharedAfter,
+			RetentionDays: a.RetentionDays, KeepStages: named(a.KeepStage),
 		},
 		Keep:         true,
 		JWTNotBefore: notBefore,
@@ -127,7 +131,8 @@ var flagsOf = map[string]string{
 	"accountId": "ID", "name": "--name", "features": "--feature", "stages": "--stage", "wonStages": "--won-stage", "region": "--region",
 	"currency": "--currency", "rateLimit": "--rate-limit", "rateBurst": "--rate-burst", "visitorDays": "--visitor-days",
 	"quarantineDays": "--quarantine-days", "storagePerDay": "--storage-per-day",
-	"ignoredContacts": "--ignore-contact", "sharedAfter": "--shared-after", "jwtNotBefore": "--jwt-not-before",
+	"ignoredContacts": "--ignore-contact", "sharedAfter": "--shared-after",
+	"retentionDays": "--retention-days", "keepStages": "--keep-stage", "jwtNotBefore": "--jwt-not-before",
 }
 
 // refusedFlags names the arguments whose values were refused, and not the fields as a request has them.
@@ -146,6 +151,14 @@ func named(given []string) []string {
 		return []string{}
 	}
 	return given
+}
+
+// retains returns the note of how long leads are kept, or "".
+func retains(state account.State) string {
+	if state.RetentionDays == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; leads for %d days but in %s", state.RetentionDays, orNone(state.KeepStages))
 }
 
 // hidesLeads returns the note that API tokens do not see leads, or "".

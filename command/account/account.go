@@ -52,6 +52,9 @@ type State struct {
 	WonStages      []string // those that count as a conversion; never empty once provisioned
 	// StoragePerDay is how many bytes may be appended in a day; 0 is no limit.
 	StoragePerDay int
+	// RetentionDays is how long a lead is kept after its last arrival or change; 0 is without end.
+	RetentionDays int
+	KeepStages    []string // those whose leads are kept without end
 	// StorageLowAt is when it was recorded last that little storage is left; zero: never since StoragePerDay was changed.
 	StorageLowAt time.Time
 	// IgnoredContacts identify no person.
@@ -82,6 +85,7 @@ func Evolve(s State, fact event.Fact) State {
 			Quarantine: data.Quarantine, QuarantineDays: data.QuarantineDaysOrDefault(), WonStages: data.WonStagesOrDefault(),
 			StoragePerDay: data.StoragePerDayOrDefault(), StorageLowAt: lowAt,
 			IgnoredContacts: data.IgnoredContacts, SharedAfter: data.SharedAfterOrDefault(),
+			RetentionDays: data.RetentionDays, KeepStages: data.KeepStagesOrDefault(),
 		}
 	case event.JWTsRevoked:
 		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
@@ -153,6 +157,9 @@ const (
 
 	maxIgnoredContacts = 200
 	maxSharedAfter     = 1000
+
+	minRetentionDays = 30
+	maxRetentionDays = 3650
 )
 
 // MaxRate is the most captures a second, or of a burst, that a limit may be.
@@ -176,7 +183,9 @@ type Settings struct {
 	StoragePerDay  *int     // nil: event.DefaultStoragePerDay
 	// IgnoredContacts are phones in any form, emails, *@domain and local@*.
 	IgnoredContacts []string
-	SharedAfter     *int // nil: event.DefaultSharedAfter
+	SharedAfter     *int     // nil: event.DefaultSharedAfter
+	RetentionDays   *int     // nil: 0
+	KeepStages      []string // nil: the won stages
 }
 
 // Keeping returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but not nil stay
@@ -213,6 +222,12 @@ func (s State) Keeping(want Settings) Settings {
 	}
 	if want.SharedAfter == nil && s.Provisioned {
 		want.SharedAfter = &s.SharedAfter
+	}
+	if want.RetentionDays == nil && s.RetentionDays > 0 {
+		want.RetentionDays = &s.RetentionDays
+	}
+	if want.KeepStages == nil && !slices.Equal(s.KeepStages, s.WonStages) {
+		want.KeepStages = s.KeepStages
 	}
 	return want
 }
@@ -273,9 +288,16 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	if message != "" {
 		refuse("ignoredContacts", message)
 	}
+	if d := want.RetentionDays; d != nil && *d != 0 && (*d < minRetentionDays || *d > maxRetentionDays) {
+		refuse("retentionDays", "must be 0 or between 30 and 3650")
+	}
 	wonStages, message := s.wonStages(want.WonStages, stages)
 	if message != "" {
 		refuse("wonStages", message)
+	}
+	keepStages, message := s.keepStages(want.KeepStages, stages, wonStages)
+	if message != "" {
+		refuse("keepStages", message)
 	}
 	if wrong != nil {
 		return nil, wrong
@@ -286,6 +308,7 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 		TokensSeeLeads: want.TokensSeeLeads, VisitorDays: orZero(want.VisitorDays),
 		Quarantine: orZero(want.Quarantine), QuarantineDays: orZero(want.QuarantineDays), WonStages: wonStages,
 		StoragePerDay: want.StoragePerDay, IgnoredContacts: ignored, SharedAfter: want.SharedAfter,
+		RetentionDays: orZero(want.RetentionDays), KeepStages: keepStages,
 	}
 	if s.Provisioned && s.is(configured) {
 		return nil, nil
@@ -311,24 +334,42 @@ func currencyOf(setting, region string) (code string, known bool) {
 // wonStages returns the stages that count as a conversion, as the account spells them, or why they are invalid. A stage that was
 // removed from the account may stay, since leads keep it. The default may stay too, because no account has to name it.
 func (s State) wonStages(want, stages []string) (won []string, wrong string) {
+	if len(want) == 0 || slices.Equal(want, event.DefaultWonStages()) {
+		return nil, ""
+	}
+	return spelled(want, stages, s.WonStages)
+}
+
+// keepStages returns the stages whose leads are kept, as wonStages does. Nil is the default, the won stages, and an empty list is none.
+func (s State) keepStages(want, stages, won []string) (keep []string, wrong string) {
+	if want == nil {
+		return nil, ""
+	}
+	won = event.AccountConfigured{WonStages: won}.WonStagesOrDefault()
+	if keep, wrong = spelled(want, stages, slices.Concat(s.KeepStages, won)); slices.Equal(keep, won) {
+		return nil, wrong
+	}
+	return keep, wrong
+}
+
+// spelled returns stages as the account spells them, or has them in a present setting.
+func spelled(want, stages, present []string) (found []string, wrong string) {
 	want, ok := distinct(want, true)
 	if !ok {
 		return nil, "must be different from each other without regard to case"
 	}
-	if len(want) == 0 || slices.Equal(want, event.DefaultWonStages()) {
-		return nil, ""
-	}
+	found = []string{}
 	for _, name := range want {
 		stage, known := Stage(stages, name)
 		if !known {
-			stage, known = Stage(s.WonStages, name)
+			stage, known = Stage(present, name)
 		}
 		if !known {
 			return nil, "must be stages of the account"
 		}
-		won = append(won, stage)
+		found = append(found, stage)
 	}
-	return won, ""
+	return found, ""
 }
 
 // ignoredContacts returns the entries of the list in their canonical form, each once, or why they are invalid.
@@ -363,7 +404,8 @@ func (s State) is(c event.AccountConfigured) bool {
 		s.TokensSeeLeads == c.TokensSeeLeadsOrDefault() && s.VisitorDays == c.VisitorDaysOrDefault() &&
 		s.Quarantine == c.Quarantine && s.QuarantineDays == c.QuarantineDaysOrDefault() && slices.Equal(s.WonStages, c.WonStagesOrDefault()) &&
 		s.StoragePerDay == c.StoragePerDayOrDefault() &&
-		slices.Equal(s.IgnoredContacts, c.IgnoredContacts) && s.SharedAfter == c.SharedAfterOrDefault()
+		slices.Equal(s.IgnoredContacts, c.IgnoredContacts) && s.SharedAfter == c.SharedAfterOrDefault() &&
+		s.RetentionDays == c.RetentionDays && slices.Equal(s.KeepStages, c.KeepStagesOrDefault())
 }
 
 func equal[T comparable](a, b *T) bool {

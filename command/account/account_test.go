@@ -68,6 +68,12 @@ func TestConfigure_Normalizes(t *testing.T) {
 		})},
 		{"the default won stage need not be a stage", Settings{Stages: []string{"New", "Sold"}, WonStages: []string{"won"}}, with(func(c *event.AccountConfigured) { c.Stages = []string{"New", "Sold"} })},
 		{"no won stages: the default ones", Settings{WonStages: []string{}}, base},
+		{"retention", Settings{RetentionDays: new(30)}, with(func(c *event.AccountConfigured) { c.RetentionDays = 30 })},
+		{"the longest retention", Settings{RetentionDays: new(3650)}, with(func(c *event.AccountConfigured) { c.RetentionDays = 3650 })},
+		{"no retention", Settings{RetentionDays: new(0)}, base},
+		{"kept stages in the account's spelling", Settings{KeepStages: []string{"LOST ", "won"}}, with(func(c *event.AccountConfigured) { c.KeepStages = []string{"lost", "won"} })},
+		{"no kept stage", Settings{KeepStages: []string{}}, with(func(c *event.AccountConfigured) { c.KeepStages = []string{} })},
+		{"kept stages that are the won stages: the default ones", Settings{KeepStages: []string{"won"}}, base},
 	} {
 		got, err := State{}.Configure(c.in, knownRegion)
 		require.NoError(t, err, c.name)
@@ -121,6 +127,11 @@ func TestConfigure_Refuses(t *testing.T) {
 		{"too many ignored contacts", Settings{IgnoredContacts: manyEmails(201)}, "ignoredContacts"},
 		{"a won stage that is no stage", Settings{WonStages: []string{"won", "paid"}}, "wonStages"},
 		{"a blank won stage", Settings{WonStages: []string{" "}}, "wonStages"},
+		{"retention for 29 days", Settings{RetentionDays: new(29)}, "retentionDays"},
+		{"negative retention", Settings{RetentionDays: new(-1)}, "retentionDays"},
+		{"retention for 3651 days", Settings{RetentionDays: new(3651)}, "retentionDays"},
+		{"a kept stage that is no stage", Settings{KeepStages: []string{"paid"}}, "keepStages"},
+		{"a kept stage twice", Settings{KeepStages: []string{"lost", "Lost"}}, "keepStages"},
 		{"a won stage twice", Settings{WonStages: []string{"lost", "Lost"}}, "wonStages"},
 	} {
 		got, err := State{}.Configure(c.in, knownRegion)
@@ -164,7 +175,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	s := configure(t, State{}, first(), at)
 	require.Equal(t, State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", Currency: "EUR",
-		RateLimit: new(5.0), RateBurst: new(9), TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, CreatedAt: at, UpdatedAt: at,
+		RateLimit: new(5.0), RateBurst: new(9), TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, KeepStages: []string{"won"}, CreatedAt: at, UpdatedAt: at,
 		StoragePerDay: event.DefaultStoragePerDay, SharedAfter: event.DefaultSharedAfter,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
@@ -179,7 +190,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	require.False(t, s.TokensSeeLeads)
 	replaced := configure(t, s, Settings{}, later)
 	require.Equal(t, State{
-		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", Currency: "INR", TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"},
+		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", Currency: "INR", TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, KeepStages: []string{"won"},
 		CreatedAt: at, UpdatedAt: later, SharedAfter: event.DefaultSharedAfter, StoragePerDay: event.DefaultStoragePerDay,
 	}, replaced, "omitted settings return to their defaults")
 	require.False(t, replaced.Has(FeatureAPI))
@@ -190,7 +201,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	existing := State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US", Currency: "EUR",
 		RateLimit: new(2.0), RateBurst: new(3), TokensSeeLeads: true, VisitorDays: 30,
-		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: 5,
+		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, KeepStages: []string{"two"}, StoragePerDay: 5,
 		IgnoredContacts: contact.Ignored{"*@example.org"}, SharedAfter: 3,
 	}
 	kept, err := existing.Configure(existing.Keeping(Settings{}), knownRegion)
@@ -243,6 +254,8 @@ func TestConfigure_EachSetting(t *testing.T) {
 		"quarantine":                    func(w *Settings) { w.Quarantine = new(true) },
 		"days of arrivals":              func(w *Settings) { w.QuarantineDays = new(31) },
 		"storage":                       func(w *Settings) { w.StoragePerDay = new(0) },
+		"retention":                     func(w *Settings) { w.RetentionDays = new(90) },
+		"kept stages":                   func(w *Settings) { w.KeepStages = []string{} },
 		"won stages":                    func(w *Settings) { w.WonStages = []string{"b"} },
 		"no burst":                      func(w *Settings) { w.RateBurst = nil },
 	} {

@@ -142,7 +142,7 @@ func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	s.Sources = joinSources(s.Sources, was.Sources)
 	s.Joined = withAll(with(s.Joined, data.From), data.Joined)
 	s.Origins = withOrigins(s.Origins, data.Origins)
-	s.UpdatedAt = fact.At
+	s.active(fact, fact.At)
 }
 
 func (s *State) joinInto(fact *event.Fact, data *event.LeadJoinedInto) {

@@ -28,6 +28,7 @@ func history(t *rapid.T) []event.Fact {
 	var s State
 	at := someDay
 	for range rapid.IntRange(1, 8).Draw(t, "arrivals") {
+		previous := at
 		at = at.Add(time.Duration(rapid.IntRange(0, 1000).Draw(t, "later")) * time.Millisecond)
 		a := Arrival{
 			Source: rapid.SampledFrom([]string{"website", "chatbot", "facebook_ad", "api", "webhook"}).Draw(t, "source"),
@@ -39,6 +40,9 @@ func history(t *rapid.T) []event.Fact {
 		}
 		if a.Phone == "" && a.Email == "" {
 			a.Phone = phoneA
+		}
+		if rapid.Bool().Draw(t, "kept") {
+			a.Kept.ReceivedAt = previous
 		}
 		var owner *State
 		if len(facts) > 0 {

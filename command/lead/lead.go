@@ -49,6 +49,26 @@ type State struct {
 	Origins    []event.SplitOrigin       `json:"origins,omitzero"`    // where else data of this lead are, because it left another
 	CreatedAt  time.Time                 `json:"createdAt,omitzero"`
 	UpdatedAt  time.Time                 `json:"updatedAt,omitzero"`
+	// ArrivedAt is when the latest arrival was received, if no change followed and its fact is later; zero otherwise.
+	ArrivedAt time.Time `json:"arrivedAt,omitzero"`
+}
+
+// ActiveAt is when the lead last arrived or was changed.
+func (s State) ActiveAt() time.Time {
+	if s.ArrivedAt.IsZero() {
+		return s.UpdatedAt
+	}
+	return s.ArrivedAt
+}
+
+// active sets the time of the latest fact, and the time of the activity that it records.
+func (s *State) active(fact *event.Fact, at time.Time) {
+	if before := s.ActiveAt(); at.Before(before) {
+		at = before
+	}
+	if s.UpdatedAt, s.ArrivedAt = fact.At, at; !at.Before(fact.At) {
+		s.ArrivedAt = time.Time{}
+	}
 }
 
 // SourceEntry is one source in a lead's history: how it came first, and how often since.
@@ -124,7 +144,7 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 		LeadFields: data.LeadFields, NameDerived: data.NameDerived,
 		Phones: with(nil, contact.FoldPhone(data.Phone)), Emails: with(nil, data.Email), Source: data.Source,
 		Metadata: overlay(nil, data.Metadata, data.IP, data.UserAgent), VisitorIDs: with(nil, data.VisitorID),
-		CreatedAt: fact.At, UpdatedAt: fact.At,
+		CreatedAt: fact.At,
 	}
 	switch claim.Kind(data.Shared) {
 	case claim.Phone:
@@ -133,6 +153,7 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 		s.Emails = nil
 	}
 	s.see(data.SeenAt(fact.At), s.Phones, s.Emails)
+	s.active(fact, data.SeenAt(fact.At))
 	s.Sources = []SourceEntry{CreatedSourceEntry(fact, data)}
 }
 
@@ -142,13 +163,13 @@ func (s *State) merge(fact *event.Fact, data *event.LeadMerged) {
 	s.VisitorIDs = withVisitor(s.VisitorIDs, data.VisitorID)
 	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)
 	s.addSource(fact, data)
-	s.UpdatedAt = fact.At
+	s.active(fact, data.SeenAt(fact.At))
 }
 
 func (s *State) update(fact *event.Fact, data *event.LeadUpdated) {
 	s.set(&data.LeadFields)
 	s.CustomFields = without(s.CustomFields, data.RemovedFields)
-	s.UpdatedAt = fact.At
+	s.active(fact, fact.At)
 }
 
 // addSource adds an arrival to the source history: as a new entry, or to the entry of the same source.

@@ -99,7 +99,7 @@ func (s *State) release(fact *event.Fact, data *event.LeadReleased) {
 		s.Emails, s.Email = except(s.Emails, data.Email), data.Current
 	}
 	replace(&s.Name, data.Name)
-	s.UpdatedAt = fact.At
+	s.active(fact, fact.At)
 }
 
 // except returns a copy of a list without a value; nil if that leaves no value.

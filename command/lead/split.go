@@ -458,7 +458,7 @@ func (s *side) apply(fact event.Fact, status string) {
 // release folds a release as far as the contact is one of the lead.
 func (s *side) release(fact event.Fact, data event.LeadReleased) {
 	s.lead.drop(data.Phone, data.Email)
-	s.lead.UpdatedAt = fact.At
+	s.lead.active(&fact, fact.At)
 }
 
 // drop takes a phone or email from a lead, as a release does.

@@ -32,6 +32,10 @@ type AccountConfigured struct {
 	// SharedAfter is how many phones a lead has whose emails no longer identify it beside another phone, and likewise emails. 0 is never,
 	// absent DefaultSharedAfter.
 	SharedAfter *int `json:"sharedAfter,omitzero"`
+	// RetentionDays is how long a lead is kept after its last arrival or change. Zero is without end.
+	RetentionDays int `json:"retentionDays,omitzero"`
+	// KeepStages are the stages whose leads are kept without end. Absent is WonStages.
+	KeepStages []string `json:"keepStages,omitzero"`
 }
 
 // DefaultVisitorDays is a year and a month, so that activity can be compared with that of a year ago.
@@ -60,6 +64,14 @@ func (a AccountConfigured) WonStagesOrDefault() []string {
 		return DefaultWonStages()
 	}
 	return a.WonStages
+}
+
+// KeepStagesOrDefault returns KeepStages, or their default.
+func (a AccountConfigured) KeepStagesOrDefault() []string {
+	if a.KeepStages == nil {
+		return a.WonStagesOrDefault()
+	}
+	return a.KeepStages
 }
 
 // VisitorDaysOrDefault returns VisitorDays, or its default.

@@ -167,7 +167,7 @@ func samples() []Data {
 		AccountConfigured{
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE", Currency: "EUR",
 			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,
-			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"}, StoragePerDay: new(0),
+			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"}, RetentionDays: 365, KeepStages: []string{"won", "kept"}, StoragePerDay: new(0),
 			IgnoredContacts: []string{"+919999999999", "*@example.org"}, SharedAfter: new(0),
 		},
 		JWTsRevoked{NotBefore: at},

@@ -73,7 +73,7 @@ var settingNames = map[string]string{
 	"headers": "Custom headers", "headerNames": "Custom headers", "since": "From", "until": "Until", "previousUntil": "Previous secret until",
 	"generation": "Replay", "error": "Error", "arrivedAt": "Arrived", "deliveryId": "Delivery", "deliveryIds": "Deliveries",
 	"secret": "Secret", "appSecret": "App secret", "verifyToken": "Verify token", "accessToken": "Page access token", "challenge.secret": "CAPTCHA secret key",
-	"currency": "Currency", "features": "Features", "region": "Region", "stages": "Stages", "wonStages": "Won stages", "rateBurst": "Burst",
+	"currency": "Currency", "features": "Features", "region": "Region", "stages": "Stages", "wonStages": "Won stages", "retentionDays": "Days that leads are kept", "keepStages": "Stages whose leads are kept", "rateBurst": "Burst",
 	"tokensSeeLeads": "Tokens see stored fields", "visitorDays": "Days that visitor activity is kept",
 	"quarantine": "Invalid captures are kept", "quarantineDays": "Days that arrivals are kept", "storagePerDay": "Bytes stored per day",
 	"ignoredContacts": "Ignored contacts", "sharedAfter": "Contacts are shared after", "notBefore": "Issued before",

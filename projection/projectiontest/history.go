@@ -73,6 +73,7 @@ func (h *History) configure(t testing.TB, account string) {
 		Stages: pick(h, []string{"new", "won"}, []string{"Neu, \"frisch\"", "{won}"}), Region: pick(h, "IN", "DE"), Currency: "EUR",
 		RateLimit: pick(h, nil, new(0.0), new(2.5)), RateBurst: pick(h, nil, new(7)), TokensSeeLeads: pick(h, nil, new(true), new(false)), VisitorDays: pick(h, 0, 30),
 		Quarantine: pick(h, false, true), QuarantineDays: pick(h, 0, 90), WonStages: pick(h, nil, []string{"won"}, []string{"{won}"}),
+		RetentionDays: pick(h, 0, 60), KeepStages: pick(h, nil, []string{}, []string{"won"}),
 		StoragePerDay:   []*int{nil, new(0), new(1 << 40)}[len(h.Leads[account])%3],
 		IgnoredContacts: pick(h, nil, []string{"*@test.example", "+919999999999"}), SharedAfter: pick(h, nil, new(0), new(3)),
 	}}

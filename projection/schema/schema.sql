@@ -320,6 +320,8 @@ CREATE TABLE views.account (
     storage_per_day bigint NOT NULL,
     ignored_contacts text[] NOT NULL,
     shared_after integer NOT NULL,
+    retention_days integer NOT NULL,
+    keep_stages jsonb NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
     jwt_not_before timestamp with time zone,
@@ -335,6 +337,8 @@ COMMENT ON COLUMN views.account.won_stages IS 'The stages that count as a conver
 COMMENT ON COLUMN views.account.storage_per_day IS 'How many bytes arrivals, captures and activity may append to the log in a day; 0: any.';
 COMMENT ON COLUMN views.account.ignored_contacts IS 'Phones and emails that identify no person.';
 COMMENT ON COLUMN views.account.shared_after IS 'How many phones, or emails, of one lead make its emails, or phones, shared; 0: never.';
+COMMENT ON COLUMN views.account.retention_days IS 'How long a lead is kept after its last arrival or change; 0: without end.';
+COMMENT ON COLUMN views.account.keep_stages IS 'The stages whose leads are kept without end.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.account_place (

@@ -207,6 +207,7 @@ func withDefaults(now map[string]jsontext.Value, configured event.AccountConfigu
 		"tokensSeeLeads": configured.TokensSeeLeadsOrDefault(), "visitorDays": configured.VisitorDaysOrDefault(),
 		"quarantine": configured.Quarantine, "quarantineDays": configured.QuarantineDaysOrDefault(), "wonStages": configured.WonStagesOrDefault(),
 		"storagePerDay": configured.StoragePerDayOrDefault(), "sharedAfter": configured.SharedAfterOrDefault(),
+		"retentionDays": configured.RetentionDays, "keepStages": configured.KeepStagesOrDefault(),
 		"ignoredContacts": append([]string{}, configured.IgnoredContacts...),
 	} {
 		encoded, err := json.Marshal(value)
