@@ -51,6 +51,7 @@ func (a *api) routes() []route {
 		{post, leads + "/{id}/join", scoped("leads:write"), quota.Write, (*exchange).joinLeads},
 		{post, leads + "/{id}/split", scoped("leads:write"), quota.Write, (*exchange).splitLead},
 		{get, leads + "/{id}/sources", scoped("leads:read"), quota.Read, revealing((*exchange).listLeadSources)},
+		{get, leads + "/{id}/export", scoped("leads:read"), quota.Stream, revealing((*exchange).exportLead)},
 		{get, leads + "/{id}/events", scoped("leads:read"), quota.Stream, revealing((*exchange).listLeadEvents)},
 		{get, leads + "/{id}/events/{eventId}/receipt", verifying, quota.Stream, (*exchange).showReceipt},
 		{get, leads + "/{id}/events/{eventId}/evidence", verifying, quota.Stream, revealing((*exchange).showEvidence)},

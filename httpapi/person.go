@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/query"
+)
+
+// exportLead answers with everything about one person: the copy that data protection laws let the person ask for. The lists are written
+// while they are read.
+func (x *exchange) exportLead() (answer, error) {
+	id, err := x.ulidID(lead.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	views := []string{query.LeadView, query.TouchView, query.VisitorActivityView}
+	if err := x.waitFor(x.params(), views...); err != nil {
+		return answer{}, err
+	}
+	person, err := withCatchUp(x, func() (query.Lead, error) { return x.Query.Lead(x.ctx, x.caller.Account, id) }, views...)
+	if err != nil {
+		return answer{}, missing(err, lead.ErrNotFound)
+	}
+	return answer{stream: func() error {
+		leave, err := x.load.exports.of(x.caller.Account).enter()
+		if err != nil {
+			return err
+		}
+		defer leave()
+		x.w.Header().Set("Content-Type", mediaJSON+"; charset=utf-8")
+		x.w.Header().Set("Content-Disposition", `attachment; filename="lead-`+id+`.json"`)
+		if x.r.Method == http.MethodHead {
+			return nil
+		}
+		to := jsontext.NewEncoder(&deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}, jsontext.AllowInvalidUTF8(true))
+		return writePerson(to, person, x.Query.Person(x.detached(), x.caller.Account, person))
+	}}, nil
+}
+
+func writePerson(to *jsontext.Encoder, person query.Lead, parts []query.PersonPart) (err error) {
+	write := func(tokens ...jsontext.Token) {
+		for _, token := range tokens {
+			if err == nil {
+				err = to.WriteToken(token)
+			}
+		}
+	}
+	value := func(v any) {
+		if err == nil {
+			err = json.MarshalEncode(to, v, json.Deterministic(true))
+		}
+	}
+	write(jsontext.BeginObject, jsontext.String("success"), jsontext.True, jsontext.String("data"), jsontext.BeginObject, jsontext.String("lead"))
+	value(person)
+	for _, part := range parts {
+		write(jsontext.String(part.Name), jsontext.BeginArray)
+		for item, failed := range part.Items {
+			if failed != nil {
+				return failed
+			}
+			if value(item); err != nil {
+				return err
+			}
+		}
+		write(jsontext.EndArray)
+	}
+	write(jsontext.EndObject, jsontext.EndObject)
+	return err
+}

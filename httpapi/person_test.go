@@ -1,0 +1,39 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestExportLead_EverythingAboutOnePerson(t *testing.T) {
+	t.Parallel()
+	s := startAlone(t)
+	joined := s.leadID(s.capture(`{"phone":"9876543211","name":"Asha R","metadata":{"source":"website"}}`).is(http.StatusCreated))
+	id := s.leadID(s.capture(`{"phone":"9876543210","name":"Asha","visitorId":"v-1","customFields":{"city":"Pune"}}`).is(http.StatusCreated))
+	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com/pricing"}`).is(http.StatusAccepted)
+	s.join(id, joined).is(http.StatusOK)
+	s.capture(`{"phone":"9123456789","name":"Somebody else"}`).is(http.StatusCreated)
+
+	path := leads + "/" + id + "/export"
+	r := s.eventually(path, func(r reply) bool {
+		return r.status == http.StatusOK && len(r.at("data", "activity").([]any)) == 1 && len(r.at("data", "sources").([]any)) == 2
+	})
+	require.Equal(t, `attachment; filename="lead-`+id+`.json"`, r.header.Get("Content-Disposition"))
+	require.Equal(t, "Asha", r.at("data", "lead", "name"))
+	require.Equal(t, []any{joined}, r.at("data", "lead", "joined"))
+	require.Len(t, r.at("data", "events"), 4, "two of each lead: created, and joined")
+	require.Len(t, r.at("data", "touches"), 2)
+	require.Empty(t, r.at("data", "deliveries"))
+	for _, text := range []string{"+919876543210", "+919876543211", "Pune", "https://example.com/pricing"} {
+		require.Contains(t, r.raw, text)
+	}
+	require.NotContains(t, r.raw, "Somebody else")
+	s.eventually("/api/v1/crm/audit/events?type=data.revealed&subject="+id, func(r reply) bool { return len(r.at("data").([]any)) > 0 })
+
+	s.send(call{method: http.MethodGet, path: path, credential: s.stranger("")}).is(http.StatusNotFound)
+	s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "leads:write")}).is(http.StatusForbidden)
+	s.erase(id, http.StatusOK)
+	s.as(http.MethodGet, path, "").is(http.StatusNotFound)
+}
