@@ -189,7 +189,7 @@ func PersonalFilters() []string { return []string{"q", "phone", "email"} }
 // plainFilters are the other parameters by which lists that are exported can be filtered.
 func plainFilters() []string {
 	return []string{
-		"asOf", "campaign", "createdSince", "createdUntil", "include", "leadId", "leadTemperature", "medium", "since", "source", "state",
+		"asOf", "campaign", "consent", "createdSince", "createdUntil", "include", "leadId", "leadTemperature", "medium", "since", "source", "state",
 		"status", "type", "types", "until",
 	}
 }

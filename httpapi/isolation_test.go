@@ -182,7 +182,7 @@ func (w *tenants) named(whose, name string) string {
 
 // harmless are the query parameters that are not ids.
 var harmless = []string{
-	"limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval", "dryRun",
+	"consent", "current", "limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval", "dryRun",
 	"status", "source", "leadTemperature", "type", "code", "size", "from", "to", "state", "reason",
 	"model", "by", "window", "halfLife", "include",
 	"types", "wait", "campaign", "medium", "shared",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
@@ -80,6 +81,7 @@ func (x *exchange) listLeads() (answer, error) {
 		Q: p.text("q"), Phone: phone, Email: emailFilter(p),
 		CreatedSince: p.time("createdSince"), CreatedUntil: p.time("createdUntil"),
 	}
+	filter.Consent, filter.Withdrawn = strings.CutPrefix(p.text("consent"), "-")
 	if filter.Q != "" {
 		if filter.Region, err = x.region(); err != nil {
 			return answer{}, err

@@ -11,7 +11,7 @@ func TestExportLead_EverythingAboutOnePerson(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
 	joined := s.leadID(s.capture(`{"phone":"9876543211","name":"Asha R","metadata":{"source":"website"}}`).is(http.StatusCreated))
-	id := s.leadID(s.capture(`{"phone":"9876543210","name":"Asha","visitorId":"v-1","customFields":{"city":"Pune"}}`).is(http.StatusCreated))
+	id := s.leadID(s.capture(`{"phone":"9876543210","name":"Asha","visitorId":"v-1","customFields":{"city":"Pune"},"metadata":{"consent":{"purpose":"call","text":"Call me"}}}`).is(http.StatusCreated))
 	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com/pricing"}`).is(http.StatusAccepted)
 	s.join(id, joined).is(http.StatusOK)
 	s.capture(`{"phone":"9123456789","name":"Somebody else"}`).is(http.StatusCreated)
@@ -25,6 +25,7 @@ func TestExportLead_EverythingAboutOnePerson(t *testing.T) {
 	require.Equal(t, []any{joined}, r.at("data", "lead", "joined"))
 	require.Len(t, r.at("data", "events"), 4, "two of each lead: created, and joined")
 	require.Len(t, r.at("data", "touches"), 2)
+	require.Len(t, r.at("data", "consents"), 1)
 	require.Empty(t, r.at("data", "deliveries"))
 	for _, text := range []string{"+919876543210", "+919876543211", "Pune", "https://example.com/pricing"} {
 		require.Contains(t, r.raw, text)

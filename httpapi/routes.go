@@ -50,6 +50,8 @@ func (a *api) routes() []route {
 		{post, leads + "/{id}/contacts/release", scoped("leads:write"), quota.Write, (*exchange).releaseContact},
 		{post, leads + "/{id}/join", scoped("leads:write"), quota.Write, (*exchange).joinLeads},
 		{post, leads + "/{id}/split", scoped("leads:write"), quota.Write, (*exchange).splitLead},
+		{get, leads + "/{id}/consents", scoped("leads:read"), quota.Stream, revealing((*exchange).listConsents)},
+		{post, leads + "/{id}/consents", scoped("leads:write"), quota.Write, (*exchange).recordConsents},
 		{get, leads + "/{id}/sources", scoped("leads:read"), quota.Read, revealing((*exchange).listLeadSources)},
 		{get, leads + "/{id}/export", scoped("leads:read"), quota.Stream, revealing((*exchange).exportLead)},
 		{get, leads + "/{id}/events", scoped("leads:read"), quota.Stream, revealing((*exchange).listLeadEvents)},

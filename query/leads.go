@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ type Lead struct {
 	Reached    int       `json:"-"`                   // how many phones, or emails, find it, whichever are more
 	CreatedAt  Timestamp `json:"createdAt"`
 	UpdatedAt  Timestamp `json:"updatedAt"`
+	// Consents says of each purpose whether its latest consent was granted. Nil in answers to captures and changes.
+	Consents map[string]bool `json:"consents,omitzero"`
 }
 
 // NewLead returns a lead as the answer to a capture shows it, without metadata.
@@ -63,6 +66,13 @@ func newContactList(contacts []lead.Contact) []Contact {
 	return list
 }
 
+// NewListedLead returns a lead as lists show it.
+func NewListedLead(s lead.State) Lead {
+	l := NewLead(s)
+	l.Consents = s.Granted()
+	return l
+}
+
 // LeadFilter selects leads. Empty fields select all.
 type LeadFilter struct {
 	Status          string // in any letter case
@@ -74,6 +84,8 @@ type LeadFilter struct {
 	Phone           string    // E.164, as contact.ParsePhone makes it: the caller knows the account's region
 	Email           string    // canonical, as contact.ParseEmail makes it
 	Contacts        int       // at least so many phones, or emails, find it
+	Consent         string    // purpose of a consent
+	Withdrawn       bool      // the latest of Consent is a withdrawal
 	CreatedSince    time.Time // inclusive
 	CreatedUntil    time.Time // exclusive
 }
@@ -179,6 +191,9 @@ func (filter LeadFilter) addConditions(s *selection, account, by string) {
 	if filter.Contacts > 0 {
 		s.and(`contacts >= ?`, filter.Contacts)
 	}
+	if filter.Consent != "" {
+		s.and(`state -> 'consents' -> ?::text ->> 'granted' = ?`, filter.Consent, strconv.FormatBool(!filter.Withdrawn))
+	}
 	if filter.Q != "" {
 		s.none = s.none || strings.Contains(filter.Q, "\n") // names have none; the searched text separates them by it
 		filter.addText(s, search)
@@ -227,7 +242,7 @@ func (r *Reader) Lead(ctx context.Context, account, id string) (Lead, error) {
 
 func scanListedLead(row pgx.CollectableRow) (Lead, error) {
 	state, err := scanState(row)
-	return NewLead(state), err
+	return NewListedLead(state), err
 }
 
 // LeadAsOf returns a lead as it was at a moment: the fold of its stream up to and including that millisecond. The error is
@@ -390,7 +405,7 @@ var endOfTime = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 // newWholeLead shows a lead with its metadata, the leads that were joined into it, and the lead that it was joined into
 // first.
 func newWholeLead(s lead.State) Lead {
-	l := NewLead(s)
+	l := NewListedLead(s)
 	if l.Metadata = s.Metadata; l.Metadata == nil {
 		l.Metadata = map[string]jsontext.Value{}
 	}

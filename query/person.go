@@ -27,6 +27,7 @@ func (r *Reader) Person(ctx context.Context, account string, l Lead) []PersonPar
 	return []PersonPart{
 		{"sources", everyPage(func(p Page) (List[SourceEntry], error) { return r.LeadSources(ctx, account, l.LeadID, p) })},
 		{"touches", everyPage(func(p Page) (List[Touch], error) { return r.Touches(ctx, account, touches, p) })},
+		{"consents", whole(func() ([]Consent, error) { return r.Consents(ctx, account, l.LeadID, false) })},
 		{"activity", everyPage(func(p Page) (List[Activity], error) { return r.LeadActivity(ctx, account, l.LeadID, p) })},
 		{"events", func(yield func(any, error) bool) {
 			for _, id := range parts {
@@ -37,18 +38,23 @@ func (r *Reader) Person(ctx context.Context, account string, l Lead) []PersonPar
 				}
 			}
 		}},
-		{"deliveries", func(yield func(any, error) bool) {
-			receivers, err := r.receivers(ctx, account, parts)
-			if err != nil {
-				yield(nil, err)
+		{"deliveries", whole(func() ([]Receiver, error) { return r.receivers(ctx, account, parts) })},
+	}
+}
+
+// whole lists items that are read together.
+func whole[T any](list func() ([]T, error)) iter.Seq2[any, error] {
+	return func(yield func(any, error) bool) {
+		items, err := list()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, item := range items {
+			if !yield(item, nil) {
 				return
 			}
-			for _, one := range receivers {
-				if !yield(one, nil) {
-					return
-				}
-			}
-		}},
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func TestLead_EqualsFold(t *testing.T) {
 	for account, ids := range history.Leads {
 		for _, id := range ids {
 			state := fold(t, w, event.LeadStream(id), lead.Evolve)
-			want := query.NewLead(state)
+			want := query.NewListedLead(state)
 			want.Metadata, want.Joined, want.Contacts = state.Metadata, state.Joined, query.NewContacts(state)
 			got, err := reader.Lead(t.Context(), account, id)
 			require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestLeads_EqualCaptureAnswer(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.Items, len(history.Leads["acme"]))
 	for _, l := range list.Items {
-		require.Equal(t, text(t, query.NewLead(fold(t, w, event.LeadStream(l.LeadID), lead.Evolve))), text(t, l))
+		require.Equal(t, text(t, query.NewListedLead(fold(t, w, event.LeadStream(l.LeadID), lead.Evolve))), text(t, l))
 	}
 }
 

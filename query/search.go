@@ -37,7 +37,7 @@ const (
 
 // searches reports whether a list needs a search.
 func (filter LeadFilter) searches() bool {
-	return filter.Phone+filter.Email == "" && filter.Contacts == 0 && (filter.Q+filter.LeadTemperature != "" || filter.Source != "" && filter.Status != "")
+	return filter.Phone+filter.Email == "" && filter.Contacts == 0 && (filter.Q+filter.LeadTemperature+filter.Consent != "" || filter.Source != "" && filter.Status != "")
 }
 
 // found are the leads of a page of a search.
@@ -153,7 +153,7 @@ func (r *Reader) indexAnswers(ctx context.Context, tx pgx.Tx, account string, fi
 
 // textAlone reports whether a search is for a text and nothing else.
 func (filter LeadFilter) textAlone() bool {
-	return filter.Source+filter.Status+filter.LeadTemperature == ""
+	return filter.Source+filter.Status+filter.LeadTemperature+filter.Consent == ""
 }
 
 // afterScan returns when the first lead was created that is not among the newest of a source, a stage or all; zero if there is none.

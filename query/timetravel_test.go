@@ -43,7 +43,7 @@ func TestLeadAsOf_LongLead(t *testing.T) {
 	for _, revision := range []int{10, 299, 10, 150, 151, 149, 31, 32, 33, 0, 298, 299} {
 		shown, err := reader.LeadAsOf(t.Context(), "acme", id, stream[revision].At)
 		require.NoError(t, err)
-		want := query.NewLead(states[revision])
+		want := query.NewListedLead(states[revision])
 		want.Metadata, want.Contacts = states[revision].Metadata, query.NewContacts(states[revision])
 		require.JSONEq(t, text(t, want), text(t, shown), "at revision %d", revision)
 	}

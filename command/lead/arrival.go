@@ -68,6 +68,7 @@ type Arrival struct {
 	IP            string
 	UserAgent     string
 	VisitorID     string
+	Consents      []event.Consent   // whose words are in the metadata
 	Kept          event.KeptArrival // zero for most
 	Visitor       string            // the visitor's stream; the caller sets it
 	Warnings      field.Warnings    // what was taken in another way than its sender most likely meant
@@ -103,6 +104,7 @@ func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (A
 	}
 	a.Status, a.UnknownStatus = r.status(rules.Stages)
 	a.Metadata, a.Source, a.IP, a.UserAgent = r.metadata(client)
+	a.Consents = r.consents(a.Metadata, rules)
 	switch {
 	case a.Phone != "" || a.Email != "" || r.wrongContact:
 	case r.ignored != nil:

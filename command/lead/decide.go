@@ -138,7 +138,7 @@ func (a Arrival) open(rules Rules, ids NewIDs, shared claim.Kind) (Decision, err
 	}
 	created := event.LeadCreated{
 		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
-		VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
+		VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Consents: a.Consents,
 		Changed: changes(State{}, event.LeadMerged{LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID}),
 		Shared:  string(shared),
 	}
@@ -183,7 +183,7 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 	var wrong field.Errors
 	merged := event.LeadMerged{
 		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
-		KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared),
+		KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared), Consents: a.Consents,
 	}
 	switch shared {
 	case claim.Phone:

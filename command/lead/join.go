@@ -2,6 +2,7 @@ package lead
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -112,7 +113,7 @@ func (s State) snapshot() event.LeadSnapshot {
 	}
 	return event.LeadSnapshot{
 		ContactUID: s.ContactUID, LeadFields: s.LeadFields, NameDerived: s.NameDerived, Phones: s.Phones, Emails: s.Emails, FirstSeen: s.FirstSeen,
-		Source: s.Source, Sources: sources, Metadata: s.Metadata, VisitorIDs: s.VisitorIDs, CreatedAt: s.CreatedAt,
+		Source: s.Source, Sources: sources, Metadata: s.Metadata, VisitorIDs: s.VisitorIDs, Consents: s.Consents, CreatedAt: s.CreatedAt,
 	}
 }
 
@@ -140,6 +141,9 @@ func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	s.VisitorIDs = withAll(s.VisitorIDs, was.VisitorIDs)
 	s.CustomFields, s.Metadata = fill(s.CustomFields, was.CustomFields), fill(s.Metadata, was.Metadata)
 	s.Sources = joinSources(s.Sources, was.Sources)
+	for _, purpose := range slices.Sorted(maps.Keys(was.Consents)) {
+		s.setConsent(purpose, was.Consents[purpose])
+	}
 	s.Joined = withAll(with(s.Joined, data.From), data.Joined)
 	s.Origins = withOrigins(s.Origins, data.Origins)
 	s.active(fact, fact.At)

@@ -44,6 +44,10 @@ func history(t *rapid.T) []event.Fact {
 		if rapid.Bool().Draw(t, "kept") {
 			a.Kept.ReceivedAt = previous
 		}
+		if consent := text(`{"purpose":"a"}`, `[{"purpose":"a","granted":false},{"purpose":"b","text":"x"}]`).Draw(t, "consent"); consent != "" {
+			given, _ := Consents(jsontext.Value(consent), "")
+			a.Metadata, a.Consents = union(a.Metadata, raw(keyConsent, consent)), withoutWords(given)
+		}
 		var owner *State
 		if len(facts) > 0 {
 			owner = &s
@@ -122,6 +126,9 @@ func plain(s State) State {
 	}
 	s.Phones, s.Emails, s.VisitorIDs = list(s.Phones), list(s.Emails), list(s.VisitorIDs)
 	s.CustomFields, s.Metadata = table(s.CustomFields), table(s.Metadata)
+	if len(s.Consents) == 0 {
+		s.Consents = nil
+	}
 	s.Sources = append([]SourceEntry(nil), s.Sources...)
 	for i := range s.Sources {
 		s.Sources[i].Changed, s.Sources[i].Metadata = list(s.Sources[i].Changed), table(s.Sources[i].Metadata)

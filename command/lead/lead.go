@@ -39,16 +39,17 @@ type State struct {
 	Phones []string `json:"phones,omitzero"` // folds of every number the lead ever had and that was not released: each finds it
 	Emails []string `json:"emails,omitzero"` // likewise
 	// FirstSeen is when those of them came first that did not come when the lead was created.
-	FirstSeen  map[string]time.Time      `json:"firstSeen,omitzero"`
-	Source     string                    `json:"source,omitzero"` // the first touch
-	Sources    []SourceEntry             `json:"sources,omitzero"`
-	Metadata   map[string]jsontext.Value `json:"metadata,omitzero"`
-	VisitorIDs []string                  `json:"visitorIds,omitzero"`
-	Joined     []string                  `json:"joined,omitzero"`     // ids of leads that are part of this one
-	JoinedInto string                    `json:"joinedInto,omitzero"` // id of the lead that this one was joined into
-	Origins    []event.SplitOrigin       `json:"origins,omitzero"`    // where else data of this lead are, because it left another
-	CreatedAt  time.Time                 `json:"createdAt,omitzero"`
-	UpdatedAt  time.Time                 `json:"updatedAt,omitzero"`
+	FirstSeen  map[string]time.Time          `json:"firstSeen,omitzero"`
+	Source     string                        `json:"source,omitzero"` // the first touch
+	Sources    []SourceEntry                 `json:"sources,omitzero"`
+	Metadata   map[string]jsontext.Value     `json:"metadata,omitzero"`
+	VisitorIDs []string                      `json:"visitorIds,omitzero"`
+	Joined     []string                      `json:"joined,omitzero"`     // ids of leads that are part of this one
+	JoinedInto string                        `json:"joinedInto,omitzero"` // id of the lead that this one was joined into
+	Origins    []event.SplitOrigin           `json:"origins,omitzero"`    // where else data of this lead are, because it left another
+	Consents   map[string]event.ConsentState `json:"consents,omitzero"`   // the latest of each purpose
+	CreatedAt  time.Time                     `json:"createdAt,omitzero"`
+	UpdatedAt  time.Time                     `json:"updatedAt,omitzero"`
 	// ArrivedAt is when the latest arrival was received, if no change followed and its fact is later; zero otherwise.
 	ArrivedAt time.Time `json:"arrivedAt,omitzero"`
 }
@@ -131,10 +132,15 @@ func (s *State) evolve(fact *event.Fact) {
 		s.update(fact, &data)
 	case event.LeadReleased:
 		s.release(fact, &data)
+	case event.LeadConsented:
+		s.active(fact, fact.At)
 	case event.LeadJoinedInto:
 		s.joinInto(fact, &data)
 	case event.LeadJoined:
 		s.join(fact, &data)
+	}
+	if given, at := ConsentsOf(fact); given != nil {
+		s.consent(given, at)
 	}
 }
 

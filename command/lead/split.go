@@ -154,6 +154,7 @@ func (s *State) split(fact *event.Fact, data *event.LeadSplit) {
 		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account, Revision: s.Revision, ContactUID: is.ContactUID,
 		LeadFields: is.LeadFields, NameDerived: is.NameDerived, Phones: is.Phones, Emails: is.Emails, FirstSeen: is.FirstSeen,
 		Source: is.Source, Metadata: is.Metadata, VisitorIDs: is.VisitorIDs, Joined: data.Joined, Origins: data.Origins,
+		Consents:  is.Consents,
 		CreatedAt: is.CreatedAt, UpdatedAt: fact.At,
 	}
 	for _, entry := range is.Sources {
@@ -407,6 +408,10 @@ func (d *division) fold(id string, joined []string, has func(event string) bool,
 			if leads[on] != nil && !fact.Erased && slices.Contains(byHand, on) {
 				leads[on].apply(fact, data.Status)
 			}
+		case event.LeadConsented:
+			if leads[on] != nil && !fact.Erased && slices.Contains(byHand, on) {
+				leads[on].apply(fact, "")
+			}
 		case event.LeadReleased:
 			if leads[on] != nil && !fact.Erased && slices.Contains(byHand, on) {
 				leads[on].release(fact, data)
@@ -478,7 +483,7 @@ func (d *division) arrive(leads map[string]*side, on string, fact event.Fact, cr
 func (d *division) begin(merged event.LeadMerged) event.LeadCreated {
 	created := event.LeadCreated{
 		LeadFields: merged.LeadFields, Source: merged.Source, Metadata: merged.Metadata, IP: merged.IP, UserAgent: merged.UserAgent,
-		VisitorID: merged.VisitorID, Changed: merged.Changed, KeptArrival: merged.KeptArrival,
+		VisitorID: merged.VisitorID, Changed: merged.Changed, Consents: merged.Consents, KeptArrival: merged.KeptArrival,
 	}
 	if created.Name == "" {
 		created.Name, created.NameDerived = derivedName(Arrival{LeadFields: merged.LeadFields}), true

@@ -98,6 +98,7 @@ var catalogue = newCatalogue(
 	entryOf[LeadMerged](),
 	entryOf[LeadUpdated](),
 	entryOf[LeadReleased](),
+	entryOf[LeadConsented](),
 	entryOf[LeadJoinedInto](),
 	entryOf[LeadJoined](),
 	entryOf[LeadSplit](),

@@ -59,6 +59,7 @@ func samples() []Data {
 			}, NameDerived: true, Source: "facebook ads", Metadata: meta,
 			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1",
 			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "email", Campaign: campaign, Changed: []string{"name", "phone"},
+			Consents:    []Consent{{Purpose: "whatsapp", Granted: true}, {Purpose: "call"}},
 			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
 		},
 		LeadMerged{
@@ -69,6 +70,7 @@ func samples() []Data {
 			EmailHeldBy: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Metadata: meta,
 			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2",
 			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "phone", Campaign: campaign, Changed: []string{"status"},
+			Consents:    []Consent{{Purpose: "whatsapp"}},
 			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
 		},
 		LeadUpdated{
@@ -80,6 +82,7 @@ func samples() []Data {
 		LeadReleased{
 			Field: "phone", Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
 		},
+		LeadConsented{Consents: []Consent{{Purpose: "whatsapp"}}, Given: jsontext.Value(`{"purpose":"whatsapp","granted":false,"text":"Größe"}`)},
 		LeadJoinedInto{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		LeadJoined{
 			From: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Joined: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
@@ -91,6 +94,7 @@ func samples() []Data {
 				Phones: []string{"+491701234567", "+491701234568"}, Emails: []string{"zoe@example.com"},
 				FirstSeen: map[string]time.Time{"+491701234568": at},
 				Source:    "api", Metadata: meta, VisitorIDs: []string{"v-1"}, CreatedAt: at,
+				Consents: map[string]ConsentState{"whatsapp": {Granted: true, At: at, Words: "0011223344556677"}},
 				Sources: []SourceSnapshot{{
 					Source: "api", FirstSeenAt: at, LastSeenAt: at.Add(time.Hour), Arrivals: 2, Credential: "token:01JQKXZ8V4W9H6M3T2R5N7P0AE",
 					Metadata: meta, IP: "203.0.113.7", UserAgent: "Mozilla/5.0", RequestID: "r-1", Changed: []string{"name"},

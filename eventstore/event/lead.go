@@ -58,6 +58,7 @@ type LeadCreated struct {
 	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
 	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of fields in the arrival
 	Shared      string                    `json:"shared,omitzero" personal:"no"`  // phone or email: the lead shows the arrival's, but another lead has it
+	Consents    []Consent                 `json:"consents,omitzero" personal:"no"`
 	Campaign
 	KeptArrival
 }
@@ -75,8 +76,28 @@ type LeadMerged struct {
 	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
 	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of changed fields
 	Shared      string                    `json:"shared,omitzero" personal:"no"`  // phone or email: left out, because another lead has it
+	Consents    []Consent                 `json:"consents,omitzero" personal:"no"`
 	Campaign
 	KeptArrival
+}
+
+// Consent is what a person agreed to, or no longer does. Its words are personal: they are in the metadata of the arrival, as given.
+type Consent struct {
+	Purpose string `json:"purpose"`
+	Granted bool   `json:"granted"`
+}
+
+// LeadConsented records consents that did not come with an arrival.
+type LeadConsented struct {
+	Consents []Consent      `json:"consents" personal:"no"`
+	Given    jsontext.Value `json:"given" personal:"yes"` // with the words, in the form of metadata.consent
+}
+
+// ConsentState is the latest consent of a purpose.
+type ConsentState struct {
+	Granted bool      `json:"granted"`
+	At      time.Time `json:"at"`
+	Words   string    `json:"words,omitzero"` // hash of all that was given
 }
 
 // LeadUpdated records that a user changed a lead manually. It has the fields that were given; folding sets these fields.
@@ -148,6 +169,7 @@ type LeadSnapshot struct {
 	Sources     []SourceSnapshot          `json:"sources"`
 	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`
 	VisitorIDs  []string                  `json:"visitorIds,omitzero"`
+	Consents    map[string]ConsentState   `json:"consents,omitzero"` // by purpose
 	CreatedAt   time.Time                 `json:"createdAt"`
 }
 
@@ -196,6 +218,7 @@ func (LeadCreated) EventType() string    { return "lead.created.v1" }
 func (LeadMerged) EventType() string     { return "lead.merged.v1" }
 func (LeadUpdated) EventType() string    { return "lead.updated.v1" }
 func (LeadReleased) EventType() string   { return "lead.released.v1" }
+func (LeadConsented) EventType() string  { return "lead.consented.v1" }
 func (LeadJoinedInto) EventType() string { return "lead.joinedinto.v1" }
 func (LeadJoined) EventType() string     { return "lead.joined.v1" }
 func (LeadSplit) EventType() string      { return "lead.split.v1" }

@@ -8,7 +8,7 @@ func TrailTypes() []string {
 		WebhookTested{}, WebhookRetried{}, WebhookReplayed{}, WebhookReplayEnded{}, WebhookDeleted{},
 		IntakeCreated{}, IntakeChanged{}, IntakeRotated{}, IntakeDeleted{}, IntakeSilent{}, IntakeResumed{},
 		AccountConfigured{}, JWTsRevoked{}, StorageLow{},
-		LeadJoined{}, LeadSplit{}, LeadReleased{}, LeadErased{},
+		LeadJoined{}, LeadSplit{}, LeadReleased{}, LeadConsented{}, LeadErased{},
 		DataRevealed{}, DataExported{}, DataSearched{}, ImportStarted{}, ImportFinished{}, ImportUndone{},
 	)
 }

@@ -90,12 +90,13 @@ type touchData struct {
 
 type leadData struct {
 	lead.Record
-	CreatedAt   string      `json:"createdAt"`
-	UpdatedAt   string      `json:"updatedAt"`
-	SourceEntry *sourceData `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
-	JoinedFrom  string      `json:"joinedFrom,omitzero"`  // of a join: the source lead
-	SplitFrom   string      `json:"splitFrom,omitzero"`   // of a split: the lead that stays
-	SplitInto   string      `json:"splitInto,omitzero"`   // of a split: the lead that left
+	CreatedAt   string          `json:"createdAt"`
+	UpdatedAt   string          `json:"updatedAt"`
+	Consents    map[string]bool `json:"consents"`
+	SourceEntry *sourceData     `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
+	JoinedFrom  string          `json:"joinedFrom,omitzero"`  // of a join: the source lead
+	SplitFrom   string          `json:"splitFrom,omitzero"`   // of a split: the lead that stays
+	SplitInto   string          `json:"splitInto,omitzero"`   // of a split: the lead that left
 }
 
 // sourceData is an entry of a source history in the format of the API.
@@ -312,7 +313,7 @@ func (s Source) touch(
 
 func newLeadData(s lead.State) leadData {
 	data := leadData{Record: s.Record(), CreatedAt: formatTime(s.CreatedAt), UpdatedAt: formatTime(s.UpdatedAt)}
-	data.Metadata = s.Metadata
+	data.Metadata, data.Consents = s.Metadata, s.Granted()
 	return data
 }
 

@@ -129,6 +129,11 @@ func (h *History) mergeLead(t testing.TB, account string) {
 	if merged.Name != "" && merged.Status != "" { // an address that the lead may not have had
 		facts = append(facts, event.LeadReleased{Field: "email", Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
 	}
+	if merged.Status != "" {
+		facts = append(facts, event.LeadConsented{
+			Consents: []event.Consent{{Purpose: "whatsapp", Granted: merged.Name == ""}}, Given: jsontext.Value(fmt.Sprintf(`{"purpose":"whatsapp","granted":%t}`, merged.Name == "")),
+		})
+	}
 	h.world.Append(t, account, event.LeadStream(id), facts...)
 }
 

@@ -154,6 +154,8 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	switch d := e.Data.(type) {
 	case event.LeadReleased: // without the value
 		return json.Marshal(map[string]string{"field": d.Field})
+	case event.LeadConsented: // without the words
+		return json.Marshal(map[string][]event.Consent{"consents": d.Consents})
 	case event.LeadJoined:
 		return json.Marshal(map[string]string{"from": d.From})
 	case event.LeadSplit: // without the lead

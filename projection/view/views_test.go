@@ -114,7 +114,7 @@ func TestLead_StateJSON(t *testing.T) {
 		fields = append(fields, field.Name)
 	}
 	require.Equal(t, "Phase ID Revision Account ContactUID LeadFields Name Phone Email Status Temperature OpportunityID OpportunityValue "+
-		"CustomFields NameDerived Phones Emails FirstSeen Source Sources Metadata VisitorIDs Joined JoinedInto Origins CreatedAt UpdatedAt ArrivedAt",
+		"CustomFields NameDerived Phones Emails FirstSeen Source Sources Metadata VisitorIDs Joined JoinedInto Origins Consents CreatedAt UpdatedAt ArrivedAt",
 		strings.Join(fields, " "), "lead.State has changed: give LeadView a new version")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	written := view.AppendState(nil, &lead.State{
@@ -123,10 +123,10 @@ func TestLead_StateJSON(t *testing.T) {
 			Temperature: "hot", OpportunityID: "O", OpportunityValue: "1.0", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
 		}, NameDerived: true, Phones: []string{"+91"}, Emails: []string{}, Source: "api", Sources: []lead.SourceEntry{{Source: "api"}}, Metadata: map[string]jsontext.Value{},
 		VisitorIDs: []string{"V"}, CreatedAt: at, UpdatedAt: at.Add(time.Second),
-		ArrivedAt: at.Add(time.Millisecond),
+		Consents: map[string]event.ConsentState{"call": {Granted: true, At: at, Words: "00"}}, ArrivedAt: at.Add(time.Millisecond),
 	})
 	require.Equal(t, `{"revision":7,"contactUID":"C","name":"Asha","status":"new","opportunityId":"O","opportunityValue":"1.0",`+
-		`"customFields":{"city":"Pune"},"nameDerived":true,"emails":[],"metadata":{},"visitorIds":["V"],`+
+		`"customFields":{"city":"Pune"},"nameDerived":true,"emails":[],"metadata":{},"visitorIds":["V"],"consents":{"call":{"granted":true,"at":"2026-01-02T03:04:05.006Z","words":"00"}},`+
 		`"updatedAt":"2026-01-02T03:04:06.006Z","arrivedAt":"2026-01-02T03:04:05.007Z"}`,
 		string(written))
 }

@@ -62,7 +62,7 @@ func TestParquet_DuckDBReadsLeads(t *testing.T) {
 	require.Equal(t, []string{
 		"leadId VARCHAR", "contactUID VARCHAR", "name VARCHAR", "phone VARCHAR", "email VARCHAR", "status VARCHAR", "leadTemperature VARCHAR",
 		"opportunityValue DECIMAL(38,4)", "opportunityId VARCHAR", "source VARCHAR", "createdAt TIMESTAMP WITH TIME ZONE",
-		"updatedAt TIMESTAMP WITH TIME ZONE", "customFields JSON",
+		"updatedAt TIMESTAMP WITH TIME ZONE", "customFields JSON", "consents JSON",
 	}, inDuckDB(t, Leads(), leads...).Types)
 }
 

@@ -58,6 +58,7 @@ func TestParquet_TypedColumns(t *testing.T) {
 	optional int64 createdAt (TIMESTAMP(isAdjustedToUTC=true,unit=MILLIS));
 	optional int64 updatedAt (TIMESTAMP(isAdjustedToUTC=true,unit=MILLIS));
 	required binary customFields (JSON);
+	required binary consents (JSON);
 }`, written(t, Leads()).Schema().String())
 	file := written(t, Sources())
 	require.Contains(t, file.Schema().String(), "required group changed (LIST)")

@@ -120,6 +120,13 @@ func Leads() Sheet[query.Lead] {
 		Time("createdAt", func(l item) query.Timestamp { return l.CreatedAt }),
 		Time("updatedAt", func(l item) query.Timestamp { return l.UpdatedAt }),
 		Object("customFields", func(l item) map[string]jsontext.Value { return l.CustomFields }),
+		Object("consents", func(l item) map[string]jsontext.Value {
+			consents := make(map[string]jsontext.Value, len(l.Consents))
+			for purpose, granted := range l.Consents {
+				consents[purpose] = jsontext.Value(strconv.FormatBool(granted))
+			}
+			return consents
+		}),
 	}}
 }
 
