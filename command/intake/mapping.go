@@ -23,6 +23,7 @@ const (
 	fieldSkip         = "skip"
 	fieldCustomFields = "customFields"
 	fieldMetadata     = "metadata"
+	fieldConsent      = "consent" // becomes metadata.consent
 )
 
 // MaxDeliveryID is the longest delivery id in characters.
@@ -54,6 +55,7 @@ var targets = func() []target {
 		target{"visitorId", []expression.Type{expression.Text}},
 		target{fieldCustomFields, []expression.Type{expression.Object}},
 		target{fieldMetadata, []expression.Type{expression.Object}},
+		target{fieldConsent, []expression.Type{expression.Object, expression.List}},
 	)
 }()
 
@@ -168,6 +170,7 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 		return mapped, wrong
 	}
 	m.takeProofs(body, &mapped)
+	consents := m.takeConsents(body)
 	item := body
 	if r.Item && len(r.Post) > 0 {
 		if body, err = expression.Parse(r.Post); err != nil {
@@ -198,6 +201,7 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 		}
 	}
 	mapped.Steps = total
+	mapped.setConsents(consents)
 	mapped.setSource(m.source())
 	return mapped, wrong
 }
@@ -266,6 +270,8 @@ func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, er
 		return steps, mapped.setDeliveryID(value)
 	case isObject && value.Kind() != '{':
 		return steps, errNotObject
+	case p.field == fieldConsent && value.Kind() != '{' && value.Kind() != '[':
+		return steps, errNotConsent
 	}
 	mapped.Body[p.field] = value
 	return steps, nil
@@ -273,6 +279,7 @@ func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, er
 
 var (
 	errNotObject  = errors.New("must be an object")
+	errNotConsent = errors.New("must be an object or a list of objects")
 	errDeliveryID = errors.New("must be text of at most 200 characters or a whole number of 64 bits")
 )
 

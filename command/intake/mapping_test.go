@@ -165,7 +165,7 @@ func TestCompile_NamesField(t *testing.T) {
 		"bool":          {"skip", `"yes"`, "must be bool, not string"},
 		"map of ints":   {"customFields", `{1: "a"}`, "must be map(string, dyn), not map(int, string)"},
 		"list":          {"metadata", `[1]`, "must be map(string, dyn), not list(int)"},
-		"no such field": {"phones", `body.phone`, "is not known; the fields are skip, deliveryId, name, phone, email, status, leadTemperature, opportunityValue, visitorId, customFields, metadata"},
+		"no such field": {"phones", `body.phone`, "is not known; the fields are skip, deliveryId, name, phone, email, status, leadTemperature, opportunityValue, visitorId, customFields, metadata, consent"},
 		"empty":         {"name", " ", "is empty"},
 		"cost":          {"skip", `body.a.exists(x, body.a.exists(y, body.a.exists(z, x == y && y == z)))`, "could cost more than 200000 steps with lists of 100 elements"},
 	} {

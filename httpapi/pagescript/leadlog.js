@@ -91,7 +91,22 @@ addEventListener("formdata", (event) => {
   for (const [name, value] of Object.entries(fields())) {
     if (!event.formData.get(name)) event.formData.set(name, value);
   }
+  for (const [name, value] of Object.entries(words(event.target))) {
+    if (!event.formData.get(name)) event.formData.set(name, value);
+  }
 });
+
+// words are the labels of the ticked boxes that are named consent[purpose], as they read when the form is sent.
+function words(form) {
+  const all = {};
+  for (const box of form.elements) {
+    const purpose = /^consent\[(.+)\]$/.exec(box.name);
+    if (!purpose || !box.checked || !box.labels) continue;
+    const text = [...box.labels].map((label) => label.innerText).join(" ").replace(/\s+/g, " ").trim();
+    if (text) all["consent_text[" + purpose[1] + "]"] = text.slice(0, 4000);
+  }
+  return all;
+}
 
 // A form with data-leadlog is sent without leaving the page. Any other is sent by the browser.
 const sending = new WeakSet();

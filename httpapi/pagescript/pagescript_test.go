@@ -256,6 +256,28 @@ func TestScript_CampaignsAndVisitor(t *testing.T) {
 	require.Empty(t, cookie)
 }
 
+// The words beside a ticked box are sent as they read when the form is sent.
+func TestScript_ConsentWords(t *testing.T) {
+	t.Parallel()
+	boxes := `<label><input type="checkbox" name="consent[whatsapp]" id="w" checked> Send me <b>offers</b>
+		by WhatsApp <span hidden>and sell my data</span></label>
+		<input type="checkbox" name="consent[call]" id="c" value="yes"><label for="c">Call me</label>
+		<label><input type="checkbox" name="consent[mail]"> Mail me</label>
+		<label><input type="checkbox" name="consent[own]" checked> Label</label><input type="hidden" name="consent_text[own]" value="Own words">
+		<label><input type="checkbox" name="terms" checked> Terms</label>`
+	s := openSite(t, load+`<form data-leadlog>`+boxes+fields)
+	s.open("/prices")
+	s.evaluate(`document.querySelector("#c").click(); document.querySelector("label[for=c]").textContent = "Call me on Sundays"`, nil)
+	got := s.submit().fields
+	require.Equal(t, []string{"Send me offers by WhatsApp", "Call me on Sundays", "Own words", "on", "yes", "on"}, []string{
+		got.Get("consent_text[whatsapp]"), got.Get("consent_text[call]"), got.Get("consent_text[own]"),
+		got.Get("consent[whatsapp]"), got.Get("consent[call]"), got.Get("terms"),
+	})
+	require.NotContains(t, got, "consent[mail]")
+	require.NotContains(t, got, "consent_text[mail]")
+	require.NotContains(t, got, "consent_text[terms]")
+}
+
 func TestScript_Consent(t *testing.T) {
 	t.Parallel()
 	s := openSite(t, load+form)
