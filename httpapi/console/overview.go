@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/leadlog/leadlog/query"
@@ -153,8 +154,23 @@ func (v *visit) projections() (screen, error) {
 	return screen{name: "projections", title: "Data status", data: health, live: true, calls: v.calls(ready)}, nil
 }
 
+// usagePage is what an account did, and how long it keeps leads.
+type usagePage struct {
+	Days          []query.UsageDay
+	RetentionDays int    // 0: without end
+	KeepStages    string // a list
+}
+
 func (v *visit) usage() (screen, error) {
 	days, err := v.Query.Usage(v.ctx, v.identity.Account)
-	calls := v.calls(v.get("leads:read", "Usage by day", "/api/v1/crm/usage"))
-	return screen{name: "usage", title: "Usage", data: days, live: true, calls: calls}, err
+	if err != nil {
+		return screen{}, err
+	}
+	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
+	if err != nil {
+		return screen{}, err
+	}
+	shown := usagePage{days, settings.State.RetentionDays, strings.Join(settings.State.KeepStages, ", ")}
+	calls := v.calls(v.get("leads:read", "Usage by day", "/api/v1/crm/usage"), v.get("leads:read", "Leads that are due to be erased", "/api/v1/crm/retention"))
+	return screen{name: "usage", title: "Usage", data: shown, live: true, calls: calls}, nil
 }
