@@ -20,7 +20,9 @@ type RecordConsents struct {
 // RecordConsents appends the consents, and returns them. When the lead has all of them, nothing is appended.
 //
 // The errors are lead.ErrNotFound, *lead.JoinedError, field.Errors and those of the store.
-func (h *Handlers) RecordConsents(ctx context.Context, cmd RecordConsents) (given []lead.GivenConsent, at eventstore.Position, err error) {
+func (h *Handlers) RecordConsents(
+	ctx context.Context, cmd RecordConsents,
+) (given []lead.GivenConsent, at eventstore.Position, err error) {
 	updated, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, _ lead.Rules) (event.Data, error) {
 		var fact event.LeadConsented
 		fact, given, err = state.RecordConsents(cmd.Caller.Account, cmd.Consents)

@@ -33,8 +33,8 @@ func (x *exchange) listConsents() (answer, error) {
 	return answer{body: listEnvelope{Success: true, Data: found}}, missing(err, lead.ErrNotFound)
 }
 
-// recordConsents records one consent or a list of them, and answers with what is current. A caller who may not read leads gets what was
-// sent.
+// recordConsents records one consent or a list of them, and answers with what is current. A caller who may not read
+// leads gets what was sent.
 func (x *exchange) recordConsents() (answer, error) {
 	id, err := x.ulidID(lead.ErrNotFound)
 	if err != nil {
@@ -44,16 +44,19 @@ func (x *exchange) recordConsents() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	recorded, position, err := x.Commands.RecordConsents(x.ctx, command.RecordConsents{Caller: x.caller, LeadID: id, Consents: given})
+	cmd := command.RecordConsents{Caller: x.caller, LeadID: id, Consents: given}
+	recorded, position, err := x.Commands.RecordConsents(x.ctx, cmd)
 	if err != nil {
 		return answer{}, err
 	}
+	created := answer{status: http.StatusCreated, position: position, body: envelope{Success: true, Data: recorded}}
 	if !x.caller.ReadsLeads || x.caller.FromPage {
-		return answer{status: http.StatusCreated, position: position, body: envelope{Success: true, Data: recorded}}, nil
+		return created, nil
 	}
 	x.shows(id)
 	current, err := x.Query.Consents(x.ctx, x.caller.Account, id, true)
-	return answer{status: http.StatusCreated, position: position, body: envelope{Success: true, Data: current}}, missing(err, lead.ErrNotFound)
+	created.body = envelope{Success: true, Data: current}
+	return created, missing(err, lead.ErrNotFound)
 }
 
 // objects reads a body that is an object or a list, strictly. Name is that of the body in errors.

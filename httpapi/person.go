@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// exportLead answers with everything about one person: the copy that data protection laws let the person ask for. The lists are written
-// while they are read.
+// exportLead answers with everything about one person: the copy that data protection laws let the person ask for. The
+// lists are written while they are read.
 func (x *exchange) exportLead() (answer, error) {
 	id, err := x.ulidID(lead.ErrNotFound)
 	if err != nil {
@@ -21,7 +21,8 @@ func (x *exchange) exportLead() (answer, error) {
 	if err := x.waitFor(x.params(), views...); err != nil {
 		return answer{}, err
 	}
-	person, err := withCatchUp(x, func() (query.Lead, error) { return x.Query.Lead(x.ctx, x.caller.Account, id) }, views...)
+	read := func() (query.Lead, error) { return x.Query.Lead(x.ctx, x.caller.Account, id) }
+	person, err := withCatchUp(x, read, views...)
 	if err != nil {
 		return answer{}, missing(err, lead.ErrNotFound)
 	}
@@ -36,7 +37,8 @@ func (x *exchange) exportLead() (answer, error) {
 		if x.r.Method == http.MethodHead {
 			return nil
 		}
-		to := jsontext.NewEncoder(&deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}, jsontext.AllowInvalidUTF8(true))
+		out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
+		to := jsontext.NewEncoder(out, jsontext.AllowInvalidUTF8(true))
 		return writePerson(to, person, x.Query.Person(x.detached(), x.caller.Account, person))
 	}}, nil
 }
@@ -54,7 +56,8 @@ func writePerson(to *jsontext.Encoder, person query.Lead, parts []query.PersonPa
 			err = json.MarshalEncode(to, v, json.Deterministic(true))
 		}
 	}
-	write(jsontext.BeginObject, jsontext.String("success"), jsontext.True, jsontext.String("data"), jsontext.BeginObject, jsontext.String("lead"))
+	write(jsontext.BeginObject, jsontext.String("success"), jsontext.True)
+	write(jsontext.String("data"), jsontext.BeginObject, jsontext.String("lead"))
 	value(person)
 	for _, part := range parts {
 		write(jsontext.String(part.Name), jsontext.BeginArray)

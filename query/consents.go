@@ -19,8 +19,8 @@ type Consent struct {
 	UserAgent  string     `json:"userAgent"`
 }
 
-// Consents returns the consents of a lead and of those that were joined into it, oldest first, or the latest of each purpose. They are read
-// from the log. The error is ErrNotFound.
+// Consents returns the consents of a lead and of those that were joined into it, oldest first, or the latest of each
+// purpose. They are read from the log. The error is ErrNotFound.
 func (r *Reader) Consents(ctx context.Context, account, id string, current bool) ([]Consent, error) {
 	if !event.ValidID(id) {
 		return nil, ErrNotFound

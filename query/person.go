@@ -19,8 +19,8 @@ type PersonPart struct {
 	Items iter.Seq2[any, error]
 }
 
-// Person returns the lists of what is stored about the person of a lead, besides the lead itself. The error of a list is ErrNotFound if
-// the person was erased meanwhile.
+// Person returns the lists of what is stored about the person of a lead, besides the lead itself. The error of a list
+// is ErrNotFound if the person was erased meanwhile.
 func (r *Reader) Person(ctx context.Context, account string, l Lead) []PersonPart {
 	parts := append([]string{l.LeadID}, l.Joined...)
 	touches := TouchFilter{LeadID: l.LeadID, Visits: true, AsOf: eventstore.Position(math.MaxInt64)}

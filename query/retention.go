@@ -23,8 +23,8 @@ type Retention struct {
 // activeAt is when a lead in the view last arrived or was changed: lead.State.ActiveAt.
 const activeAt = `coalesce((state ->> 'arrivedAt')::timestamptz, (state ->> 'updatedAt')::timestamptz, created_at)`
 
-// Retention counts the leads of an account that are due. It reads all its leads: an index would cost every capture. The error is ErrNotFound
-// when the account is not provisioned.
+// Retention counts the leads of an account that are due. It reads all its leads: an index would cost every capture.
+// The error is ErrNotFound when the account is not provisioned.
 func (r *Reader) Retention(ctx context.Context, account string) (Retention, error) {
 	settings, err := r.Account(ctx, account)
 	found := Retention{RetentionDays: settings.RetentionDays, KeepStages: settings.KeepStages}
@@ -35,7 +35,8 @@ func (r *Reader) Retention(ctx context.Context, account string) (Retention, erro
 	err = r.pool.QueryRow(ctx, `
 		SELECT count(*) FILTER (WHERE active_at < $2), count(*)
 		  FROM (SELECT `+activeAt+` AS active_at FROM views.lead WHERE account = $1 AND status <> ALL ($4)) AS l
-		 WHERE active_at < $3`, account, before, before.AddDate(0, 0, 7), lower(settings.KeepStages)).Scan(&found.DueNow, &found.DueWithin7Days)
+		 WHERE active_at < $3`, account, before, before.AddDate(0, 0, 7), lower(settings.KeepStages)).
+		Scan(&found.DueNow, &found.DueWithin7Days)
 	return found, schema.Unavailable(err)
 }
 
@@ -63,9 +64,11 @@ func (r *Reader) RetainingAccounts(ctx context.Context) ([]string, error) {
 	return found, schema.Unavailable(err)
 }
 
-// DueLeads returns leads of an account that are due, after one, those that were inactive for longest first. It returns the retention that it
-// applied too.
-func (r *Reader) DueLeads(ctx context.Context, account string, after DueLead, limit int) (due []DueLead, by lead.Retention, err error) {
+// DueLeads returns leads of an account that are due, after one, those that were inactive for longest first. It
+// returns the retention that it applied too.
+func (r *Reader) DueLeads(
+	ctx context.Context, account string, after DueLead, limit int,
+) (due []DueLead, by lead.Retention, err error) {
 	settings, err := r.Account(ctx, account)
 	if errors.Is(err, ErrNotFound) || err == nil && settings.RetentionDays == 0 {
 		return nil, by, nil
@@ -87,9 +90,12 @@ func (r *Reader) DueLeads(ctx context.Context, account string, after DueLead, li
 }
 
 // ErasedByRetention returns the leads of an account that an actor erased last, since a time.
-func (r *Reader) ErasedByRetention(ctx context.Context, account, actor string, since time.Time, limit int) ([]string, error) {
+func (r *Reader) ErasedByRetention(
+	ctx context.Context, account, actor string, since time.Time, limit int,
+) ([]string, error) {
 	rows, err := r.pool.Query(ctx, `
-		SELECT subject FROM views.trail WHERE account = $1 AND at > $3 AND actor = $2 AND type = 'lead.erased' ORDER BY position DESC LIMIT $4`,
+		SELECT subject FROM views.trail
+		 WHERE account = $1 AND at > $3 AND actor = $2 AND type = 'lead.erased' ORDER BY position DESC LIMIT $4`,
 		account, actor, since, limit)
 	if err != nil {
 		return nil, schema.Unavailable(err)

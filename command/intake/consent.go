@@ -19,7 +19,8 @@ const (
 	consentVersionField = "consent_version["
 )
 
-// consentTexts bounds the texts of all consents of a post, in bytes, so that they fit into a capture. Longer ones are cut.
+// consentTexts bounds the texts of all consents of a post, in bytes, so that they fit into a capture. Longer ones are
+// cut.
 const consentTexts = 8 << 10
 
 // formConsent is a consent in the form of metadata.consent.
@@ -32,8 +33,8 @@ type formConsent struct {
 	Method  string `json:"method"`
 }
 
-// takeConsents removes the consents from the fields of a form, and returns them in the order of their purposes. A box that is not ticked is
-// not posted, so it is no withdrawal.
+// takeConsents removes the consents from the fields of a form, and returns them in the order of their purposes. A box
+// that is not ticked is not posted, so it is no withdrawal.
 func (m *Mapping) takeConsents(body any) (consents []formConsent) {
 	object, ok := body.(map[string]any)
 	if !ok || m.settings.Kind != Form {
@@ -42,7 +43,8 @@ func (m *Mapping) takeConsents(body any) (consents []formConsent) {
 	var fields []string
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		purpose, is := purposeOf(name, consentField)
-		if is && len(fields) < lead.MaxConsents && strings.TrimSpace(purpose) != "" && lead.Length(purpose) <= lead.MaxPurpose {
+		valid := is && strings.TrimSpace(purpose) != "" && lead.Length(purpose) <= lead.MaxPurpose
+		if valid && len(fields) < lead.MaxConsents {
 			fields = append(fields, name)
 		}
 	}
@@ -52,8 +54,8 @@ func (m *Mapping) takeConsents(body any) (consents []formConsent) {
 		page, _ := object["page_url"].(string)
 		consents = append(consents, formConsent{
 			Purpose: purpose, Granted: ticked(object[name]), Method: "form",
-			Text: cut(object[text], min(lead.MaxConsentText, consentTexts/len(fields))), Version: cut(object[version], lead.MaxVersion),
-			URL: cut(page, lead.MaxConsentURL),
+			Text:    cut(object[text], min(lead.MaxConsentText, consentTexts/len(fields))),
+			Version: cut(object[version], lead.MaxVersion), URL: cut(page, lead.MaxConsentURL),
 		})
 		for _, taken := range []string{name, text, version} {
 			delete(object, taken)
@@ -70,7 +72,8 @@ func purposeOf(name, prefix string) (purpose string, is bool) {
 	return strings.CutSuffix(rest, "]")
 }
 
-// ticked reports whether a box is ticked. Of a repeated field the last value counts: forms put a hidden one before the box.
+// ticked reports whether a box is ticked. Of a repeated field the last value counts: forms put a hidden one before
+// the box.
 func ticked(value any) bool {
 	switch v := value.(type) {
 	case bool:

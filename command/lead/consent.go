@@ -48,7 +48,8 @@ func (g GivenConsent) words() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Consents reads consents: one object, or a list of them. Those that are invalid are left out, with errors that begin with a name.
+// Consents reads consents: one object, or a list of them. Those that are invalid are left out, with errors that begin
+// with a name.
 func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong field.Errors) {
 	list, one := []jsontext.Value{value}, true
 	if value.Kind() == jsontext.KindBeginArray {
@@ -113,8 +114,8 @@ func (r *reader) consent() GivenConsent {
 	return given
 }
 
-// consents reads those of an arrival. A caller of the API is told of invalid ones; a form, an intake or a file keeps the person, and the
-// metadata as given.
+// consents reads those of an arrival. A caller of the API is told of invalid ones; a form, an intake or a file keeps
+// the person, and the metadata as given.
 func (r *reader) consents(metadata map[string]jsontext.Value, rules Rules) []event.Consent {
 	value, given := metadata[keyConsent]
 	if !given || empty(value) {
@@ -187,7 +188,9 @@ func (s State) Granted() map[string]bool {
 // fact has none.
 //
 // The error is ErrNotFound, a *JoinedError or field.Errors.
-func (s State) RecordConsents(account string, value jsontext.Value) (fact event.LeadConsented, given []GivenConsent, err error) {
+func (s State) RecordConsents(
+	account string, value jsontext.Value,
+) (fact event.LeadConsented, given []GivenConsent, err error) {
 	if err := s.Present(account); err != nil {
 		return fact, nil, err
 	}
@@ -200,11 +203,12 @@ func (s State) RecordConsents(account string, value jsontext.Value) (fact event.
 	}
 	after := s
 	for _, g := range given {
-		if latest, known := after.Consents[g.Purpose]; known && latest.Granted == g.Granted && latest.Words == g.words() {
+		latest, known := after.Consents[g.Purpose]
+		if known && latest.Granted == g.Granted && latest.Words == g.words() {
 			continue
 		}
 		fact.Consents = append(fact.Consents, event.Consent{Purpose: g.Purpose, Granted: g.Granted})
-		after.setConsent(g.Purpose, event.ConsentState{Granted: g.Granted, At: after.Consents[g.Purpose].At, Words: g.words()})
+		after.setConsent(g.Purpose, event.ConsentState{Granted: g.Granted, At: latest.At, Words: g.words()})
 	}
 	if len(fact.Consents) > 0 {
 		fact.Consents, fact.Given = withoutWords(given), value

@@ -23,8 +23,8 @@ const (
 	unfinishedSince  = 7 * 24 * time.Hour
 )
 
-// Retention erases the leads of accounts that were inactive for longer than the account's retentionDays. Several processes may run it: each
-// lead is erased once.
+// Retention erases the leads of accounts that were inactive for longer than the account's retentionDays. Several
+// processes may run it: each lead is erased once.
 type Retention struct {
 	Query    *query.Reader
 	Handlers *command.Handlers
@@ -35,7 +35,9 @@ type Retention struct {
 
 // Run takes turns until the context is done.
 func (r Retention) Run(ctx context.Context) {
-	work := eventstore.Background{Work: "erase leads whose retention has ended", Interval: retentionInterval, Retry: retentionRetry, Log: r.Log}
+	work := eventstore.Background{
+		Work: "erase leads whose retention has ended", Interval: retentionInterval, Retry: retentionRetry, Log: r.Log,
+	}
 	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, r.turn(ctx) })
 }
 
@@ -57,7 +59,8 @@ func (r Retention) turn(ctx context.Context) error {
 
 // eraseDue finishes erasures that a killed process has left, and erases all leads of an account that are due.
 func (r Retention) eraseDue(ctx context.Context, account string) error {
-	unfinished, err := r.Query.ErasedByRetention(ctx, account, command.RetentionActor, r.Now().Add(-unfinishedSince), unfinishedAtMost)
+	since := r.Now().Add(-unfinishedSince)
+	unfinished, err := r.Query.ErasedByRetention(ctx, account, command.RetentionActor, since, unfinishedAtMost)
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 // ErrEvidence means that a text is not evidence of an event, or that its event is not the one that its receipt proves.
 var ErrEvidence = errors.New("not evidence of this event")
 
-// Evidence proves the content of an event: what was captured, when and by whom. The receipt proves that the log has the stored event, whose
-// metadata have the commitment, and the nonce opens the commitment to the content.
+// Evidence proves the content of an event: what was captured, when and by whom. The receipt proves that the log has
+// the stored event, whose metadata have the commitment, and the nonce opens the commitment to the content.
 type Evidence struct {
 	Event   jsontext.Value `json:"event"` // as in the list of a lead's events
 	Opening Opening        `json:"opening"`
@@ -42,8 +42,8 @@ func NewEvidence(stored eventstore.Recorded, shown jsontext.Value, nonce, receip
 // uncovered are the members of an event that its commitment does not cover.
 func uncovered() []string { return []string{"position", "requestId"} }
 
-// OpenEvidence verifies evidence, or the JSON response that contains it, without the service. Any change of the event is detected, except
-// of its position and request id. The errors are ErrEvidence and those of OpenReceipt.
+// OpenEvidence verifies evidence, or the JSON response that contains it, without the service. Any change of the event
+// is detected, except of its position and request id. The errors are ErrEvidence and those of OpenReceipt.
 func OpenEvidence(text []byte, trust merkle.Trust) (e Evidence, r Receipt, err error) {
 	var answer struct {
 		Data *Evidence `json:"data"`
@@ -114,7 +114,8 @@ func (e Evidence) differs(leaf Leaf, metadata event.Metadata) (difference string
 		return "opening.nonce is not hexadecimal", nil
 	}
 	if len(nonce) != event.NonceSize || event.CommitmentOf(nonce, canonical) != metadata.Commitment {
-		return "the content of the event is not what the log committed to: data was changed, or another member was added or removed", nil
+		return "the content of the event is not what the log committed to: " +
+			"data was changed, or another member was added or removed", nil
 	}
 	return "", nil
 }

@@ -14,7 +14,8 @@ import (
 // NonceSize is the size of a commitment's nonce in bytes.
 const NonceSize = 16
 
-// Shown is an event as callers see it, without its position, which is another one in a copy of the log, and without its request id.
+// Shown is an event as callers see it, without its position, which is another one in a copy of the log, and without
+// its request id.
 type Shown struct {
 	ID       ulid.ULID
 	Stream   string
@@ -64,7 +65,8 @@ func commitmentOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Canonicalize brings JSON into the form of RFC 8785, except that numbers stay as they are written: RFC 8785 rounds them.
+// Canonicalize brings JSON into the form of RFC 8785, except that numbers stay as they are written: RFC 8785 rounds
+// them.
 func Canonicalize(value *jsontext.Value) error {
 	return value.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 }

@@ -14,7 +14,8 @@ import (
 // evidence sends the file that proves the content of an event of a lead.
 func (v *visit) evidence() (screen, error) {
 	eventID := v.id("event")
-	stored, err := v.LogTree.LeadEvent(v.ctx, v.identity.Account, v.id("id"), func(e eventstore.Recorded) bool { return e.ID.String() == eventID })
+	is := func(e eventstore.Recorded) bool { return e.ID.String() == eventID }
+	stored, err := v.LogTree.LeadEvent(v.ctx, v.identity.Account, v.id("id"), is)
 	if errors.Is(err, logtree.ErrNotFound) {
 		err = query.ErrNotFound
 	}
