@@ -60,12 +60,13 @@ func TestConsoleSplit_ByContact(t *testing.T) {
 	require.Contains(t, page, `91•••02 <span class="state active">current</span>`)
 	require.NotContains(t, page, "9876500")
 	buttons := splitButtons.FindAllStringSubmatch(page, -1)
-	require.Len(t, buttons, 3, "two phones and an email")
+	require.Len(t, buttons, 3, "an email and two phones")
 	require.Len(t, splitBoxes.FindAllString(page, -1), 2)
 	require.Contains(t, b.post(at+"/reveal").body, `<th scope="row">&#43;919876500001</th>`)
 
-	require.Equal(t, "phone", buttons[1][1])
-	preview := at + "/split?phone=" + buttons[1][2]
+	require.Equal(t, "phone", buttons[2][1])
+	email, phone := buttons[0][2], buttons[2][2]
+	preview := at + "/split?phone=" + phone
 	shown := b.get(preview)
 	require.Equal(t, http.StatusOK, shown.status, shown.body)
 	require.NotContains(t, shown.body, "9876500")
@@ -75,15 +76,15 @@ func TestConsoleSplit_ByContact(t *testing.T) {
 	require.Contains(t, leaves, "B••• I•••")
 	require.Contains(t, html.UnescapeString(shown.body), `-d '{"phone":"PHONE"}'`)
 	require.Contains(t, b.get(at).body, "This looks like several persons.", "a preview changes nothing")
-	revealed := b.post(at + "/split/reveal?phone=" + buttons[1][2])
+	revealed := b.post(at + "/split/reveal?phone=" + phone)
 	require.Equal(t, http.StatusOK, revealed.status)
 	require.Contains(t, revealed.body, "919876500002")
 	require.Contains(t, revealed.body, "Bala Iyer")
 
-	everything := b.get(at + "/split?email=" + buttons[2][2])
+	everything := b.get(at + "/split?email=" + email)
 	require.Equal(t, http.StatusBadRequest, everything.status)
 	require.Contains(t, everything.body, "must leave the lead at least one arrival")
-	for _, wrong := range []string{"", "?phone=x", "?touches=x", "?lead=" + id, "?phone=" + buttons[1][2] + "&lead=" + id} {
+	for _, wrong := range []string{"", "?phone=x", "?touches=x", "?lead=" + id, "?phone=" + phone + "&lead=" + id} {
 		require.Equal(t, http.StatusBadRequest, b.get(at+"/split"+wrong).status, wrong)
 	}
 

@@ -44,11 +44,19 @@ type arrivalPart struct {
 
 const (
 	partArrivals = 100 // of a lead that can be chosen on its page
+	partContacts = 100 // likewise, and on the preview of a split
 	readParts    = 200 // events of a lead whose arrivals are shown unasked
 )
 
-// Contacts are all of them.
-func (p partsShown) Contacts() []contactShown { return slices.Concat(p.Phones, p.Emails) }
+// Contacts are the first of them.
+func (p partsShown) Contacts() []contactShown { return first(slices.Concat(p.Emails, p.Phones)) }
+
+// More is how many other contacts there are.
+func (p partsShown) More() int { return len(p.Phones) + len(p.Emails) - len(p.Contacts()) }
+
+func first(contacts []contactShown) []contactShown {
+	return contacts[:min(len(contacts), partContacts)]
+}
 
 // Divisible reports whether there is something to split, or a choice of it.
 func (p partsShown) Divisible() bool { return p.May && (len(p.Arrivals) > 1 || len(p.Joined) > 0) }
@@ -70,11 +78,12 @@ func (v *visit) parts(p *params, timeline query.Timeline, mask masker) (*partsSh
 		shown.Show = p.with("parts", "show")
 	}
 	shown.Joined = parts.Joined
+	came := contactsOf(parts.Arrivals)
 	for _, c := range of.Contacts.Phones {
-		shown.Phones = append(shown.Phones, mask.contact("phone", c, parts.Arrivals))
+		shown.Phones = append(shown.Phones, mask.contact("phone", c, came))
 	}
 	for _, c := range of.Contacts.Emails {
-		shown.Emails = append(shown.Emails, mask.contact("email", c, parts.Arrivals))
+		shown.Emails = append(shown.Emails, mask.contact("email", c, came))
 	}
 	for _, a := range slices.Backward(parts.Arrivals) {
 		if shown.Cut = len(shown.Arrivals) == partArrivals; shown.Cut {
@@ -85,14 +94,25 @@ func (v *visit) parts(p *params, timeline query.Timeline, mask masker) (*partsSh
 	return shown, nil
 }
 
-func (m masker) contact(kind string, c query.Contact, arrivals []lead.PartArrival) contactShown {
-	shown := contactShown{Contact: c, Kind: kind}
+// contactsOf returns what is known of the contacts that came with arrivals, by the folded contact.
+func contactsOf(arrivals []lead.PartArrival) map[string]contactShown {
+	came := map[string]contactShown{}
 	for _, a := range arrivals {
-		if kind == "phone" && contact.FoldPhone(a.Phone) == contact.FoldPhone(c.Value) || kind == "email" && a.Email == c.Value {
-			shown.Arrivals++
-			shown.With = cmp.Or(shown.With, a.TouchID)
+		for _, value := range []string{contact.FoldPhone(a.Phone), a.Email} {
+			one := came[value]
+			came[value] = contactShown{Arrivals: one.Arrivals + 1, With: cmp.Or(one.With, a.TouchID)}
 		}
 	}
+	return came
+}
+
+func (m masker) contact(kind string, c query.Contact, came map[string]contactShown) contactShown {
+	key := c.Value
+	if kind == "phone" {
+		key = contact.FoldPhone(key)
+	}
+	shown := came[key]
+	shown.Contact, shown.Kind = c, kind
 	shown.Value = m.value(kind, c.Value)
 	return shown
 }
@@ -114,7 +134,8 @@ type chosenPart struct{ Name, Value string }
 // splitSide is a lead of a split, masked or not.
 type splitSide struct {
 	leadShown
-	Contacts []contactShown
+	Contacts []contactShown // the first of them
+	More     int            // others
 	Arrivals int
 }
 
@@ -123,12 +144,15 @@ func (m masker) splitSide(of lead.State) splitSide {
 	one.Metadata = of.Metadata
 	side := splitSide{leadShown: m.lead(one)}
 	contacts := query.NewContacts(of)
-	for _, c := range contacts.Phones {
-		side.Contacts = append(side.Contacts, m.contact("phone", c, nil))
-	}
+	var all []contactShown
 	for _, c := range contacts.Emails {
-		side.Contacts = append(side.Contacts, m.contact("email", c, nil))
+		all = append(all, m.contact("email", c, nil))
 	}
+	for _, c := range contacts.Phones {
+		all = append(all, m.contact("phone", c, nil))
+	}
+	side.Contacts = first(all)
+	side.More = len(all) - len(side.Contacts)
 	for _, source := range of.Sources {
 		side.Arrivals += source.Arrivals
 	}
