@@ -35,7 +35,7 @@ func samples() []Data {
 	meta := map[string]jsontext.Value{"source": jsontext.Value(`"Facebook Ads"`), "campaign": jsontext.Value(`{"id":7}`)}
 	raw := ArrivalRaw{
 		ContentType: "application/json", Body: `{"name":"Zoë"}`, Compressed: []byte{0x1f, 0x8b}, Headers: map[string]string{"webhook-id": "d-1"},
-		Query: map[string]string{"utm_source": "newsletter"},
+		Query: map[string]string{"utm_source": "newsletter"}, Item: true, Post: `{"leads":[]}`,
 	}
 	hash := bytes.Repeat([]byte{0x00, 0x7f, 0xff, 0x3e}, 8)
 	campaign := Campaign{UTMSource: "Google", UTMMedium: "cpc", UTMCampaign: "Größen & mehr", UTMID: "42"}

@@ -39,7 +39,9 @@ func TestAppend_DestroyedKey(t *testing.T) {
 func TestDestroyBefore_KeepsLaterEvents(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, other, stream := p.open(), p.open(), event.LeadStream("01KAHQ5V8M3N6R9T2W4Y7Z0B1A")
-		named := func(name string) event.LeadMerged { return event.LeadMerged{LeadFields: event.LeadFields{Name: name}, Source: "api"} }
+		named := func(name string) event.LeadMerged {
+			return event.LeadMerged{LeadFields: event.LeadFields{Name: name}, Source: "api"}
+		}
 		for _, name := range []string{"a", "b"} {
 			storetest.AppendNext(t, other, stream, fact(t, named(name)))
 		}
